@@ -1,0 +1,107 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+# Needs only Python >= 3.11, pip and make: the first call builds .venv from requirements.txt, whose hashes
+# pip checks. Tests against a real etcd also need Go; where it is missing one line says that they are left out.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_FLAGS := --disable-pip-version-check --no-input --quiet --progress-bar off
+# An interpreter of your choice: make PYTHON=/path/to/python3.12 ...
+PYTHON ?=
+# Simulated clusters run by `make sim` and at the end of `make test`, and the first seed.
+SEEDS ?= 2000
+FROM ?= 0
+# Workers for tests; two cores are what the time limits are made for.
+JOBS ?= 2
+LOCK := uv pip compile pyproject.toml --quiet --all-extras --group dev --group bench --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url
+
+.PHONY: help install demo test lint format quick processes etcd sim coverage bench lock lock-check clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+install: $(VENV)/.installed ## Build .venv from the locked requirements (done once, by itself)
+
+$(VENV)/.created:
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; python=; \
+	done; \
+	if [ -z "$$python" ]; then echo 'Python >= 3.11 is needed: none on the search path, and none named by PYTHON=' >&2; exit 1; fi; \
+	echo "Building $(VENV) with $$("$$python" --version)"; \
+	if "$$python" -c 'import ensurepip' 2>/dev/null; then "$$python" -m venv --clear $(VENV); \
+	else "$$python" -m venv --clear --without-pip $(VENV); fi; \
+	"$$python" -c 'import sys; print(sys.executable)' > $@
+
+# A system without ensurepip lends its own pip to the new environment.
+$(VENV)/.requirements: requirements.txt $(VENV)/.created
+	@echo 'Installing the locked requirements'
+	@if $(BIN)/python -c 'import pip' 2>/dev/null; then pip='$(BIN)/python -m pip'; \
+	else pip="$$(cat $(VENV)/.created) -m pip --python $(BIN)/python"; fi; \
+	$$pip install $(PIP_FLAGS) --require-hashes -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.requirements
+	@if $(BIN)/python -c 'import pip' 2>/dev/null; then pip='$(BIN)/python -m pip'; \
+	else pip="$$(cat $(VENV)/.created) -m pip --python $(BIN)/python"; fi; \
+	$$pip install $(PIP_FLAGS) --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: install ## Run a replicated bank and kill its primary as often as you like
+	@$(BIN)/deathless demo
+
+test: lint etcd quick processes sim ## Check and test everything (15 minutes on two cores)
+	@echo 'make test: all passed'
+
+lint: install ## Static checks: style, types (twice), import direction, dependencies
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/pyrefly check
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/deptry runtime
+
+format: install ## Rewrite the tree in the house format
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+etcd: install ## Build the etcd that the tests run against (once; needs Go)
+	@status=0; $(BIN)/python tools/etcd.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+quick: install ## Tests that run in one process
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root'
+
+# One after the other: they measure nothing, but a starved process looks like a dead one.
+processes: install ## Tests that start, kill and freeze real processes
+	@$(BIN)/pytest -m 'process or etcd or root'
+
+sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m
+	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)
+
+coverage: install ## Show that codec and core are covered by their own tests
+	@for layer in base codec core execution; do \
+	  $(BIN)/pytest -q --cov=deathless.$$layer --cov-branch --cov-report=term-missing --cov-fail-under=100 \
+	    tests/unit/deathless/$$layer; \
+	done
+
+bench: install ## Measure; writes bench/results/latest.json
+	@$(BIN)/python -m bench
+
+lock: install ## Resolve again after a change of dependencies; writes requirements.txt
+	@$(BIN)/$(LOCK) --output-file requirements.txt
+
+# The copy's pins are kept where they still fit, so a new release elsewhere changes nothing.
+lock-check: install ## Compare requirements.txt with a new resolution (asks the package index)
+	@mkdir -p build
+	@cp requirements.txt build/requirements.txt
+	@$(BIN)/$(LOCK) --output-file build/requirements.txt
+	@diff -u requirements.txt build/requirements.txt
+
+clean: ## Remove the environment, caches and builds
+	@rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find runtime tests tools bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

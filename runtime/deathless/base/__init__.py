@@ -1,0 +1,1 @@
+"""Words, numbers and errors that every other layer shares. Imports nothing of ours."""

@@ -1,0 +1,65 @@
+"""What one replica's processes are started with; the manifest becomes one of these per replica.
+
+Guarantees: a frozen record that survives JSON. Does not: read files or check that what it names exists (the
+processes do, at start, with an error that names field and value). Imports limits and errors.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from deathless.base.limits import Limits
+
+
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Paths of PEM files; with `require_client_certificate` a peer must show one signed by `ca`."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    require_client_certificate: bool = False
+    server_name: str = ""
+
+
+class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """How to reach etcd >= 3.5.5."""
+
+    endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    prefix: str = "/deathless/"
+    tls: TlsConfig | None = None
+    username: str = ""
+    password_file: str = ""
+    lease_ttl_s: int = 10
+
+
+class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One replica. Addresses are host:port; port 0 takes any free one and announces it in members/."""
+
+    service: str
+    module: str  # package.module:attribute or path/to/file.py:attribute
+    directory: str  # the shard's directory, shared by all replicas
+    replica: str
+    client_listen: str = "127.0.0.1:0"
+    replication_listen: str = "127.0.0.1:0"
+    control_listen: str = "127.0.0.1:0"
+    ingress_listen: str = ""  # empty: no HTTP ingress beside this replica
+    token: str = ""  # clients and tools must show it
+    tls: TlsConfig | None = None
+    lock: str = "directory"  # directory | etcd
+    etcd: EtcdConfig | None = None
+    fence: str = "seal"  # seal | etcd
+    promote_checkpointer: str = "WhenAlone"  # WhenAlone | Always
+    log_level: str = "info"
+    allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
+    limits: dict[str, float] = {}
+
+    def make_limits(self) -> Limits:
+        """Give the limits with this replica's changes. Raises: InvalidConfig."""
+        from deathless.base.errors import InvalidConfig
+
+        try:
+            limits = Limits(**self.limits)  # type: ignore[arg-type]  # each field's type is checked by validate
+        except TypeError as error:
+            raise InvalidConfig(f"limits: {error}") from None
+        limits.validate()
+        return limits

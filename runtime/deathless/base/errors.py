@@ -1,0 +1,317 @@
+"""The one tree of errors; every error a user can meet has a code and a page in `docs/errors/`.
+
+    DeathlessError
+    |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
+    |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown
+    |- Fenced          this process is not the one any more: stop it
+    |  |- Deposed, OtherSupervisor
+    |- Invalid         the caller must change what it sent or configured
+    |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
+    |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService, HandlerFailed, Parked
+    |- DataCorrupt     bytes are not what was written: stop, an operator decides
+    |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
+    |  |  HalfCopy, Diverged, UpgradeRequired
+    |- Closed          used after its end
+    |- Internal        our bug: a broken invariant stops the replica (I8)
+
+What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
+`http_status` what the ingress answers. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DeathlessError(Exception):
+    """Root of all our errors.
+
+    Args:
+        message: what happened, with field and value.
+        remedy: what to do about it; None uses the class's own.
+    """
+
+    code: ClassVar[str] = "DL0000"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+    remedy: ClassVar[str] = ""
+
+    def __init__(self, message: str = "", *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = self.remedy if remedy is None else remedy
+
+    def __str__(self) -> str:
+        tail = f" ({self.advice})" if self.advice else ""
+        return f"{self.code} {self.message}{tail}"
+
+
+class RetryLater(DeathlessError):
+    """Nothing was done, or a retry learns what was; the caller sends the same again."""
+
+    http_status = 503
+    exit_code = 75
+    retry_after_s: float = 0.0  # when to send it again, seconds from now; 0: at once
+
+
+class NotPrimary(RetryLater):
+    """The replica asked is not the primary and knows none to forward to."""
+
+    code = "DL1001"
+    remedy = "retry; a takeover takes well under a second"
+
+
+class Overloaded(RetryLater):
+    """A queue is at its named maximum (I10)."""
+
+    code = "DL1002"
+    http_status = 429
+    remedy = "retry after the time given"
+
+
+class OutOfSpace(RetryLater):
+    """The log's file system has no room; confirmed work stays readable (I8)."""
+
+    code = "DL1003"
+    http_status = 507
+    remedy = "free or add space below the log directory; the service goes on by itself"
+
+
+class LockUnavailable(RetryLater):
+    """The lock store gave no answer; releases wait until it does."""
+
+    code = "DL1004"
+    remedy = "check the lock store's endpoints and credentials"
+
+
+class PeerUnreachable(RetryLater):
+    """No replica of the service answers at any known address."""
+
+    code = "DL1005"
+    exit_code = 69
+    remedy = "is the service up? `deathless up service.yaml`, `deathless status`"
+
+
+class OutcomeUnknown(RetryLater):
+    """The caller's time ran out before the reply came; the call may have been applied, or may yet be."""
+
+    code = "DL1006"
+    http_status = 504
+    remedy = "send it again with the same idempotency key, or find out by a query"
+
+
+class Fenced(DeathlessError):
+    """This process must stop: somebody else owns what it works on."""
+
+    exit_code = 76
+
+
+class Deposed(Fenced):
+    """A successor holds the lock; this replica releases nothing more and starts again as a standby."""
+
+    code = "DL2001"
+
+
+class OtherSupervisor(Fenced):
+    """Another supervisor already runs this replica."""
+
+    code = "DL2002"
+    exit_code = 73
+    remedy = "stop the other one first, or give this one another replica name"
+
+
+class Invalid(DeathlessError):
+    """The caller must change what it sent or configured; nothing was done."""
+
+    http_status = 400
+    exit_code = 64
+
+
+class InvalidConfig(Invalid):
+    """A setting, or a relation between settings, is out of range."""
+
+    code = "DL3001"
+    exit_code = 78
+
+
+class InvalidManifest(Invalid):
+    """The manifest can't be read or does not fit its schema; the message names line and field."""
+
+    code = "DL3002"
+    exit_code = 78
+
+
+class InvalidArgument(Invalid):
+    """Arguments of a call don't fit the handler's types; the message names the path of the field."""
+
+    code = "DL3003"
+
+
+class UnknownHandler(Invalid):
+    """The service has no handler or query of that name."""
+
+    code = "DL3004"
+    http_status = 404
+
+
+class UnknownService(Invalid):
+    """The address names another service than the one asked."""
+
+    code = "DL3005"
+    http_status = 404
+
+
+class TooLarge(Invalid):
+    """A key, message, state or reply passes its named maximum."""
+
+    code = "DL3006"
+    http_status = 413
+
+
+class KeyReused(Invalid):
+    """An idempotency key came again with other arguments."""
+
+    code = "DL3007"
+    http_status = 422
+    remedy = "use a new key for a new request"
+
+
+class KeyOutsideWindow(Invalid):
+    """A time-carrying idempotency key (UUIDv7) lies outside the window that is remembered."""
+
+    code = "DL3008"
+    http_status = 422
+
+
+class SessionExpired(Invalid):
+    """The session was collected after its idle limit; what it sent is not known any more."""
+
+    code = "DL3009"
+    http_status = 410
+    remedy = "find out by a query what was applied, then open a new session"
+
+
+class Unauthorized(Invalid):
+    """Token or client certificate is missing or wrong."""
+
+    code = "DL3010"
+    http_status = 401
+    exit_code = 77
+
+
+class PortTaken(Invalid):
+    """An address the manifest names is in use."""
+
+    code = "DL3011"
+    exit_code = 78
+    remedy = "choose another port, or 0 for any"
+
+
+class PermissionRefused(Invalid):
+    """The operating system refuses access to a file or folder the service needs."""
+
+    code = "DL3012"
+    exit_code = 77
+
+
+class InvalidService(Invalid):
+    """The service's own code can't be used: import fails, a handler's signature has no types, a name is taken."""
+
+    code = "DL3013"
+    exit_code = 78
+
+
+class HandlerFailed(Invalid):
+    """The handler raised; its turn was rolled back and this reply recorded (I5)."""
+
+    code = "DL3014"
+    http_status = 409
+    kind: str = ""  # type name of the exception, as recorded; empty where it was not told
+
+
+class Parked(Invalid):
+    """The message killed its handler's process too often and was set aside (I11)."""
+
+    code = "DL3015"
+    http_status = 422
+    remedy = "see `deathless parked`; mend the handler"
+
+
+class DataCorrupt(DeathlessError):
+    """Stored bytes are not what was written; the replica stops and an operator decides."""
+
+    exit_code = 65
+
+
+class CorruptFrame(DataCorrupt):
+    """A frame fails its checksum or chain and valid frames follow it."""
+
+    code = "DL4001"
+
+
+class CorruptCheckpoint(DataCorrupt):
+    """A checkpoint fails its checksum or is not on the chain; the older one is used."""
+
+    code = "DL4002"
+
+
+class LogTruncated(DataCorrupt):
+    """The log ends below an lsn that is known confirmed, or a file that must be there is missing."""
+
+    code = "DL4003"
+
+
+class NewerFormat(DataCorrupt):
+    """Written by a newer version of Deathless."""
+
+    code = "DL4004"
+    remedy = "run the version that wrote it, or a newer one"
+
+
+class ForeignDirectory(DataCorrupt):
+    """The directory belongs to another service, incarnation, fence or lock store."""
+
+    code = "DL4005"
+    remedy = "point logStorage at this service's directory, or `deathless adopt` it"
+
+
+class StoreOlderThanLog(DataCorrupt):
+    """The lock store was restored from a backup: the log knows a later epoch."""
+
+    code = "DL4006"
+    remedy = "`deathless adopt` follows the highest opening frame of the log"
+
+
+class HalfCopy(DataCorrupt):
+    """A directory holds part of a service: one side knows it, the other does not."""
+
+    code = "DL4007"
+
+
+class Diverged(DataCorrupt):
+    """Replay gave another digest than the one logged; message, handler and lsn are named (I6)."""
+
+    code = "DL4008"
+    remedy = "run `deathless check`: the handler is not deterministic"
+
+
+class UpgradeRequired(DataCorrupt):
+    """Code, interpreter or libraries differ from the log's fingerprint (I6)."""
+
+    code = "DL4009"
+    exit_code = 78
+    remedy = "run the code that wrote the log, or stop it in order and `deathless adopt --code`"
+
+
+class Closed(DeathlessError):
+    """Used after its end."""
+
+    code = "DL5001"
+
+
+class Internal(DeathlessError):
+    """A broken invariant of ours; the replica stops (I8)."""
+
+    code = "DL9001"
+    exit_code = 70
+    remedy = "please report it with the log directory"

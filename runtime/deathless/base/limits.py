@@ -1,0 +1,73 @@
+"""Every maximum of the runtime, by name (I10).
+
+Why: a buffer, queue, retry or frame without a named maximum is an outage waiting for its day.
+Guarantees: `Limits.validate` checks the relations between them as formulas, at start.
+Does not: enforce anything; each owner of a buffer does. Imports nothing of ours but errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from deathless.base.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Maximums and periods; sizes in bytes, times in seconds, counts without unit."""
+
+    message_bytes_max: int = 1 << 20  # one message with key, arguments and header
+    entity_bytes_max: int = 4 << 20  # encoded state of one key
+    reply_bytes_max: int = 4 << 20  # one encoded reply
+    key_bytes_max: int = 512  # one key, UTF-8
+    frame_messages_max: int = 8192  # messages in one frame
+    frame_bytes_max: int = 4 << 20  # message bytes in one frame
+    segment_bytes_max: int = 256 << 20  # a segment rolls when it would pass this
+    allocate_bytes: int = 4 << 20  # space is reserved in steps of this
+    spare_bytes: int = 16 << 20  # spare segment kept by every replica (I8)
+    pending_messages_max: int = 65536  # admitted, not yet in a frame
+    pending_bytes_max: int = 64 << 20  # the same, bytes
+    pending_queries_max: int = 8192  # queries that wait for a proof
+    connections_max: int = 4096  # per worker
+    session_window_max: int = 65536  # messages of one session without an acknowledged reply
+    sessions_max: int = 100_000  # registered sessions; the longest idle goes first
+    session_idle_max_s: int = 7 * 86400  # logical time without a message
+    idempotency_keys_max: int = 1_000_000  # keys remembered; the oldest goes first
+    idempotency_window_s: int = 24 * 3600  # logical time a key is remembered
+    stream_buffer_bytes_max: int = 64 << 20  # confirmed frames kept for followers
+    follower_lag_messages_max: int = 1_000_000  # admission slows beyond this lag of the best standby
+    time_jump_max_s: int = 3600  # one time record moves logical time forward by at most this
+    clock_step_us: int = 1000  # a time record is written when time moved by this much
+    turn_max_s: float = 10.0  # a turn longer than this ends the worker
+    suspect_after_s: float = 0.3  # silence of worker AND supervisor before a takeover
+    heartbeat_s: float = 0.05  # between supervisors
+    idle_confirm_s: float = 0.05  # an idle primary writes its confirmed lsn after this
+    checkpoint_every_messages: int = 1_000_000  # a checkpoint is due after so many messages
+    checkpoint_every_bytes: int = 256 << 20  # or after so many bytes of log
+    checkpoints_kept: int = 2
+    reign_min_s: float = 0.5  # first minimum between two steals; doubles
+    reign_max_s: float = 30.0  # cap of the doubling
+    deaths_before_parking: int = 2  # deaths in one message before it is parked (I11)
+    rebases_per_hour_max: int = 3  # then the differing replica stays stopped (I6)
+
+    def validate(self) -> None:
+        """Check signs and relations.
+
+        Raises: InvalidConfig naming the field and the relation it breaks; the caller refuses to start.
+        """
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise InvalidConfig(f"limits.{field.name} must be above 0")
+        relations = (
+            (self.message_bytes_max <= self.frame_bytes_max, "message_bytes_max <= frame_bytes_max"),
+            (2 * self.frame_bytes_max <= self.segment_bytes_max, "2 * frame_bytes_max <= segment_bytes_max"),
+            (2 * self.frame_bytes_max <= self.spare_bytes, "2 * frame_bytes_max <= spare_bytes"),
+            (self.frame_bytes_max <= self.pending_bytes_max, "frame_bytes_max <= pending_bytes_max"),
+            (self.heartbeat_s * 3 <= self.suspect_after_s + 1e-9, "3 * heartbeat_s <= suspect_after_s"),
+            (self.reign_min_s <= self.reign_max_s, "reign_min_s <= reign_max_s"),
+            (self.key_bytes_max < 65536, "key_bytes_max < 65536"),
+            (self.checkpoints_kept >= 2, "checkpoints_kept >= 2"),
+        )
+        for holds, formula in relations:
+            if not holds:
+                raise InvalidConfig(f"limits: {formula} must hold")

@@ -1,0 +1,504 @@
+"""Checkpoints: all of a shard at one (lsn, chain hash), as a file of checked sections (format version 1).
+
+    file     = file header, HEAD, STATE*, SESSIONS*, REPLIES*, KEYS*, PARKED*, END      all integers little-endian
+
+    file header, 16 bytes                        section header, 32 bytes
+    0   4   magic b"DLC1"                        0   4   magic b"DLCS"
+    4   2   format version, u16: 1               4   2   type, u16 (see Section)
+    6   1   checksum algorithm: 1 = CRC-32       6   2   flags, u16: bit 0 = critical
+    7   5   reserved, 0                          8   8   payload length, u64
+    12  4   CRC-32 of bytes 0 to 11              16  4   index of the section in the file, u32
+                                                 20  4   count of items, u32
+                                                 24  4   reserved, 0
+                                                 28  4   CRC-32 of header (this field as 0) and payload
+
+    HEAD      msgpack array `Head`
+    STATE     count x u32 key length, count x u32 value length, keys, values
+    SESSIONS  count x (u64 id, u64 next seq, u64 acked, u64 last use, 16 byte nonce), longest idle first
+    REPLIES   count x u64 session, count x u64 seq, count x u32 length, replies
+    KEYS      count x (u64 time, 16 byte request hash, u32 key length, u32 reply length), keys, replies
+    PARKED    count x (u64 lsn, u64 session, u64 seq, u32 length, u32 0), messages
+    END       16 byte state digest, 16 byte file digest
+
+Types never fall along the file and nothing follows END. An unknown section is skipped, or, when critical, refused.
+Each STATE section is a *group*: keys ascending by bytes are cut into slices of 4096, and a slice into groups of as
+many items as fit in 1 MiB of key and value bytes, at least one. So the groups depend on the state alone, and
+
+    state digest = BLAKE2b-128(payloads of all STATE sections)
+    file digest  = BLAKE2b-128(every byte before END's header but the payloads of STATE)
+
+cover each byte once and cost no more than reading the disk does.
+
+Guarantees: what `decode` gives was written as it is; one changed, missing or added byte is found and its section and
+offset named; memory beyond the snapshot is a few groups. Does not: read files, say whether the checkpoint is on the
+chain (the caller compares lsn and chain hash). Imports base only.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise
+from operator import add, lt
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import CorruptCheckpoint, NewerFormat, TooLarge
+from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
+
+MAGIC: Final = b"DLC1"
+SECTION_MAGIC: Final = b"DLCS"
+FORMAT_VERSION: Final = 1
+CHECKSUM_CRC32: Final = 1
+FILE_HEADER: Final = struct.Struct("<4sHB5xI")
+SECTION_HEADER: Final = struct.Struct("<4sHHQIIII")
+CRC: Final = struct.Struct("<I")
+SESSION: Final = struct.Struct("<QQQQ16s")
+KEY: Final = struct.Struct("<Q16sII")
+PARKED: Final = struct.Struct("<QQQII")
+END: Final = struct.Struct("<16s16s")
+CRITICAL: Final = 1
+GROUP_ITEMS: Final = 4096  # part of the format: the state digest depends on it
+GROUP_BYTES: Final = 1 << 20  # the same
+CHUNK_BYTES_MAX: Final = 4 << 20  # `encode` gives nothing longer at a time
+SECTION_BYTES_MAX: Final = 1 << 30  # a longer payload is neither written nor read
+
+assert FILE_HEADER.size == 16
+assert SECTION_HEADER.size == 32
+
+Read = Callable[[int, int], bytes]
+"""(offset, size) -> bytes of the file from `offset`; fewer than `size` only at its end."""
+
+
+class Section(enum.IntEnum):
+    """Type of a section. 16 to 19 belong to messaging: version 1 refuses them, because they are critical."""
+
+    HEAD = 1
+    STATE = 2
+    SESSIONS = 3
+    REPLIES = 4
+    KEYS = 5
+    PARKED = 6
+    INVOCATIONS = 16
+    OUTBOX = 17
+    TIMERS = 18
+    PEERS = 19
+    END = 255
+
+
+READ_HERE: Final = frozenset(
+    {Section.STATE, Section.SESSIONS, Section.REPLIES, Section.KEYS, Section.PARKED, Section.END}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A section as read: checked by CRC."""
+
+    kind: int
+    count: int
+    payload: bytes
+    offset: int  # of its header in the file
+    header: bytes
+
+    def broken(self, what: str) -> CorruptCheckpoint:
+        """Give the error that names this section."""
+        return _corrupt(self.kind, self.offset, what)
+
+
+def _name(kind: int) -> str:
+    return Section(kind).name if kind in Section.__members__.values() else f"type {kind}"
+
+
+def _corrupt(kind: int, offset: int, what: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(f"section {_name(kind)} at offset {offset}: {what}")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _spans(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Cut items of these sizes into [start, stop) of as many as fit in GROUP_BYTES, at least one each."""
+    ends = list(accumulate(sizes))
+    start = base = 0
+    while start < len(ends):
+        stop = max(start + 1, bisect_right(ends, base + GROUP_BYTES, start))
+        yield start, stop
+        base = ends[stop - 1]
+        start = stop
+
+
+def _groups(state: Mapping[bytes, bytes]) -> Iterator[tuple[int, bytes]]:
+    """Give (count, payload) of each STATE section. No loop of ours is per item: a million items take a second."""
+    ordered = sorted(state)
+    for at in range(0, len(ordered), GROUP_ITEMS):
+        keys = ordered[at : at + GROUP_ITEMS]
+        values = [state[key] for key in keys]
+        key_sizes = list(map(len, keys))
+        value_sizes = list(map(len, values))
+        for start, stop in _spans(list(map(add, key_sizes, value_sizes))):
+            count = stop - start
+            lengths = struct.pack(f"<{2 * count}I", *key_sizes[start:stop], *value_sizes[start:stop])
+            yield count, b"".join((lengths, *keys[start:stop], *values[start:stop]))
+
+
+def _blobs(sizes: list[int], fixed: Callable[[int, int], list[bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Give (count, payload) of sections whose payload for items [start, stop) `fixed` gives as parts."""
+    for at in range(0, len(sizes), GROUP_ITEMS):
+        for start, stop in _spans(sizes[at : at + GROUP_ITEMS]):
+            yield stop - start, b"".join(fixed(at + start, at + stop))
+
+
+def _session_sections(records: Sequence[SessionRecord]) -> Iterator[tuple[int, bytes]]:
+    def part(start: int, stop: int) -> list[bytes]:
+        return [SESSION.pack(r.id, r.next_seq, r.acked, r.last_us, r.nonce) for r in records[start:stop]]
+
+    return _blobs([SESSION.size] * len(records), part)
+
+
+def _reply_sections(records: Sequence[SessionRecord]) -> Iterator[tuple[int, bytes]]:
+    owners = [record.id for record in records for _ in record.replies]
+    seqs = [seq for record in records for seq in record.replies]
+    replies = [reply for record in records for reply in record.replies.values()]
+
+    def part(start: int, stop: int) -> list[bytes]:
+        n = stop - start
+        sizes = map(len, replies[start:stop])
+        columns = struct.pack(f"<{2 * n}Q{n}I", *owners[start:stop], *seqs[start:stop], *sizes)
+        return [columns, *replies[start:stop]]
+
+    return _blobs([len(reply) for reply in replies], part)
+
+
+def _key_sections(records: Sequence[KeyRecord]) -> Iterator[tuple[int, bytes]]:
+    def part(start: int, stop: int) -> list[bytes]:
+        some = records[start:stop]
+        fixed = [KEY.pack(r.at_us, r.request_hash, len(r.key), len(r.reply)) for r in some]
+        return [*fixed, *(r.key for r in some), *(r.reply for r in some)]
+
+    return _blobs([len(r.key) + len(r.reply) for r in records], part)
+
+
+def _parked_sections(records: Sequence[ParkedRecord]) -> Iterator[tuple[int, bytes]]:
+    def part(start: int, stop: int) -> list[bytes]:
+        some = records[start:stop]
+        return [*(PARKED.pack(r.lsn, r.session, r.seq, len(r.message), 0) for r in some), *(r.message for r in some)]
+
+    return _blobs([len(r.message) for r in records], part)
+
+
+def section_header(kind: int, index: int, count: int, payload: bytes, flags: int = CRITICAL) -> bytes:
+    """Give the 32 bytes before a payload.
+
+    Raises: TooLarge when the payload is longer than SECTION_BYTES_MAX.
+    """
+    if len(payload) > SECTION_BYTES_MAX:
+        raise TooLarge(f"section {_name(kind)} of {len(payload)} bytes, at most {SECTION_BYTES_MAX}")
+    bare = SECTION_HEADER.pack(SECTION_MAGIC, kind, flags, len(payload), index, count, 0, 0)
+    return bare[:28] + CRC.pack(zlib.crc32(payload, zlib.crc32(bare)))
+
+
+def file_header(version: int = FORMAT_VERSION, algorithm: int = CHECKSUM_CRC32) -> bytes:
+    """Give the first 16 bytes of a file."""
+    bare = FILE_HEADER.pack(MAGIC, version, algorithm, 0)
+    return bare[:12] + CRC.pack(zlib.crc32(bare[:12]))
+
+
+def _payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
+    """Give (type, count, payload) of every section but END, in the order of the file."""
+    yield Section.HEAD, 1, msgspec.msgpack.encode(snapshot.head())
+    columns = (
+        (Section.STATE, _groups(snapshot.state)),
+        (Section.SESSIONS, _session_sections(snapshot.sessions)),
+        (Section.REPLIES, _reply_sections(snapshot.sessions)),
+        (Section.KEYS, _key_sections(snapshot.keys)),
+        (Section.PARKED, _parked_sections(snapshot.parked)),
+    )
+    for kind, sections in columns:
+        for count, payload in sections:
+            yield kind, count, payload
+
+
+def encode(snapshot: Snapshot) -> Iterator[bytes]:
+    """Give the bytes of a checkpoint, in chunks of [1, CHUNK_BYTES_MAX] bytes to be written one after the other.
+
+    The snapshot must not change before the last chunk is taken; then its `state_digest` is set.
+
+    Raises: TooLarge when one item alone passes SECTION_BYTES_MAX.
+    """
+    state_hash = hashlib.blake2b(digest_size=16)
+    first = file_header()
+    file_hash = hashlib.blake2b(first, digest_size=16)
+    yield first
+    index = 0
+    for kind, count, payload in _payloads(snapshot):
+        header = section_header(kind, index, count, payload)
+        index += 1
+        file_hash.update(header)
+        (state_hash if kind is Section.STATE else file_hash).update(payload)
+        yield header
+        for at in range(0, len(payload), CHUNK_BYTES_MAX):
+            yield payload[at : at + CHUNK_BYTES_MAX]
+    snapshot.state_digest = state_hash.digest()
+    last = END.pack(snapshot.state_digest, file_hash.digest())
+    yield section_header(Section.END, index, 0, last) + last
+
+
+def state_digest(state: Mapping[bytes, bytes]) -> bytes:
+    """Give the 16 byte digest of a state: what END carries, and what a Rebased record names (I6)."""
+    digest = hashlib.blake2b(digest_size=16)
+    for _, payload in _groups(state):
+        digest.update(payload)
+    return digest.digest()
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read_file_header(read: Read) -> bytes:
+    header = read(0, FILE_HEADER.size)
+    if len(header) < FILE_HEADER.size or header[:3] != MAGIC[:3]:
+        raise CorruptCheckpoint("file header at offset 0: this is no checkpoint")
+    magic, version, algorithm, crc = FILE_HEADER.unpack(header)
+    if zlib.crc32(header[:12]) != crc:
+        raise CorruptCheckpoint("file header at offset 0: checksum is wrong")
+    if magic != MAGIC or version != FORMAT_VERSION or algorithm != CHECKSUM_CRC32:
+        raise NewerFormat(
+            f"checkpoint of format {magic!r} version {version}, checksum {algorithm}; this is version {FORMAT_VERSION}"
+        )
+    if header != file_header():
+        raise CorruptCheckpoint("file header at offset 0: reserved bytes are set")
+    return header
+
+
+def _read_section(read: Read, offset: int, index: int) -> _Cut:
+    """Read the section at `offset` and check what its header alone can show."""
+    header = read(offset, SECTION_HEADER.size)
+    if len(header) < SECTION_HEADER.size:
+        raise CorruptCheckpoint(f"section {index} at offset {offset}: the file ends here, without END")
+    magic, kind, flags, length, found, count, reserved, crc = SECTION_HEADER.unpack(header)
+    if magic != SECTION_MAGIC or length > SECTION_BYTES_MAX:
+        raise CorruptCheckpoint(f"section {index} at offset {offset}: no section header")
+    payload = read(offset + SECTION_HEADER.size, length)
+    if len(payload) < length:
+        raise _corrupt(kind, offset, f"the file ends {length - len(payload)} bytes before the section does")
+    if zlib.crc32(payload, zlib.crc32(header[:28] + bytes(4))) != crc:
+        raise _corrupt(kind, offset, "checksum is wrong")
+    if found != index or reserved:
+        raise _corrupt(kind, offset, f"section {index} expected, this is section {found}")
+    if kind not in READ_HERE and kind != Section.HEAD and flags & CRITICAL:
+        raise NewerFormat(f"section {_name(kind)} at offset {offset} is critical and this version does not know it")
+    return _Cut(kind, count, payload, offset, header)
+
+
+def _read_head_section(read: Read) -> tuple[Head, _Cut]:
+    section = _read_section(read, FILE_HEADER.size, 0)
+    if section.kind != Section.HEAD:
+        raise section.broken("HEAD expected")
+    try:
+        return msgspec.msgpack.decode(section.payload, type=Head), section
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise section.broken(str(error)) from None
+
+
+def _sections(read: Read, first: _Cut, digests: list[bytes]) -> Iterator[_Cut]:
+    """Give every section after HEAD that is known, then check END; `digests` gets the state digest."""
+    state_hash = hashlib.blake2b(digest_size=16)
+    file_hash = hashlib.blake2b(_read_file_header(read), digest_size=16)
+    section, index = first, 0
+    while section.kind != Section.END:
+        file_hash.update(section.header)
+        (state_hash if section.kind == Section.STATE else file_hash).update(section.payload)
+        index += 1
+        following = _read_section(read, section.offset + SECTION_HEADER.size + len(section.payload), index)
+        if following.kind < section.kind or following.kind == Section.HEAD:
+            raise following.broken(f"stands behind section {_name(section.kind)}")
+        section = following
+        if section.kind in READ_HERE and section.kind != Section.END:
+            yield section
+    if len(section.payload) != END.size:
+        raise section.broken(f"{len(section.payload)} bytes, {END.size} expected")
+    for name, mine, stored in zip(
+        ("state", "file"), (state_hash.digest(), file_hash.digest()), END.unpack(section.payload), strict=True
+    ):
+        if mine != stored:
+            raise section.broken(f"{name} digest is wrong")
+    end = section.offset + SECTION_HEADER.size + END.size
+    if read(end, 1):
+        raise section.broken(f"bytes follow at offset {end}")
+    digests.append(state_hash.digest())
+
+
+def _split(section: _Cut, at: int, sizes: Sequence[int]) -> list[bytes]:
+    """Cut the blobs that begin at `at` of the payload and end with it."""
+    ends = list(accumulate(sizes, initial=at))
+    payload = section.payload
+    if ends[-1] != len(payload):
+        raise section.broken("lengths and payload disagree")
+    return [payload[start:stop] for start, stop in pairwise(ends)]
+
+
+def _column_end(section: _Cut, width: int) -> int:
+    """Give the end of the fixed-width columns, of `width` bytes per item."""
+    end = section.count * width
+    if end > len(section.payload):
+        raise section.broken("columns pass the payload's end")
+    return end
+
+
+def _read_state(section: _Cut, state: dict[bytes, bytes], last: bytes | None) -> bytes | None:
+    """Add a STATE section's items; `last` is the highest key before it. Gives the highest key behind it."""
+    n = section.count
+    at = _column_end(section, 8)
+    items = _split(section, at, struct.unpack_from(f"<{2 * n}I", section.payload))
+    keys = items[:n]
+    if not all(map(lt, keys, islice(keys, 1, None))) or (last is not None and keys and keys[0] <= last):
+        raise section.broken("keys do not ascend")
+    state.update(zip(keys, items[n:], strict=True))
+    return keys[-1] if keys else last
+
+
+def _read_sessions(section: _Cut, sessions: dict[int, SessionRecord]) -> None:
+    if len(section.payload) != section.count * SESSION.size:
+        raise section.broken("count and payload disagree")
+    for session_id, next_seq, acked, last_us, nonce in SESSION.iter_unpack(section.payload):
+        if session_id in sessions or acked >= next_seq:
+            raise section.broken(f"session {session_id} twice, or acknowledged beyond its end")
+        sessions[session_id] = SessionRecord(session_id, next_seq, acked, last_us, nonce, {})
+
+
+def _read_replies(section: _Cut, sessions: dict[int, SessionRecord]) -> None:
+    n = section.count
+    at = _column_end(section, 20)
+    columns = struct.unpack_from(f"<{2 * n}Q{n}I", section.payload)
+    replies = _split(section, at, columns[2 * n :])
+    for owner, seq, reply in zip(columns[:n], columns[n : 2 * n], replies, strict=True):
+        session = sessions.get(owner)
+        if session is None or not session.acked < seq < session.next_seq:
+            raise section.broken(f"reply to seq {seq} of session {owner}, which does not wait for it")
+        session.replies[seq] = reply
+
+
+def _read_keys(section: _Cut, keys: list[KeyRecord]) -> None:
+    n = section.count
+    at = _column_end(section, KEY.size)
+    rows = list(KEY.iter_unpack(section.payload[:at]))
+    items = _split(section, at, [row[2] for row in rows] + [row[3] for row in rows])
+    keys.extend(
+        KeyRecord(key, request_hash, reply, at_us)
+        for (at_us, request_hash, _, _), key, reply in zip(rows, items[:n], items[n:], strict=True)
+    )
+
+
+def _read_parked(section: _Cut, parked: list[ParkedRecord]) -> None:
+    at = _column_end(section, PARKED.size)
+    rows = list(PARKED.iter_unpack(section.payload[:at]))
+    items = _split(section, at, [row[3] for row in rows])
+    parked.extend(
+        ParkedRecord(lsn, session, seq, message) for (lsn, session, seq, _, _), message in zip(rows, items, strict=True)
+    )
+
+
+def chunk_reader(chunks: Sequence[bytes]) -> Read:
+    """Give a `Read` over bytes in memory, such as what `encode` gave."""
+    data = b"".join(chunks)
+    return lambda offset, size: data[offset : offset + size]
+
+
+def read_head(read: Read) -> Head:
+    """Read whose checkpoint this is, its place on the chain and its fingerprint, without reading state.
+
+    Raises: CorruptCheckpoint, NewerFormat. What it gives is checked; the rest of the file is not.
+    """
+    _read_file_header(read)
+    return _read_head_section(read)[0]
+
+
+def verify(read: Read) -> tuple[Head, bytes]:
+    """Read a whole checkpoint back and check it, one section in memory at a time.
+
+    Returns: (head, state digest). Raises: CorruptCheckpoint, NewerFormat, as `decode`; but columns inside sections
+    are not taken apart (they have a checksum and two digests).
+    """
+    _read_file_header(read)
+    head, first = _read_head_section(read)
+    digests: list[bytes] = []
+    items = sum(section.count for section in _sections(read, first, digests) if section.kind == Section.STATE)
+    if items != head.state_keys:
+        raise first.broken(f"{head.state_keys} keys promised, {items} found")
+    return head, digests[0]
+
+
+def decode(read: Read) -> Snapshot:
+    """Read a whole checkpoint.
+
+    Args:
+        read: see `Read`; called in ascending order of offset but for the start, once per section and header.
+
+    Raises: CorruptCheckpoint naming section and offset: an older one is used. NewerFormat: stop.
+    """
+    _read_file_header(read)
+    head, first = _read_head_section(read)
+    state: dict[bytes, bytes] = {}
+    sessions: dict[int, SessionRecord] = {}
+    keys: list[KeyRecord] = []
+    parked: list[ParkedRecord] = []
+    digests: list[bytes] = []
+    last: bytes | None = None
+    for section in _sections(read, first, digests):
+        match section.kind:
+            case Section.STATE:
+                last = _read_state(section, state, last)
+            case Section.SESSIONS:
+                _read_sessions(section, sessions)
+            case Section.REPLIES:
+                _read_replies(section, sessions)
+            case Section.KEYS:
+                _read_keys(section, keys)
+            case _:
+                _read_parked(section, parked)
+    if len(state) != head.state_keys:
+        raise first.broken(f"{head.state_keys} keys promised, {len(state)} found")
+    return Snapshot(
+        service=head.service,
+        service_id=head.service_id,
+        incarnation=Incarnation(head.incarnation),
+        epoch=Epoch(head.epoch),
+        lsn=Lsn(head.lsn),
+        chain=ChainHash(head.chain),
+        digest=Digest(head.digest),
+        time_us=head.time_us,
+        fingerprint=Fingerprint(head.fingerprint),
+        state=state,
+        sessions=list(sessions.values()),
+        keys=keys,
+        keys_floor_us=head.keys_floor_us,
+        parked=parked,
+        state_digest=digests[0],
+    )
+
+
+__all__ = [
+    "Head",
+    "KeyRecord",
+    "ParkedRecord",
+    "Read",
+    "Section",
+    "SessionRecord",
+    "Snapshot",
+    "chunk_reader",
+    "decode",
+    "encode",
+    "file_header",
+    "read_head",
+    "section_header",
+    "state_digest",
+    "verify",
+]

@@ -1,0 +1,105 @@
+"""One message of the log and of the client wire, verbatim the same bytes in both (format version 1).
+
+    offset size field
+    0      1    kind (see Kind)
+    1      1    flags, 0 in version 1
+    2      2    method length M, u16
+    4      2    key length K, u16
+    6      2    idempotency key length I, u16 (0: none)
+    8      M    method, UTF-8 (name of handler; empty for system kinds)
+    8+M    K    key, UTF-8
+    ...    I    idempotency key
+    ...    rest arguments: a msgpack map of the named arguments, or the body of a system kind
+
+All integers are little-endian. A message carries no session and no seq: its run does (see frames), so a
+batch of a client goes into the log without being touched. Guarantees: `encode` and `decode` are inverse.
+Does not: look into the arguments. Imports base only.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+from deathless.base.errors import CorruptFrame, TooLarge
+
+HEADER: Final = struct.Struct("<BBHHH")
+HEADER_BYTES: Final = HEADER.size
+U64: Final = struct.Struct("<Q")
+REGISTER_NONCE_BYTES: Final = 16
+
+
+class Kind(enum.IntEnum):
+    """What a message is. 1 to 15 run a turn, 16 and above are the shard's own records."""
+
+    CALL = 1  # a client's request to a handler; the arguments follow
+    TIME = 16  # body: u64 logical time in microseconds; never goes back
+    REGISTER = 17  # body: 16 bytes drawn by the client; its session id is this message's lsn
+    PARKED = 18  # body: u64 session, u64 seq, then the message that was set aside, verbatim and unrun (I11)
+    REBASED = 19  # body: u64 lsn of the checkpoint that the others reload; older ones stop counting (I6)
+    GOODBYE = 20  # body: u64 session; the session ended in order and may be forgotten
+
+
+class Message(NamedTuple):
+    """A decoded message; fields as in the table above."""
+
+    kind: int
+    method: bytes
+    key: bytes
+    idempotency_key: bytes
+    args: bytes
+
+
+def encode(
+    kind: int, *, method: bytes = b"", key: bytes = b"", idempotency_key: bytes = b"", args: bytes = b""
+) -> bytes:
+    """Give the bytes of one message.
+
+    Raises: TooLarge when method, key or idempotency key is longer than 65535 bytes.
+    """
+    if max(len(method), len(key), len(idempotency_key)) > 0xFFFF:
+        raise TooLarge("method, key and idempotency key hold at most 65535 bytes each")
+    return HEADER.pack(kind, 0, len(method), len(key), len(idempotency_key)) + method + key + idempotency_key + args
+
+
+def decode(data: bytes) -> Message:
+    """Take one message apart.
+
+    Raises: CorruptFrame when the lengths pass the end or flags are set that version 1 does not know.
+    """
+    if len(data) < HEADER_BYTES:
+        raise CorruptFrame(f"message of {len(data)} bytes is shorter than its header")
+    kind, flags, method_len, key_len, idem_len = HEADER.unpack_from(data)
+    if flags:
+        raise CorruptFrame(f"message has unknown flags {flags:#x}")
+    key_at = HEADER_BYTES + method_len
+    idem_at = key_at + key_len
+    args_at = idem_at + idem_len
+    if args_at > len(data):
+        raise CorruptFrame("message is shorter than its lengths say")
+    return Message(kind, data[HEADER_BYTES:key_at], data[key_at:idem_at], data[idem_at:args_at], data[args_at:])
+
+
+def encode_time(now_us: int) -> bytes:
+    """Give a TIME record for logical time `now_us` (microseconds, [0, 2**64))."""
+    return encode(Kind.TIME, args=U64.pack(now_us))
+
+
+def encode_register(nonce: bytes) -> bytes:
+    """Give a REGISTER record for a client's 16 random bytes."""
+    assert len(nonce) == REGISTER_NONCE_BYTES
+    return encode(Kind.REGISTER, args=nonce)
+
+
+PARKED_HEADER: Final = struct.Struct("<QQ")
+
+
+def encode_parked(session: int, seq: int, message: bytes) -> bytes:
+    """Give a PARKED record that carries `message` unrun."""
+    return encode(Kind.PARKED, args=PARKED_HEADER.pack(session, seq) + message)
+
+
+def encode_rebased(lsn: int) -> bytes:
+    """Give a REBASED record that names the checkpoint at `lsn`."""
+    return encode(Kind.REBASED, args=U64.pack(lsn))

@@ -1,0 +1,99 @@
+"""The records of a checkpoint: what is left of a shard when its log up to one lsn is thrown away.
+
+Why here: `core` gives and takes these records and `checkpoint` turns them into bytes; neither may know the other.
+Guarantees: plain values; equal records mean equal shards. Does not: check relations between fields (`core` does at
+restore, `checkpoint` when it reads). Imports base only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+
+REQUEST_HASH_BYTES: Final = 16
+
+
+class SessionRecord(msgspec.Struct, frozen=True, gc=False):
+    """One session of `core.sessions`; times in microseconds of logical time."""
+
+    id: int
+    next_seq: int
+    acked: int
+    last_us: int
+    nonce: bytes  # 16 bytes
+    replies: dict[int, bytes]  # reply per seq in (acked, next_seq)
+
+
+class KeyRecord(msgspec.Struct, frozen=True, gc=False):
+    """One remembered idempotency key of `core.keys`."""
+
+    key: bytes
+    request_hash: bytes  # 16 bytes over handler, entity key and arguments
+    reply: bytes
+    at_us: int  # the time it counts as old as: a UUIDv7's own, else logical time when it was first seen
+
+
+class ParkedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A message set aside unrun (I11): lsn of its PARKED record, who sent it, and its bytes."""
+
+    lsn: int
+    session: int
+    seq: int
+    message: bytes
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True):
+    """Payload of HEAD: whose checkpoint this is and where on the chain it stands."""
+
+    service: str
+    service_id: bytes
+    incarnation: int
+    epoch: int
+    lsn: int
+    chain: bytes
+    digest: bytes
+    time_us: int
+    fingerprint: bytes
+    keys_floor_us: int
+    state_keys: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Snapshot:
+    """All of a shard right behind message `lsn`, a function of the log's prefix."""
+
+    service: str  # name
+    service_id: bytes  # 16 bytes
+    incarnation: Incarnation
+    epoch: Epoch  # of the frame that ends at `lsn`
+    lsn: Lsn
+    chain: ChainHash  # behind the frame that ends at `lsn`
+    digest: Digest  # the rolling digest there
+    time_us: int  # logical time there, microseconds
+    fingerprint: Fingerprint  # of the code that made the state
+    state: dict[bytes, bytes]  # encoded state per key; `decode` gives it in ascending order
+    sessions: list[SessionRecord] = field(default_factory=list)  # longest idle first
+    keys: list[KeyRecord] = field(default_factory=list)  # idempotency keys
+    keys_floor_us: int = -1  # see core.keys
+    parked: list[ParkedRecord] = field(default_factory=list)
+    state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
+
+    def head(self) -> Head:
+        """Give the record of HEAD."""
+        return Head(
+            self.service,
+            self.service_id,
+            self.incarnation,
+            self.epoch,
+            self.lsn,
+            self.chain,
+            self.digest,
+            self.time_us,
+            self.fingerprint,
+            self.keys_floor_us,
+            len(self.state),
+        )

@@ -1,0 +1,352 @@
+"""Packets between clients, replicas, supervisors and tools (protocol version 1).
+
+Every packet: u32 length of what follows, u8 type, body; little-endian. Bodies of the hot packets are columns:
+
+    BATCH    c>s  u64 session, u64 first seq, u64 acked through, u32 count, u32 0, count x u32 end offset, blob
+    REPLIES  s>c  u64 session, u32 count, u32 0, count x u64 seq, count x u32 end offset, blob
+    QUERIES  c>s  u32 count, u32 flags (1: stale allowed), count x u64 id, count x u32 end offset, blob
+    ANSWERS  s>c  u32 count, u32 0, count x u64 id, count x u32 end offset, blob
+    FRAME    p>f  u64 confirmed lsn, frame without padding
+    APPLIED  f>p  u64 applied lsn
+    REGISTER c>s  16 byte nonce
+
+A message in a blob has the bytes it will have in the log (see messages). A reply or answer is u8 status, body: OK
+carries the msgpack result, ERROR a msgpack array [code, type, text]. All other bodies are msgpack arrays of the
+Structs below. Handshake: HELLO, then WELCOME or REFUSED and the connection's end.
+
+Guarantees: a packet longer than the limit the reader sets is refused before it is buffered. Does not: do IO.
+Imports base only.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import le
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from deathless.base.errors import CorruptFrame, TooLarge
+from deathless.codec.frames import RUN, Run
+
+PROTOCOL_VERSION: Final = 1
+PREFIX: Final = struct.Struct("<IB")
+PREFIX_BYTES: Final = PREFIX.size
+REPLIES_HEAD: Final = struct.Struct("<QII")
+QUERIES_HEAD: Final = struct.Struct("<II")
+U64: Final = struct.Struct("<Q")
+STALE: Final = 1
+
+
+class Type(enum.IntEnum):
+    """Type of a packet; the table in the module's docstring says which way and what."""
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSED = 3
+    ROLE = 4
+    PING = 5
+    PONG = 6
+    REGISTER = 16
+    REGISTERED = 17
+    BATCH = 18
+    REPLIES = 19
+    BATCH_REFUSED = 20
+    QUERIES = 21
+    ANSWERS = 22
+    ADMIN = 32
+    ADMIN_REPLY = 33
+    FOLLOW = 48
+    FOLLOWING = 49
+    FRAME = 50
+    APPLIED = 51
+    HANDOVER = 52
+    CHECKPOINT = 53
+    DIVERGED = 54
+    REPORT = 64
+
+
+class Status(enum.IntEnum):
+    """First byte of a reply."""
+
+    OK = 0
+    ERROR = 1
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True):
+    """First packet of whoever connects. `kind`: client, follower, supervisor or tool; session 0: none yet."""
+
+    version: int
+    kind: str
+    service: str
+    name: str
+    token: str = ""
+    session: int = 0
+    incarnation: int = 0
+
+
+class Welcome(msgspec.Struct, array_like=True, frozen=True):
+    """Answer to HELLO. `next_seq` is the next expected of the session named (0: unknown session)."""
+
+    version: int
+    service: str
+    replica: str
+    role: str
+    epoch: int
+    incarnation: int
+    primary: str
+    next_seq: int
+    message_bytes_max: int
+    window_max: int
+
+
+class Refused(msgspec.Struct, array_like=True, frozen=True):
+    """The connection is refused; `code` is one of `docs/errors/`."""
+
+    code: str
+    text: str
+
+
+class Role(msgspec.Struct, array_like=True, frozen=True):
+    """Pushed whenever it changes: the replica's role, and who the primary is (client address, empty: unknown)."""
+
+    role: str
+    epoch: int
+    primary: str
+
+
+class Registered(msgspec.Struct, array_like=True, frozen=True):
+    """The registration is confirmed: the session id for this nonce."""
+
+    nonce: bytes
+    session: int
+
+
+class BatchRefused(msgspec.Struct, array_like=True, frozen=True):
+    """Messages from `first_seq` on were not admitted; with `retry_after_ms` >= 0 the same may be sent again then."""
+
+    session: int
+    first_seq: int
+    code: str
+    text: str
+    retry_after_ms: int
+
+
+class Admin(msgspec.Struct, array_like=True, frozen=True):
+    """A tool's command; `arguments` is a JSON object."""
+
+    id: int
+    command: str
+    arguments: bytes
+
+
+class AdminReply(msgspec.Struct, array_like=True, frozen=True):
+    """Answer to ADMIN: `result` is JSON; `code` empty on success."""
+
+    id: int
+    code: str
+    result: bytes
+
+
+class Follow(msgspec.Struct, array_like=True, frozen=True):
+    """A follower asks for frames after `lsn`, whose chain hash it gives."""
+
+    replica: str
+    lsn: int
+    chain: bytes
+    checkpointer: bool
+
+
+class Following(msgspec.Struct, array_like=True, frozen=True):
+    """Answer to FOLLOW: streaming (True), or read the log up to `lsn` first and ask again."""
+
+    streaming: bool
+    epoch: int
+    lsn: int
+    checkpointer: str
+
+
+class Handover(msgspec.Struct, array_like=True, frozen=True):
+    """The primary hands its lock to this follower: everything up to `lsn` is confirmed."""
+
+    epoch: int
+    lsn: int
+
+
+class ReplyError(msgspec.Struct, array_like=True, frozen=True):
+    """Body of an ERROR reply."""
+
+    code: str
+    type: str
+    text: str
+
+
+class Batch(NamedTuple):
+    """A BATCH as received; `ends` and `blob` are views of the packet."""
+
+    run: Run
+    ends: bytes
+    blob: bytes
+
+
+S = TypeVar("S")
+
+
+def packet(kind: int, *parts: bytes) -> bytes:
+    """Give a packet of type `kind` whose body is `parts` joined."""
+    return b"".join((PREFIX.pack(sum(map(len, parts)) + 1, kind), *parts))
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def struct_packet(kind: int, body: msgspec.Struct) -> bytes:
+    """Give a packet whose body is a msgpack array."""
+    return packet(kind, _encode(body))
+
+
+def decode_struct(kind: type[S], body: bytes) -> S:
+    """Decode a msgpack body.
+
+    Raises: CorruptFrame when it does not fit; the caller closes the connection.
+    """
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        # The two last are what broken text and an array nested a thousandfold raise.
+        raise CorruptFrame(f"{kind.__name__}: {error}") from None
+
+
+class PacketReader:
+    """Cuts a byte stream into packets.
+
+    Args:
+        packet_bytes_max: a longer packet raises TooLarge as soon as its length is seen.
+    """
+
+    __slots__ = ("_max", "_missing", "_parts")
+
+    def __init__(self, packet_bytes_max: int) -> None:
+        self._parts: list[bytes] = []  # bytes of an unfinished packet, joined once when it is whole
+        self._missing = PREFIX_BYTES  # bytes without which no packet can be given
+        self._max = packet_bytes_max
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Take bytes in, give each packet that is complete as (type, body). Nothing is taken in before iterating.
+
+        Raises: TooLarge, CorruptFrame (length 0); the caller closes the connection.
+        """
+        if self._parts:
+            self._parts.append(data)
+            if len(data) < self._missing:
+                self._missing -= len(data)
+                return
+            data = b"".join(self._parts)
+            self._parts = []
+        at, size, end = 0, len(data), PREFIX_BYTES
+        while size - at >= PREFIX_BYTES:
+            length, kind = PREFIX.unpack_from(data, at)
+            if length > self._max:
+                raise TooLarge(f"packet of {length} bytes, at most {self._max}")
+            if length == 0:
+                raise CorruptFrame("packet of length 0")
+            end = at + 4 + length
+            if end > size:
+                break
+            body = data[at + PREFIX_BYTES : end]
+            at = end
+            end = at + PREFIX_BYTES
+            yield kind, body
+        if at < size:
+            self._parts = [data[at:]]
+            self._missing = end - size
+
+
+def encode_batch(run: Run, ends: bytes, blob: bytes) -> bytes:
+    """Give a BATCH packet; `ends` is the packed u32 column of end offsets in `blob`."""
+    return packet(Type.BATCH, RUN.pack(run[0], run[1], run[2], run[3], 0), ends, blob)
+
+
+def _cover(ends: tuple[int, ...], size: int) -> bool:
+    """Do these end offsets cut a blob of `size` bytes into items, without gap or overlap?"""
+    return (ends[-1] if ends else 0) == size and all(map(le, ends, ends[1:]))
+
+
+def decode_batch(body: bytes) -> Batch:
+    """Take a BATCH apart; checks lengths, not messages.
+
+    Raises: CorruptFrame when columns and blob disagree.
+    """
+    if len(body) < RUN.size:
+        raise CorruptFrame("BATCH shorter than its head")
+    session, first_seq, acked, count, _ = RUN.unpack_from(body)
+    blob_at = RUN.size + 4 * count
+    ends = body[RUN.size : blob_at]
+    blob = body[blob_at:]
+    if len(ends) != 4 * count or not _cover(struct.unpack(f"<{count}I", ends), len(blob)):
+        raise CorruptFrame("BATCH: end offsets and blob disagree")
+    return Batch(Run(session, first_seq, acked, count), ends, blob)
+
+
+def _columns(ids: Sequence[int], items: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
+    ends: list[int] = []
+    end = 0
+    for item in items:
+        end += len(item)
+        ends.append(end)
+    n = len(items)
+    return struct.pack(f"<{n}Q", *ids), struct.pack(f"<{n}I", *ends), b"".join(items)
+
+
+def _items(body: bytes, at: int, count: int) -> tuple[tuple[int, ...], list[bytes]]:
+    blob_at = at + 12 * count
+    if blob_at > len(body):
+        raise CorruptFrame("columns pass the packet's end")
+    ids: tuple[int, ...] = struct.unpack_from(f"<{count}Q", body, at)
+    ends: tuple[int, ...] = struct.unpack_from(f"<{count}I", body, at + 8 * count)
+    blob = body[blob_at:]
+    if not _cover(ends, len(blob)):
+        raise CorruptFrame("end offsets and blob disagree")
+    return ids, [blob[start:end] for start, end in pairwise((0, *ends))]
+
+
+def encode_replies(session: int, seqs: Sequence[int], replies: Sequence[bytes]) -> bytes:
+    """Give a REPLIES packet; reply i answers seq i."""
+    return packet(Type.REPLIES, REPLIES_HEAD.pack(session, len(seqs), 0), *_columns(seqs, replies))
+
+
+def decode_replies(body: bytes) -> tuple[int, tuple[int, ...], list[bytes]]:
+    """Give (session, seqs, replies). Raises: CorruptFrame."""
+    if len(body) < REPLIES_HEAD.size:
+        raise CorruptFrame("REPLIES shorter than its head")
+    session, count, _ = REPLIES_HEAD.unpack_from(body)
+    seqs, replies = _items(body, REPLIES_HEAD.size, count)
+    return session, seqs, replies
+
+
+def encode_queries(ids: Sequence[int], messages: Sequence[bytes], *, stale: bool, answers: bool = False) -> bytes:
+    """Give a QUERIES packet, or with `answers` an ANSWERS packet."""
+    kind = Type.ANSWERS if answers else Type.QUERIES
+    return packet(kind, QUERIES_HEAD.pack(len(ids), STALE if stale else 0), *_columns(ids, messages))
+
+
+def decode_queries(body: bytes) -> tuple[bool, tuple[int, ...], list[bytes]]:
+    """Give (stale allowed, ids, messages or answers). Raises: CorruptFrame."""
+    if len(body) < QUERIES_HEAD.size:
+        raise CorruptFrame("QUERIES shorter than its head")
+    count, flags = QUERIES_HEAD.unpack_from(body)
+    ids, items = _items(body, QUERIES_HEAD.size, count)
+    return bool(flags & STALE), ids, items
+
+
+def ok_reply(result: bytes) -> bytes:
+    """Give an OK reply around a msgpack result."""
+    return b"\x00" + result
+
+
+def error_reply(code: str, kind: str, text: str) -> bytes:
+    """Give an ERROR reply; `kind` is the exception's type name, `text` ours (I5)."""
+    return b"\x01" + _encode(ReplyError(code, kind, text))

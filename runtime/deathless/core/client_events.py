@@ -1,0 +1,174 @@
+"""What happens to a client, and what it must do: the records around `ClientMachine`, per buffer and per batch.
+
+Events are past tense, effects imperative. The effects of one event are carried out in the order of the list; what is
+sent on a link goes out before a HangUp behind it. `W` stands for the one who waits for a call; it is handed back as it
+came. Guarantees: frozen records. Does not: decide anything. Imports base only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NewType, TypeVar
+
+from deathless.base.errors import DeathlessError, HandlerFailed, Internal, RetryLater
+
+W = TypeVar("W")
+
+LinkId = NewType("LinkId", int)
+"""One attempt to connect, and the connection it becomes; never given twice by one machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressesFound:
+    """The addresses of the replicas, `host:port`, at the start and in answer to Resolve; empty: none known yet."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOpened:
+    """The connection stands (TLS too); nothing was sent on it."""
+
+    link: LinkId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesReceived:
+    """Bytes came in on a link."""
+
+    link: LinkId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLost:
+    """Dialing failed or the connection ended."""
+
+    link: LinkId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsSubmitted(Generic[W]):
+    """Calls to make, in order; message i is waited for by waiter i."""
+
+    messages: Sequence[bytes]
+    waiters: Sequence[W]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueriesSubmitted(Generic[W]):
+    """Queries to ask; with `stale` any replica may answer from what it has applied."""
+
+    messages: Sequence[bytes]
+    waiters: Sequence[W]
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """The deadline the machine named is reached; one that comes early does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseRequested:
+    """The client ends: say what was acknowledged, then hang up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve:
+    """Find out the replicas' addresses (again). Answered by AddressesFound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """Connect. Answered by LinkOpened or LinkLost."""
+
+    link: LinkId
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Send bytes on a link; lost when it is gone."""
+
+    link: LinkId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangUp:
+    """End a link, or the attempt to open it, after what was sent. A later LinkLost for it is ignored."""
+
+    link: LinkId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteCalls(Generic[W]):
+    """Replies (or query answers) are here, reply i for waiter i: u8 status and body, see the wire."""
+
+    waiters: Sequence[W]
+    replies: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailCalls(Generic[W]):
+    """These will get no reply from us; what is known is in the code."""
+
+    waiters: Sequence[W]
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellRefusal(Generic[W]):
+    """The service admits nothing now (429, 507); the calls stay and are sent again after `retry_after_s`."""
+
+    waiters: Sequence[W]
+    code: str
+    text: str
+    retry_after_s: float
+
+
+Event = (
+    AddressesFound
+    | LinkOpened
+    | BytesReceived
+    | LinkLost
+    | CallsSubmitted[W]
+    | QueriesSubmitted[W]
+    | TimerFired
+    | CloseRequested
+)
+Effect = Resolve | Dial | Send | HangUp | CompleteCalls[W] | FailCalls[W] | TellRefusal[W]
+
+
+def _tree(root: type[DeathlessError]) -> dict[str, type[DeathlessError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+_CLASSES: Final = _tree(DeathlessError)
+
+
+def error_of(code: str, text: str, *, kind: str = "", retry_after_s: float = 0.0) -> DeathlessError:
+    """Give the error of a code that came over the wire.
+
+    Args:
+        code: one of `docs/errors/`; one that this version does not know gives Internal with the code in its text.
+        text: what happened.
+        kind: type name of the handler's exception.
+        retry_after_s: when the same may be sent again, seconds.
+    """
+    cls = _CLASSES.get(code)
+    if cls is None:
+        return Internal(f"{code} {kind} {text}".strip(), remedy="the service is newer than this client")
+    error = cls(text)
+    if isinstance(error, HandlerFailed):
+        error.kind = kind
+    if isinstance(error, RetryLater):
+        error.retry_after_s = retry_after_s
+    return error

@@ -1,0 +1,190 @@
+"""The failure detector: when to try a takeover. Lives in the supervisors, which no handler can block.
+
+Each supervisor tells every other one, each heartbeat and at once on a change, what its worker is (`Report`). A takeover
+is tried (design section 5, "Detection") when
+
+    REPORTED   the primary's own supervisor says that its worker is dead, stopped or stuck, or is no primary any more;
+    SILENT     nothing was heard for `suspect_after_s` from its supervisor AND its worker, and no other reachable replica
+               has heard it meanwhile; held back by a minimum reign that doubles with each such steal;
+    VACANT     nobody claims to be primary, and everybody known has reported or had time to.
+
+Candidates take turns: standbys before the checkpointer (`WhenAlone`), the furthest applied first, then by name; the k-th
+waits k * TURN_S. The lock decides between two that try at once; nothing here is needed for safety (I2).
+
+Does not: sockets, clocks. Imports base only.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import msgspec
+
+from deathless.base.limits import Limits
+
+TURN_S = 0.15  # between two candidates' turns
+AGAIN_S = 0.5  # an order that had no effect is given again after this
+VACANT_S = 0.3  # how long a start waits for the others to report
+
+
+class WorkerState(enum.StrEnum):
+    """What a supervisor sees of its worker."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"  # by a signal, still there
+    STUCK = "stuck"  # in one handler or one sync for longer than allowed
+    DEAD = "dead"
+
+
+class Report(msgspec.Struct, array_like=True):
+    """What a supervisor tells the others; `heard` is milliseconds since it heard each other replica."""
+
+    replica: str
+    state: str
+    role: str
+    epoch: int
+    lsn: int
+    client: str = ""
+    replication: str = ""
+    control: str = ""
+    ingress: str = ""
+    heard: dict[str, int] = {}
+    deaths: list[tuple[int, int, int]] = []
+    condition: str = ""  # why the replica stays stopped: an error's code
+    pid: int = 0
+    worker_pid: int = 0
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Try a takeover from `epoch`."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryClaim:
+    """Who is primary, as far as is known."""
+
+    epoch: int
+    replica: str
+    client: str
+    replication: str
+
+
+class Detector:
+    """What one supervisor knows of the set.
+
+    Args:
+        replica: our name.
+        promote_checkpointer: "Always" lets the checkpointer take its turn like a standby.
+    """
+
+    def __init__(self, *, replica: str, limits: Limits, promote_checkpointer: str = "WhenAlone", now: float) -> None:
+        self.replica = replica
+        self.reports: dict[str, Report] = {}
+        self.primary: PrimaryClaim | None = None
+        self._limits = limits
+        self._always = promote_checkpointer == "Always"
+        self._heard_at: dict[str, float] = {}
+        self._members: set[str] = {replica}
+        self._started_at = now
+        self._since: float | None = None  # since when the present cause stands
+        self._cause = ""
+        self._ordered_at: float | None = None
+        self._reign_since = now  # when the present primary was first seen
+        self._silent_steals = 0
+
+    def members_seen(self, members: set[str]) -> None:
+        """Names of all replicas that have announced themselves."""
+        self._members = members | {self.replica}
+
+    def report_received(self, report: Report, now: float) -> None:
+        """Take another replica's report, or our own, in."""
+        self.reports[report.replica] = report
+        self._heard_at[report.replica] = now
+        if report.role == "primary" and report.state in (WorkerState.RUNNING, WorkerState.STUCK):
+            claim = PrimaryClaim(report.epoch, report.replica, report.client, report.replication)
+            if self.primary is None or claim.epoch > self.primary.epoch:
+                self._reign_since = now
+            if self.primary is None or claim.epoch >= self.primary.epoch:
+                self.primary = claim
+
+    def peer_lost(self, replica: str) -> None:
+        """A supervisor's connection ended; silence says the rest."""
+
+    def heard_ms(self, now: float) -> dict[str, int]:
+        """Milliseconds since each other replica was heard, for our own report."""
+        return {name: int((now - at) * 1000) for name, at in self._heard_at.items() if name != self.replica}
+
+    def decide(self, now: float, upstream_age_s: float) -> Order | None:
+        """Say whether our worker should try a takeover now.
+
+        Args:
+            upstream_age_s: seconds since our worker last heard the primary's worker; infinite without a stream.
+        """
+        own = self.reports.get(self.replica)
+        if own is None or own.role not in ("standby", "checkpointer") or own.state != WorkerState.RUNNING:
+            self._since = None
+            return None
+        cause = self._find_cause(now, upstream_age_s)
+        if cause != self._cause or cause == "":
+            self._cause, self._since, self._ordered_at = cause, now if cause else None, None
+        if not cause or self._since is None:
+            return None
+        if now - self._since < self._turn(now) * TURN_S:
+            return None
+        if self._ordered_at is not None and now - self._ordered_at < AGAIN_S:
+            return None
+        if cause.startswith("silent"):
+            reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
+            if now - self._reign_since < reign:
+                return None
+            self._silent_steals = min(self._silent_steals + 1, 16)
+        self._ordered_at = now
+        return Order(self.primary.epoch if self.primary is not None else 0, cause)
+
+    def next_check(self, now: float) -> float:
+        """When to call `decide` again at the latest, monotonic seconds."""
+        return now + min(self._limits.heartbeat_s, TURN_S / 3)
+
+    def _find_cause(self, now: float, upstream_age_s: float) -> str:
+        claim = self.primary
+        if claim is None:
+            waited = now - self._started_at
+            missing = self._members - set(self.reports)
+            return "vacant: no primary" if not missing or waited >= VACANT_S else ""
+        if claim.replica == self.replica:
+            return f"reported: epoch {claim.epoch} was ours and its worker ended"
+        report = self.reports[claim.replica]
+        heard = now - self._heard_at[claim.replica]
+        if report.epoch >= claim.epoch and report.state in (WorkerState.DEAD, WorkerState.STOPPED, WorkerState.STUCK):
+            return f"reported: worker of {claim.replica} is {report.state}"
+        if report.role != "primary" and report.state != WorkerState.RUNNING:
+            return f"reported: worker of {claim.replica} is {report.state}"
+        if report.role in ("standby", "checkpointer", "recovering"):
+            return f"reported: {claim.replica} is {report.role} now"
+        if min(heard, upstream_age_s) <= self._limits.suspect_after_s:
+            return ""
+        for name, other in self.reports.items():
+            fresh = now - self._heard_at[name] <= self._limits.suspect_after_s
+            contradicts = other.heard.get(claim.replica, 1 << 30) <= self._limits.suspect_after_s * 1000
+            if name not in (self.replica, claim.replica) and fresh and contradicts:
+                return ""
+        return f"silent: {claim.replica} unheard for {heard:.1f} s"
+
+    def _turn(self, now: float) -> int:
+        """How many candidates go before us."""
+        candidates = [
+            r
+            for r in self.reports.values()
+            if r.role in ("standby", "checkpointer")
+            and r.state == WorkerState.RUNNING
+            and (r.replica == self.replica or now - self._heard_at[r.replica] <= self._limits.suspect_after_s)
+        ]
+        candidates.sort(key=lambda r: (r.role == "checkpointer" and not self._always, -r.lsn, r.replica))
+        return next((i for i, r in enumerate(candidates) if r.replica == self.replica), 0)

@@ -1,0 +1,228 @@
+"""Sessions of a shard: which seq comes next, which replies are still owed (I3, I5); pure.
+
+One table per shard, a function of the log's prefix: the primary and every follower call the same methods in the
+same order and hold equal tables. A session's life:
+
+    register -> accept, record, accept, record, ... -> goodbye | expire
+
+`accept` takes a run of messages in (I3: only the next expected seq), `record` keeps their replies. A reply stays,
+byte for byte, until the sender's cumulative acknowledgement passes it (I5). A session ends by its own GOODBYE, or
+by `expire`: idle beyond `session_idle_max_s` of logical time, or, above `sessions_max`, the longest idle first.
+A session id is the lsn of its registration and is never given twice, so an expired one is told from a new one.
+
+Sessions stand in the order of their last use; uses at the same logical time in the order of the log. That order
+is part of the table, so it is in the snapshot.
+
+Guarantees: equal calls give equal tables, effects and snapshots; an acknowledgement never goes back and never
+passes a message that was not yet in the log before the run that carries it.
+Does not: read a clock (time is logical and comes in), decide what to admit (whoever admits asks `get`), know which
+frames are confirmed (the caller must not send a reply of a frame that is not, I1). Imports base and codec only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from deathless.base.ids import SYSTEM_SESSION, SessionId
+from deathless.base.limits import Limits
+from deathless.codec.frames import Run
+from deathless.codec.messages import REGISTER_NONCE_BYTES
+from deathless.codec.snapshot import SessionRecord
+
+
+class Session:
+    """One sender. Read its attributes freely; only SessionTable writes them.
+
+    Args:
+        session_id: lsn of the registration, above 0.
+        nonce: the 16 bytes the client drew for it.
+        now_us: logical time of the registration, microseconds.
+    """
+
+    __slots__ = ("acked", "id", "last_us", "next_seq", "nonce", "replies")
+
+    def __init__(self, session_id: SessionId, nonce: bytes, now_us: int) -> None:
+        self.id = session_id
+        self.nonce = nonce
+        self.next_seq = 1  # seq that is accepted next. Invariant: never goes back
+        self.acked = 0  # replies up to this seq are acknowledged. Invariant: 0 <= acked < next_seq
+        self.last_us = now_us  # logical time of the last use, microseconds
+        self.replies: dict[int, bytes] = {}  # reply per seq. Invariant: acked < seq < next_seq for each
+
+    @property
+    def unacked(self) -> int:
+        """Count of messages in the log whose reply is not acknowledged (compare with `session_window_max`)."""
+        return self.next_seq - 1 - self.acked
+
+
+class SessionTable:
+    """All sessions of one shard, in the order of their last use.
+
+    Args:
+        limits: `sessions_max` and `session_idle_max_s` are used.
+    """
+
+    __slots__ = ("_by_nonce", "_idle_max_us", "_sessions", "_sessions_max")
+
+    def __init__(self, limits: Limits) -> None:
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # Invariant: last_us never falls along the order
+        self._by_nonce: dict[bytes, SessionId] = {}  # Invariant: one entry per session
+        self._sessions_max = limits.sessions_max
+        self._idle_max_us = limits.session_idle_max_s * 1_000_000
+
+    def __len__(self) -> int:
+        """Count of sessions."""
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> Session | None:
+        """Give a session; None: never registered, ended or expired (the caller answers SessionExpired)."""
+        return self._sessions.get(session_id)
+
+    def register(self, session_id: SessionId, nonce: bytes, now_us: int) -> SessionId:
+        """Take a logged registration in.
+
+        Args:
+            session_id: lsn of the REGISTER message, above 0.
+            nonce: its 16 bytes.
+            now_us: logical time, microseconds, never below an earlier call's.
+
+        Returns: the id to answer with. A nonce that is known is the same registration sent again: its first id.
+        """
+        assert session_id > SYSTEM_SESSION, "0 is the shard itself"
+        assert len(nonce) == REGISTER_NONCE_BYTES
+        known = self._by_nonce.get(nonce)
+        if known is not None:
+            self._touch(self._sessions[known], now_us)
+            return known
+        assert session_id not in self._sessions, "an lsn is given once"
+        self._sessions[session_id] = Session(session_id, nonce, now_us)
+        self._by_nonce[nonce] = session_id
+        return session_id
+
+    def accept(self, run: Run, now_us: int) -> Session:
+        """Take a logged run in: move the next expected seq, move the acknowledgement and trim replies (I3, I5).
+
+        Args:
+            run: of a session that `get` knows; with count above 0 its first seq is the session's next.
+            now_us: logical time, microseconds, never below an earlier call's.
+
+        Returns: the session. An assertion that fails here is our bug: the run should not have been logged.
+        """
+        session_id, first_seq, acked, count = run
+        session = self._sessions[session_id]
+        self._touch(session, now_us)
+        next_seq = session.next_seq
+        if acked > session.acked:
+            # A sender cannot have seen replies to messages that were not in the log before this run.
+            self._trim(session, min(acked, next_seq - 1))
+        if count:
+            assert first_seq == next_seq, f"session {session_id}: seq {first_seq} is not the next, {next_seq}"
+            session.next_seq = next_seq + count
+        return session
+
+    def record(self, session_id: int, first_seq: int, replies: list[bytes]) -> None:
+        """Keep the replies to an accepted run, reply i for seq `first_seq` + i.
+
+        A reply that is acknowledged already (by a sender that did not wait for it) is not kept.
+        """
+        session = self._sessions[session_id]
+        end = first_seq + len(replies)
+        assert end <= session.next_seq, f"session {session_id}: reply to seq {end - 1}, which was not accepted"
+        session.replies.update(zip(range(first_seq, end), replies, strict=True))
+        if first_seq <= session.acked:
+            self._drop(session, first_seq, session.acked)
+
+    def replies_from(self, session_id: int, first_seq: int, last_seq: int) -> tuple[list[int], list[bytes]]:
+        """Give the kept replies to seqs in [first_seq, last_seq], for a sender that asks again (I5).
+
+        Returns: (seqs ascending, replies), empty for an unknown session; acknowledged ones are gone. The caller
+        bounds `last_seq` by what is confirmed (I1).
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            return [], []
+        kept = session.replies
+        first = max(first_seq, session.acked + 1)
+        seqs = [seq for seq in range(first, min(last_seq + 1, session.next_seq)) if seq in kept]
+        return seqs, [kept[seq] for seq in seqs]
+
+    def goodbye(self, session_id: int) -> bool:
+        """Forget a session that ended in order. False: it was not known (a GOODBYE sent again)."""
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return False
+        del self._by_nonce[session.nonce]
+        return True
+
+    def expire(self, now_us: int) -> list[int]:
+        """Forget sessions idle for longer than `session_idle_max_s`, then the longest idle beyond `sessions_max`.
+
+        Cheap when there is nothing to forget. Called at places the log alone decides (behind each time record and
+        each registration), with logical time.
+
+        Returns: their ids, longest idle first.
+        """
+        gone: list[int] = []
+        sessions = self._sessions
+        oldest_us = now_us - self._idle_max_us
+        while sessions:
+            session = next(iter(sessions.values()))
+            if session.last_us >= oldest_us and len(sessions) <= self._sessions_max:
+                break
+            self.goodbye(session.id)
+            gone.append(session.id)
+        return gone
+
+    def snapshot(self) -> list[SessionRecord]:
+        """Copy everything, longest idle first; later calls do not change the copy."""
+        return [
+            SessionRecord(s.id, s.next_seq, s.acked, s.last_us, s.nonce, dict(s.replies))
+            for s in self._sessions.values()
+        ]
+
+    def restore(self, records: Iterable[SessionRecord]) -> None:
+        """Replace everything by what `snapshot` gave."""
+        self._sessions.clear()
+        self._by_nonce.clear()
+        for record in records:
+            session = Session(SessionId(record.id), record.nonce, record.last_us)
+            session.next_seq = record.next_seq
+            session.acked = record.acked
+            session.replies = dict(record.replies)
+            self._sessions[session.id] = session
+            self._by_nonce[session.nonce] = session.id
+        self.check_invariants()
+
+    def check_invariants(self) -> None:
+        """Assert every `Invariant:` above; linear in sessions and kept replies."""
+        last_us = 0
+        for session_id, session in self._sessions.items():
+            assert session.id == session_id > SYSTEM_SESSION
+            assert self._by_nonce[session.nonce] == session_id
+            assert 0 <= session.acked < session.next_seq
+            assert all(session.acked < seq < session.next_seq for seq in session.replies)
+            assert last_us <= session.last_us, "order of last use is not the order of the table"
+            last_us = session.last_us
+        assert len(self._by_nonce) == len(self._sessions)
+
+    def _touch(self, session: Session, now_us: int) -> None:
+        """Make a session the last used."""
+        assert now_us >= session.last_us, "logical time goes back"
+        session.last_us = now_us
+        self._sessions.move_to_end(session.id)
+
+    def _trim(self, session: Session, acked: int) -> None:
+        """Move the acknowledgement forward to `acked` and forget the replies up to it."""
+        first = session.acked + 1
+        session.acked = acked
+        if acked == session.next_seq - 1:
+            session.replies.clear()  # all there is; the usual case, and much cheaper than one by one
+        else:
+            self._drop(session, first, acked)
+
+    @staticmethod
+    def _drop(session: Session, first_seq: int, last_seq: int) -> None:
+        forget = session.replies.pop
+        for seq in range(first_seq, last_seq + 1):
+            forget(seq, None)

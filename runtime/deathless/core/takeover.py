@@ -1,0 +1,189 @@
+"""The takeover, step by step (design section 5): the order is the safety argument.
+
+    LOOKING -> TAKING -> SEALING -> READING -> CUTTING -> SETTING_HEAD -> OPENING -> PROVING -> APPLYING -> DONE
+       |          |                                            |                                |
+       '-> LOST <-'                                            '----------> LOST <--------------'
+
+1 take or steal the lock and raise epoch in one transaction; 2 seal every epoch from head to ours - 1; 3 only now read,
+through fresh descriptors, from head, never from a higher epoch found in the directory; 4 write cut and copies, sync file
+and folder; 5 set head, guarded by the lock; 6 sync an opening frame; 7 prove; 8 serve. Dying before 5 leaves a file that
+nobody reads. LOST is no failure: somebody else took over; the replica begins again as a follower, in a new process once
+it had taken the lock, since its epoch is then spent.
+
+Does not: decide when to try (detection does). Imports core, codec, base.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import assert_never
+
+import msgspec
+
+from deathless.base.errors import Deposed
+from deathless.base.safeguards import Safeguards
+from deathless.codec.frames import FrameKind, Opening
+from deathless.core.effects import (
+    ApplyCopies,
+    Effect,
+    LinkSeals,
+    Prove,
+    ReadLock,
+    ReadTail,
+    SetHead,
+    StopReplica,
+    TakeLock,
+    WriteControl,
+    WriteCut,
+)
+from deathless.core.events import (
+    ControlSynced,
+    CopiesApplied,
+    CutWritten,
+    HeadSet,
+    LockRefused,
+    LockSeen,
+    LockTaken,
+    ProofAnswered,
+    SealsLinked,
+    TailRead,
+)
+
+
+class Step(enum.Enum):
+    """Where a takeover stands; the picture is in the module's docstring."""
+
+    LOOKING = "looking"
+    TAKING = "taking"
+    SEALING = "sealing"
+    READING = "reading"
+    CUTTING = "cutting"
+    SETTING_HEAD = "setting head"
+    OPENING = "opening"
+    PROVING = "proving"
+    APPLYING = "applying"
+    DONE = "done"
+    LOST = "lost"
+
+
+OPENING_PROOF = 0
+"""Number of the proof of step 7; a primary's own proofs count from 1."""
+
+TakeoverEvent = (
+    LockSeen
+    | LockTaken
+    | LockRefused
+    | SealsLinked
+    | TailRead
+    | CutWritten
+    | HeadSet
+    | ControlSynced
+    | ProofAnswered
+    | CopiesApplied
+)
+
+
+class Takeover:
+    """One attempt. `handle` gives the next effects; read `step` afterwards.
+
+    Args:
+        suspected_epoch: the epoch whose primary is thought gone; a higher one in the lock ends the attempt.
+        confirmed_lsn: the highest lsn that this or any reachable replica knows confirmed.
+    """
+
+    def __init__(self, *, suspected_epoch: int, confirmed_lsn: int, safeguards: Safeguards) -> None:
+        self.step = Step.LOOKING
+        self.epoch = 0
+        self.head = 0
+        self.last_lsn = 0
+        self.confirmed_lsn = confirmed_lsn
+        self._suspected_epoch = suspected_epoch
+        self._safeguards = safeguards
+
+    def begin(self) -> list[Effect]:
+        """Look at the lock."""
+        return [ReadLock()]
+
+    @property
+    def holds_epoch(self) -> bool:
+        """The lock was taken: this process has spent an epoch and can't go back to following."""
+        return self.epoch > 0
+
+    def handle(self, event: TakeoverEvent) -> list[Effect]:
+        """Take the answer to the step before, give the next step."""
+        match event:
+            case LockSeen(lock):
+                return self._lock_seen(lock.holder_epoch, lock.epoch)
+            case LockTaken(epoch, head):
+                return self._lock_taken(epoch, head)
+            case LockRefused():
+                self.step = Step.LOST
+                return []
+            case SealsLinked():
+                self._expect(Step.SEALING)
+                self.step = Step.READING
+                return [ReadTail(self.head, self.confirmed_lsn)]
+            case TailRead(tail):
+                self._expect(Step.READING)
+                self.last_lsn = tail.last_lsn
+                self.step = Step.CUTTING
+                return [WriteCut(self.epoch)]
+            case CutWritten():
+                self._expect(Step.CUTTING)
+                self.step = Step.SETTING_HEAD
+                return [SetHead()]
+            case HeadSet(revision):
+                return self._head_set(revision)
+            case ControlSynced():
+                self._expect(Step.OPENING)
+                self.step = Step.PROVING
+                return [Prove(OPENING_PROOF)]
+            case ProofAnswered(_, owned):
+                return self._proved(owned)
+            case CopiesApplied():
+                self._expect(Step.APPLYING)
+                self.step = Step.DONE
+                return []
+            case _:
+                assert_never(event)
+
+    def _expect(self, step: Step) -> None:
+        assert self.step is step, f"takeover in {self.step}, expected {step}"
+
+    def _lock_seen(self, holder_epoch: int, epoch: int) -> list[Effect]:
+        self._expect(Step.LOOKING)
+        if max(holder_epoch, epoch) > self._suspected_epoch and holder_epoch > self._suspected_epoch:
+            self.step = Step.LOST  # a newer primary than the one suspected: follow it
+            return []
+        self.step = Step.TAKING
+        return [TakeLock()]
+
+    def _lock_taken(self, epoch: int, head: int) -> list[Effect]:
+        self._expect(Step.TAKING)
+        assert epoch > head
+        self.epoch = epoch
+        self.head = head
+        if not self._safeguards.seal_before_read:
+            self.step = Step.READING
+            return [ReadTail(head, self.confirmed_lsn)]
+        self.step = Step.SEALING
+        return [LinkSeals(max(head, 1), epoch - 1)]
+
+    def _head_set(self, revision: int | None) -> list[Effect]:
+        self._expect(Step.SETTING_HEAD)
+        if revision is None:
+            return self._deposed("head")
+        self.step = Step.OPENING
+        payload = msgspec.msgpack.encode(Opening(self.last_lsn, revision, self.head))
+        return [WriteControl(FrameKind.OPENING, payload, self.last_lsn)]
+
+    def _proved(self, owned: bool) -> list[Effect]:
+        self._expect(Step.PROVING)
+        if not owned:
+            return self._deposed("proof")
+        self.step = Step.APPLYING
+        return [ApplyCopies()]
+
+    def _deposed(self, where: str) -> list[Effect]:
+        self.step = Step.LOST
+        return [StopReplica(Deposed(f"epoch {self.epoch}: a successor was faster at the {where}"))]

@@ -1,0 +1,135 @@
+"""Packets to events: what a replica understands of clients, followers and its primary. Shared by shell and simulation.
+
+Guarantees: HELLO is authorised before anything else is believed. Does not: sockets. Imports core, codec, base.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+
+from deathless.base.errors import NewerFormat, Unauthorized, UnknownService
+from deathless.codec.wire import (
+    PROTOCOL_VERSION,
+    Admin,
+    Follow,
+    Following,
+    Handover,
+    Hello,
+    Role,
+    Type,
+    Welcome,
+    decode_batch,
+    decode_queries,
+    decode_struct,
+    packet,
+    struct_packet,
+)
+from deathless.core import events as ev
+from deathless.core.primary import U64
+from deathless.engine.replica_engine import ReplicaEngine
+
+NONCE_BYTES = 16
+Packets = Sequence[tuple[int, bytes]]
+
+
+def authorise(kind: int, body: bytes, *, service: str, token: str) -> Hello:
+    """Take a connection's first packet.
+
+    Raises: Unauthorized, NewerFormat, UnknownService; the caller answers REFUSED and closes.
+    """
+    if kind != Type.HELLO:
+        raise Unauthorized("the first packet must be HELLO")
+    hello = decode_struct(Hello, body)
+    if hello.version != PROTOCOL_VERSION:
+        raise NewerFormat(f"protocol version {hello.version}, this replica speaks {PROTOCOL_VERSION}")
+    if token and not hmac.compare_digest(hello.token.encode(), token.encode()):
+        raise Unauthorized("token is missing or wrong")
+    if hello.service and hello.service != service:
+        raise UnknownService(f"this is service {service!r}, not {hello.service!r}")
+    return hello
+
+
+class Intake:
+    """Feeds one engine.
+
+    Args:
+        admin: called for a tool's command; it answers by itself.
+    """
+
+    def __init__(self, engine: ReplicaEngine, admin: Callable[[ev.Conn, Admin], None]) -> None:
+        self._engine = engine
+        self._admin = admin
+
+    def opened(self, conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
+        """A connection was authorised; gives the WELCOME to send first."""
+        engine = self._engine
+        core = engine.core
+        session = engine.shard.sessions.get(hello.session) if hello.session else None
+        welcome = Welcome(
+            PROTOCOL_VERSION,
+            engine.service.name,
+            core.replica,
+            core.role,
+            core.known_epoch,
+            engine.service.incarnation,
+            primary_address,
+            session.next_seq if session is not None else 0,
+            core.limits.message_bytes_max,
+            core.limits.session_window_max,
+        )
+        return struct_packet(Type.WELCOME, welcome)
+
+    def packets(self, conn: ev.Conn, packets: Packets) -> None:
+        """All packets of one buffer of an accepted connection; call `drained` once every readable socket was read."""
+        post = self._engine.post
+        for kind, body in packets:
+            if kind == Type.BATCH:
+                post(ev.BatchReceived(conn, decode_batch(body)))
+            elif kind == Type.QUERIES:
+                stale, ids, messages = decode_queries(body)
+                post(ev.QueriesReceived(conn, stale, ids, messages))
+            elif kind == Type.APPLIED:
+                post(ev.AppliedReceived(conn, U64.unpack(body)[0]))
+            else:
+                self._rare(conn, kind, body)
+
+    def drained(self) -> None:
+        """Every socket that was readable has been read: form a frame."""
+        self._engine.post(ev.BuffersDrained())
+
+    def upstream(self, packets: Packets) -> None:
+        """All packets of one buffer from the primary; frames in a row are applied together."""
+        engine = self._engine
+        frames: list[bytes] = []
+        for kind, body in packets:
+            if kind == Type.FRAME:
+                frames.append(body)
+                continue
+            if frames:
+                engine.frames_received(frames)
+                frames = []
+            if kind == Type.FOLLOWING:
+                engine.post(ev.UpstreamAnswered(decode_struct(Following, body)))
+            elif kind == Type.HANDOVER:
+                engine.post(ev.HandoverReceived(decode_struct(Handover, body)))
+        if frames:
+            engine.frames_received(frames)
+
+    def _rare(self, conn: ev.Conn, kind: int, body: bytes) -> None:
+        post = self._engine.post
+        if kind == Type.PING:
+            self._engine.outside.send(conn, packet(Type.PONG, body))
+        elif kind == Type.REGISTER:
+            if len(body) == NONCE_BYTES:
+                post(ev.RegisterReceived(conn, body))
+        elif kind == Type.FOLLOW:
+            post(ev.FollowReceived(conn, decode_struct(Follow, body)))
+        elif kind == Type.CHECKPOINT:
+            told = decode_struct(Role, body)
+            post(ev.CheckpointAnnounced(told.epoch, told.role))
+        elif kind == Type.DIVERGED:
+            told = decode_struct(Role, body)
+            post(ev.DivergenceReported(conn, told.role, told.primary))
+        elif kind == Type.ADMIN:
+            self._admin(conn, decode_struct(Admin, body))

@@ -1,0 +1,272 @@
+"""What the engine asks of the world; each port has a real and a simulated side under one conformance suite.
+
+The file system is synchronous (an fdatasync in a thread beside busy Python starves); the lock is asynchronous in
+nature but the directory's is not, so `Lock` is synchronous too and a shell with a remote store wraps it (see
+`AsyncLock`). Guarantees: nothing; these are Protocols and the records that cross them. Imports codec and base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, NewType, Protocol
+
+import msgspec
+
+from deathless.codec.frames import Frame, Position, Run
+
+Handle = NewType("Handle", int)
+"""An open file of a FileSystem."""
+
+
+class FileSystem(Protocol):
+    """The shared directory. Paths are relative to its root, '/'-separated. Every method may raise OSError.
+
+    A sync error is never retried on the same handle (I8); FileNotFoundError proves nothing by itself.
+    """
+
+    def create(self, path: str) -> Handle:
+        """Create exclusively and open for writing and reading. Raises FileExistsError."""
+        ...
+
+    def open(self, path: str, *, write: bool = False) -> Handle:
+        """Open an existing file through a fresh descriptor."""
+        ...
+
+    def write(self, handle: Handle, offset: int, data: bytes) -> None:
+        """Write all of `data` at `offset`; not durable yet."""
+        ...
+
+    def read(self, handle: Handle, offset: int, size: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def sync(self, handle: Handle) -> None:
+        """Make data and size durable (fdatasync)."""
+        ...
+
+    def allocate(self, handle: Handle, offset: int, size: int) -> None:
+        """Reserve space; the file reads as zeros there. Raises OSError ENOSPC: not a sync error."""
+        ...
+
+    def size(self, handle: Handle) -> int:
+        """Size of the file in bytes."""
+        ...
+
+    def close(self, handle: Handle) -> None:
+        """Close."""
+        ...
+
+    def link(self, source: str, target: str) -> None:
+        """Hard link, exclusive. Raises FileExistsError."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace; for hints and temporary names only, never for the log or lock."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Look a name up by itself, not in a listing."""
+        ...
+
+    def listing(self, path: str) -> list[str]:
+        """Sorted names in a folder; may be stale (absence proves nothing)."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder and its parents if missing."""
+        ...
+
+    def sync_folder(self, path: str) -> None:
+        """Make created, linked and removed names durable."""
+        ...
+
+
+class ServiceRecord(msgspec.Struct, array_like=True, frozen=True):
+    """The lock store's `service` key: written once as creating, then live."""
+
+    name: str
+    service_id: bytes  # 16 random bytes, never reused
+    incarnation: int
+    seed: bytes  # 32 random bytes: ctx.random, key hashing
+    hash_seed: int  # PYTHONHASHSEED of every worker
+    fence: str  # seal | etcd
+    live: bool
+
+
+class Holder(msgspec.Struct, array_like=True, frozen=True):
+    """The lock's value. Ownership is compared by this value and the store id, never by a create revision."""
+
+    epoch: int
+    replica: str
+    nonce: bytes
+
+
+class LockView(NamedTuple):
+    """What the lock store says at one moment."""
+
+    service: ServiceRecord | None
+    epoch: int  # last epoch given, 0: none
+    head: int  # last epoch that may have released, 0: none
+    holder: Holder | None  # None: nobody holds it
+    revision: int  # grows with every change of the lock's keys
+    store_id: str
+
+
+class Lock(Protocol):
+    """The lock of one shard (design section 5). Every method may raise LockUnavailable: no answer, outcome unknown."""
+
+    def view(self) -> LockView:
+        """Read everything, linearizable."""
+        ...
+
+    def create_service(self, record: ServiceRecord) -> ServiceRecord:
+        """Write `service` if absent; give what stands there now (another's, when one was first)."""
+        ...
+
+    def go_live(self, holder: Holder) -> bool:
+        """Mark the service live, guarded by the lock. False: deposed."""
+        ...
+
+    def take(self, replica: str, nonce: bytes, seen: LockView) -> Holder | None:
+        """Take or steal: raise epoch and set the holder in one transaction, if nothing changed since `seen`.
+
+        None: somebody was faster; look again."""
+        ...
+
+    def set_head(self, holder: Holder) -> int | None:
+        """Set head to the holder's epoch, guarded by the lock. Gives the store's revision; None: deposed."""
+        ...
+
+    def owns(self, holder: Holder) -> bool:
+        """Linearizable: is the lock's value still this one, in the same store? False is definite."""
+        ...
+
+    def release(self, holder: Holder) -> None:
+        """Give the lock up if it is still this holder's."""
+        ...
+
+
+class AsyncLock(Protocol):
+    """`Lock` with awaitable methods of the same names and meanings, for stores behind a network."""
+
+    async def view(self) -> LockView: ...
+    async def create_service(self, record: ServiceRecord) -> ServiceRecord: ...
+    async def go_live(self, holder: Holder) -> bool: ...
+    async def take(self, replica: str, nonce: bytes, seen: LockView) -> Holder | None: ...
+    async def set_head(self, holder: Holder) -> int | None: ...
+    async def owns(self, holder: Holder) -> bool: ...
+    async def release(self, holder: Holder) -> None: ...
+
+
+class Tail(NamedTuple):
+    """What a successor read behind what it had applied."""
+
+    confirmed: list[tuple[Frame, bytes]]  # DATA frames up to the confirmed position, with their raw bytes
+    unconfirmed: list[tuple[Frame, bytes]]  # valid DATA frames behind it: copied behind the cut
+    position: Position  # the confirmed position
+
+
+class LogStore(Protocol):
+    """The segments of one shard. One writer per epoch; any number of readers through fresh handles.
+
+    Every method may raise OSError (the caller stops, I8) and the DataCorrupt errors named.
+    """
+
+    def read(self, head: int, lsn: int, chain: bytes, *, bytes_max: int) -> tuple[list[tuple[Frame, bytes]], bool]:
+        """DATA frames after (lsn, chain) up to the last lsn that headers of the chain of `head` call confirmed.
+
+        At most about `bytes_max` at a time. True: that is all that is confirmed now.
+        Raises: LogTruncated (a file of the chain is missing, or (lsn, chain) is not on it), CorruptFrame."""
+        ...
+
+    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int) -> Tail:
+        """After the seals stand: everything after (lsn, chain); `confirmed_lsn` is the highest any replica knows.
+
+        Raises: LogTruncated when the chain ends below `confirmed_lsn`; CorruptFrame when valid frames follow a bad one."""
+        ...
+
+    def write_cut(self, epoch: int, cut: bytes, tail: Tail, *, incarnation: int) -> None:
+        """Create the epoch's first segment exclusively (from the spare), write the CUT frame and the copies, sync file and folder."""
+        ...
+
+    def reserve(self, size: int) -> bool:
+        """Reserve room for a frame of `size` bytes, rolling to the next file where needed. False: no space (507)."""
+        ...
+
+    def append(
+        self, kind: int, payload: bytes, *, first_lsn: int, count: int, confirmed_lsn: int
+    ) -> tuple[Frame, bytes]:
+        """Write one frame in the room reserved and sync it, on one descriptor. Gives frame and unpadded bytes.
+
+        Raises OSError: stop, never retry (I8)."""
+        ...
+
+    def link_seals(self, first: int, last: int) -> None:
+        """Link seal.N for N in [first, last] and sync the folder; existing ones count."""
+        ...
+
+    def sealed(self, epoch: int) -> bool:
+        """Does seal.`epoch` stand? A look-up of just that name."""
+        ...
+
+    def collect(self, lsn: int) -> list[str]:
+        """Remove segments whose messages all lie at or below `lsn`; gives their names."""
+        ...
+
+    def close(self) -> None:
+        """Close the writer's file; the log is closed for this epoch."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs the messages of a frame and holds the state (design section 4, "a whole frame in").
+
+    Deterministic: the same messages in the same order give the same replies, digests and state in any process.
+    """
+
+    def execute(self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+        """Run CALL messages of one sender in order, each turn whole or rolled back whole.
+
+        Returns: (reply bytes, u32 digest) columns, one item per message. Never raises for what a handler does."""
+        ...
+
+    def query(self, message: bytes, now_us: int) -> bytes:
+        """Run a query on the last completed turn's state; gives reply bytes."""
+        ...
+
+    def rolling_update(self) -> bytes:
+        """Bytes that stand for all states and replies since the last call; the frame's rolling digest takes them in."""
+        ...
+
+    def state(self) -> dict[bytes, bytes]:
+        """Encoded state per key; the caller must not change it."""
+        ...
+
+    def restore(self, state: dict[bytes, bytes]) -> None:
+        """Replace all state."""
+        ...
+
+    def discard(self) -> None:
+        """Forget everything (before a reload)."""
+        ...
+
+
+__all__ = [
+    "AsyncLock",
+    "Executor",
+    "FileSystem",
+    "Frame",
+    "Handle",
+    "Holder",
+    "Lock",
+    "LockView",
+    "LogStore",
+    "Position",
+    "Run",
+    "ServiceRecord",
+    "Tail",
+]

@@ -1,0 +1,528 @@
+"""Carries a replica's effects out in order, over the ports; decides nothing.
+
+    event -> core.replica -> effects -> (log, lock, shard, outside) -> events -> ...
+
+One queue, one loop: the effects of an event are carried out before the next event is taken, so the order written in
+`core.effects` is the order of the world. Completions go through `Outside.complete`: the real world appends them at
+once, the simulation delays, drops or freezes them.
+
+Guarantees: an error of the file system, a corrupt log or a broken invariant stops the replica (I8); nothing is retried
+on the same descriptor. Space is reserved before messages run (I6). Does not: sockets, processes, clocks of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar, assert_never
+
+import msgspec
+
+from deathless.base.errors import (
+    DataCorrupt,
+    DeathlessError,
+    Deposed,
+    ForeignDirectory,
+    Internal,
+    OutOfSpace,
+    PermissionRefused,
+)
+from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.frames import Cut, Frame, FrameKind, Run, data_bytes, decode_frame, padded
+from deathless.codec.snapshot import Snapshot
+from deathless.core import effects as fx
+from deathless.core import events as ev
+from deathless.core.replica import Replica, ShardPlace, State
+from deathless.engine.ports import AsyncLock, Holder, Lock, LockView, LogStore, ServiceRecord, Tail
+from deathless.engine.shard import Shard
+
+T = TypeVar("T")
+READ_BYTES = 32 << 20  # of log applied between two looks at the rest of the world
+CONTROL_BYTES = 4096  # room for a frame without messages
+
+
+class Outside(Protocol):
+    """What else a replica touches; real and simulated."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def wall_us(self) -> int:
+        """Wall clock in microseconds; may jump."""
+        ...
+
+    def nonce(self) -> bytes:
+        """16 random bytes."""
+        ...
+
+    def complete(self, event: ev.Event) -> None:
+        """Bring a completion back to the engine: at once, or later in a simulation."""
+        ...
+
+    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        """Ask the lock; asks again, with back-off, for as long as there is no answer. Only for repeatable questions."""
+        ...
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        """Take the lock once. An outcome that is unknown is found out by looking for our nonce."""
+        ...
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        """Send on an accepted connection, or drop it when the peer is too slow."""
+        ...
+
+    def disconnect(self, conn: ev.Conn) -> None:
+        """End an accepted connection."""
+        ...
+
+    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
+        """Connect to the primary and ask for the stream."""
+        ...
+
+    def ask_upstream(self, lsn: int, chain: bytes) -> None:
+        """Ask again on the same connection."""
+        ...
+
+    def leave(self) -> None:
+        """Close the connection to the primary."""
+        ...
+
+    def send_upstream(self, data: bytes) -> None:
+        """Send to the primary."""
+        ...
+
+    def report_divergence(self, text: str) -> None:
+        """Tell the primary that this replica computed something else; then it stops."""
+        ...
+
+    def load_checkpoint(self) -> Snapshot | None:
+        """The newest checkpoint that reads back well; None: there is none."""
+        ...
+
+    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+        """Copy and write in a helper; `done` (lsn, name) once it is linked."""
+        ...
+
+    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+        """Read back in another process."""
+        ...
+
+    def prune_checkpoints(self, lsn: int) -> None:
+        """Remove all but the newest kept."""
+        ...
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """Tell supervisor and metrics."""
+        ...
+
+    def stop(self, error: DeathlessError | None) -> None:
+        """End the process after what was sent has left."""
+        ...
+
+
+class ReplicaEngine:
+    """One replica of one shard.
+
+    Args:
+        core: the machine; shares `shard.place` and `shard.sessions`.
+        log: the shard's segments, opened for this service's identity.
+        service: what the lock store says of the service; its fence is "seal" (a look for the successor's seal in the
+            directory) or "etcd" (one linearizable read of the lock).
+        store_id: the lock store this log belongs to.
+    """
+
+    def __init__(
+        self,
+        *,
+        core: Replica,
+        shard: Shard,
+        log: LogStore,
+        service: ServiceRecord,
+        store_id: str,
+        fingerprint: bytes,
+        outside: Outside,
+        limits: Limits,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+    ) -> None:
+        self.core = core
+        self.shard = shard
+        self.log = log
+        self.service = service
+        self.store_id = store_id
+        self.fingerprint = fingerprint
+        self.outside = outside
+        self.holder: Holder | None = None
+        self.log_epoch = 0  # epoch of the last frame applied
+        self._view: LockView | None = None
+        self._tail: Tail | None = None
+        self._limits = limits
+        self._safeguards = safeguards
+        self._queue: deque[ev.Event] = deque()
+        self._busy = False
+        self._stopped = False
+
+    # ---- the loop --------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start: recover and follow."""
+        self._carry_out(self.core.begin())
+        self._drain()
+
+    def post(self, event: ev.Event) -> None:
+        """Take an event in and carry everything out that follows from it."""
+        self._queue.append(event)
+        self._drain()
+
+    def deadline(self) -> float | None:
+        """When `TimerFired` is due, seconds of the monotonic clock."""
+        return self.core.deadline()
+
+    @property
+    def place(self) -> ShardPlace:
+        """Where the shard stands."""
+        return self.shard.place
+
+    def _drain(self) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue and not self._stopped:
+                event = self._queue.popleft()
+                self._carry_out(self.core.handle(event, self.outside.now(), self.outside.wall_us()))
+        finally:
+            self._busy = False
+
+    def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
+        for effect in effects:
+            try:
+                self._perform(effect)
+            except DeathlessError as error:
+                self._fail(error)
+                return
+            except OSError as error:
+                self._fail(as_ours(error))
+                return
+            except AssertionError as error:
+                self._fail(Internal(f"{type(effect).__name__}: {error}"))
+                return
+
+    def _fail(self, error: DeathlessError) -> None:
+        """I8: any sync error, corrupt log or broken invariant stops the replica."""
+        if self._stopped:
+            return
+        self._queue.clear()
+        self._carry_out(self.core.handle(ev.Failed(error), self.outside.now(), self.outside.wall_us()))
+
+    def _perform(self, effect: fx.Effect) -> None:  # noqa: PLR0912 one match over every effect, by design
+        complete = self.outside.complete
+        match effect:
+            case fx.Send(conn, data):
+                self.outside.send(conn, data)
+            case fx.RunFrame(runs, confirmed_lsn):
+                complete(self._run_frame(runs, confirmed_lsn))
+            case fx.Prove(number):
+                self._prove(number)
+            case fx.RunQueries(conn, ids, messages, stale):
+                place = self.place
+                answers = [self.shard.executor.query(message, place.time_us) for message in messages]
+                complete(ev.QueriesAnswered(conn, ids, answers, place.lsn, stale))
+            case fx.WriteControl(kind, payload, confirmed_lsn):
+                complete(self._write_control(kind, payload, confirmed_lsn))
+            case fx.ProbeSpace():
+                room = self.log.reserve(padded(self._limits.frame_bytes_max))
+                complete(ev.SpaceFound() if room else ev.SpaceRefused(()))
+            case fx.Disconnect(conn):
+                self.outside.disconnect(conn)
+            case fx.SendUpstream(data):
+                self.outside.send_upstream(data)
+            case fx.TellRole(role, epoch, reason):
+                self.outside.tell_role(role, epoch, reason)
+            case fx.StopReplica(error):
+                self._stopped = True
+                if isinstance(error, DataCorrupt) and error.code == "DL4008":
+                    self.outside.report_divergence(str(error))
+                self.outside.stop(error)
+            case (
+                fx.ReadLock() | fx.TakeLock() | fx.LinkSeals() | fx.ReadTail() | fx.WriteCut() | fx.SetHead()
+                | fx.ApplyCopies() | fx.ReleaseLock()
+            ):  # fmt: skip
+                self._take_over(effect)
+            case fx.Recover():
+                self._recover()
+            case fx.ReadLog():
+                self._read_log()
+            case fx.FollowPrimary(replica, epoch):
+                self.outside.follow(replica, epoch, self.place.lsn, self.place.chain)
+            case fx.AskUpstream():
+                self.outside.ask_upstream(self.place.lsn, self.place.chain)
+            case fx.LeavePrimary():
+                self.outside.leave()
+            case fx.TakeCheckpoint():
+                self.take_checkpoint()
+            case fx.VerifyCheckpoint(lsn, name):
+                self.outside.verify_checkpoint(
+                    lsn, name, lambda good: self.outside.complete(ev.CheckpointVerified(lsn, name, good))
+                )
+            case fx.Collect(lsn):
+                self.outside.prune_checkpoints(lsn)
+                self.log.collect(lsn)
+            case _:
+                assert_never(effect)
+
+    # ---- the primary's log -----------------------------------------------------------------------------------
+
+    def _run_frame(self, runs: Sequence[tuple[Run, Sequence[bytes]]], confirmed_lsn: int) -> ev.Event:
+        count = sum(len(messages) for _, messages in runs)
+        blob = sum(len(message) for _, messages in runs for message in messages)
+        if not self.log.reserve(data_bytes(len(runs), count, blob)) and self._safeguards.reserve_before_run:
+            return ev.SpaceRefused(runs)
+        place = self.place
+        first_lsn = place.lsn + 1
+        done = self.shard.execute(runs)
+        frame, raw = self.log.append(
+            FrameKind.DATA, done.payload, first_lsn=first_lsn, count=done.count, confirmed_lsn=confirmed_lsn
+        )
+        place.chain = frame.chain
+        self.log_epoch = frame.epoch
+        return ev.FrameSynced(frame, raw, done.results, done.registered, place.time_us)
+
+    def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:
+        if not self.log.reserve(CONTROL_BYTES):
+            if kind == FrameKind.OPENING:
+                raise OutOfSpace("no room for the opening frame")
+            return ev.SpaceRefused(())
+        self.log.append(kind, payload, first_lsn=self._log_end() + 1, count=0, confirmed_lsn=confirmed_lsn)
+        return ev.ControlSynced(kind, confirmed_lsn)
+
+    def _log_end(self) -> int:
+        """Lsn of the last message in our segment; during a takeover the copies are not applied yet."""
+        if self._tail is not None and self._tail.unconfirmed:
+            return self._tail.unconfirmed[-1][0].last_lsn
+        return self.place.lsn
+
+    def _prove(self, number: int) -> None:
+        holder = self.holder
+        assert holder is not None
+        if self.service.fence == "seal":
+            self.outside.complete(ev.ProofAnswered(number, not self.log.sealed(holder.epoch)))
+            return
+        self.outside.lock(
+            lambda lock: lock.owns(holder), lambda owned: self.outside.complete(ev.ProofAnswered(number, owned))
+        )
+
+    # ---- takeover --------------------------------------------------------------------------------------------
+
+    def _take_over(self, effect: fx.Effect) -> None:
+        complete = self.outside.complete
+        match effect:
+            case fx.ReadLock():
+                self.outside.lock(lambda lock: lock.view(), self._lock_seen)
+            case fx.TakeLock():
+                self._take_lock()
+            case fx.LinkSeals(first, last):
+                self.log.link_seals(first, last)
+                complete(ev.SealsLinked())
+            case fx.ReadTail(head, confirmed_lsn):
+                complete(self._read_tail(head, confirmed_lsn))
+            case fx.WriteCut(epoch):
+                self._write_cut(epoch)
+                complete(ev.CutWritten())
+            case fx.SetHead():
+                holder = self.holder
+                assert holder is not None
+                self.outside.lock(
+                    lambda lock: lock.set_head(holder), lambda revision: complete(ev.HeadSet(revision))
+                )
+            case fx.ApplyCopies():
+                self._apply_copies()
+            case fx.ReleaseLock():
+                released = self.holder
+                if released is not None:
+                    self.outside.lock(lambda lock: lock.release(released), lambda _: None)
+            case _:
+                raise Internal(f"{effect} is not a step of the takeover")
+
+    def _lock_seen(self, view: LockView) -> None:
+        self._view = view
+        if view.store_id != self.store_id:
+            self._fail(
+                ForeignDirectory(f"the lock store is {view.store_id!r}, this log belongs to {self.store_id!r}")
+            )
+            return
+        holder = view.holder
+        self.outside.complete(
+            ev.LockSeen(
+                ev.LockState(
+                    epoch=view.epoch,
+                    head=view.head,
+                    holder_epoch=holder.epoch if holder is not None else 0,
+                    holder_replica=holder.replica if holder is not None else "",
+                    revision=view.revision,
+                    live=view.service is not None and view.service.live,
+                )
+            )
+        )
+
+    def _take_lock(self) -> None:
+        view = self._view
+        assert view is not None
+
+        def done(holder: Holder | None) -> None:
+            self.holder = holder
+            if holder is None:
+                self.outside.complete(ev.LockRefused())
+            else:
+                self.outside.complete(ev.LockTaken(holder.epoch, view.head))
+
+        self.outside.take_lock(self.core.replica, self.outside.nonce(), view, done)
+
+    def _read_tail(self, head: int, confirmed_lsn: int) -> ev.Event:
+        """Everything confirmed is applied first, in stretches; what is left are the copies."""
+        place = self.place
+        end = head == 0
+        while not end:
+            frames, end = self.log.read(head, place.lsn, place.chain, bytes_max=READ_BYTES)
+            self._apply(frames)
+        tail = self.log.read_tail(head, place.lsn, place.chain, confirmed_lsn)
+        self._apply(tail.confirmed)
+        self._tail = tail
+        last = tail.unconfirmed[-1][0].last_lsn if tail.unconfirmed else place.lsn
+        return ev.TailRead(ev.TailSummary(tail.position, place.lsn, last, len(tail.unconfirmed)))
+
+    def _write_cut(self, epoch: int) -> None:
+        tail = self._tail
+        assert tail is not None
+        service = self.service
+        cut = Cut(
+            tail.position,
+            service.name,
+            service.service_id,
+            service.incarnation,
+            service.fence,
+            self.store_id,
+            self.fingerprint,
+            self.core.replica,
+            len(tail.unconfirmed),
+        )
+        self.log.write_cut(epoch, msgspec.msgpack.encode(cut), tail, incarnation=service.incarnation)
+
+    def _apply_copies(self) -> None:
+        tail = self._tail
+        assert tail is not None
+        self._tail = None
+        self._apply(tail.unconfirmed)
+        holder = self.holder
+        assert holder is not None
+
+        def live(owned: bool) -> None:
+            if owned:
+                self.outside.complete(ev.CopiesApplied(self.place.lsn))
+            else:
+                self.outside.complete(ev.Failed(Deposed("a successor was faster before the service went live")))
+
+        if self._view is not None and self._view.service is not None and self._view.service.live:
+            self.outside.complete(ev.CopiesApplied(self.place.lsn))
+        else:
+            self.outside.lock(lambda lock: lock.go_live(holder), live)
+
+    # ---- following -------------------------------------------------------------------------------------------
+
+    def _apply(self, frames: Sequence[tuple[Frame, bytes]]) -> None:
+        for frame, _ in frames:
+            self.shard.apply(frame)
+            self.log_epoch = frame.epoch
+
+    def _recover(self) -> None:
+        snapshot = self.outside.load_checkpoint()
+        if snapshot is not None:
+            self.shard.restore(snapshot)
+            self.log_epoch = snapshot.epoch
+
+        def read(view: LockView) -> None:
+            try:
+                end = view.head == 0
+                while not end:
+                    end = self._read_stretch(view.head)
+            except (DeathlessError, OSError) as error:
+                self._fail(error if isinstance(error, DeathlessError) else as_ours(error))
+                return
+            self.outside.complete(ev.Recovered(self.place.lsn))
+
+        self.outside.lock(lambda lock: lock.view(), read)
+
+    def _read_log(self) -> None:
+        def read(view: LockView) -> None:
+            if self.core.state is not State.FOLLOWING:
+                return
+            try:
+                end = view.head == 0 or self._read_stretch(view.head)
+            except (DeathlessError, OSError) as error:
+                self._fail(error if isinstance(error, DeathlessError) else as_ours(error))
+                return
+            self.outside.complete(ev.LogRead(self.place.lsn, end))
+
+        self.outside.lock(lambda lock: lock.view(), read)
+
+    def _read_stretch(self, head: int) -> bool:
+        frames, end = self.log.read(head, self.place.lsn, self.place.chain, bytes_max=READ_BYTES)
+        self._apply(frames)
+        return end
+
+    def frames_received(self, packets: Sequence[bytes]) -> None:
+        """Apply frames of the primary's stream (bodies of FRAME packets); they are confirmed (I1)."""
+        if self.core.state is not State.FOLLOWING or self._stopped:
+            return
+        messages = size = 0
+        gap = False
+        try:
+            for body in packets:
+                frame = decode_frame(body, 8)
+                if frame is None:
+                    gap = True
+                    break
+                if frame.last_lsn <= self.place.lsn:
+                    continue
+                if frame.first_lsn != self.place.lsn + 1 or frame.prev_chain != self.place.chain:
+                    gap = True
+                    break
+                self.shard.apply(frame)
+                self.log_epoch = frame.epoch
+                messages += frame.count
+                size += len(body)
+        except DeathlessError as error:
+            self._fail(error)
+            return
+        self.post(ev.FramesApplied(self.place.lsn, messages, size, gap))
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    def take_checkpoint(self) -> None:
+        """Copy the state between frames and have it written; announced once it is confirmed."""
+        service = self.service
+
+        def snapshot() -> Snapshot:
+            return self.shard.snapshot(
+                service=service.name,
+                service_id=service.service_id,
+                incarnation=service.incarnation,
+                epoch=self.log_epoch,
+                fingerprint=self.fingerprint,
+            )
+
+        self.outside.write_checkpoint(
+            snapshot, lambda lsn, name: self.outside.complete(ev.CheckpointWritten(lsn, name))
+        )
+
+
+def as_ours(error: OSError) -> DeathlessError:
+    """Give one of our errors for one of the operating system's, naming the file."""
+    what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfSpace(what)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionRefused(what)
+    return Internal(f"input/output: {what}", remedy="check the log's storage; the replica starts again by itself")

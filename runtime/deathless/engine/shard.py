@@ -1,0 +1,224 @@
+"""The deterministic part of a replica: state as a function of the log's prefix, and nothing else.
+
+One place runs messages, for the primary before they are logged and for everybody else after they are confirmed; so the
+two can't differ (I6). It composes the executor (keyed state, handlers) with the session table (I3, I5), the table of
+idempotency keys, logical time and the list of parked messages.
+
+Guarantees: `execute` gives the same replies, digests and state for the same runs in any process; `apply` raises Diverged
+naming lsn and handler at the first difference to what the primary logged. Does not: files, sockets, clocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, SessionExpired
+from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
+from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
+from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
+from deathless.codec.wire import error_reply
+from deathless.core.events import RunResult
+from deathless.core.keys import KeyTable
+from deathless.core.replica import ShardPlace
+from deathless.core.sessions import SessionTable
+from deathless.engine.ports import Executor
+
+PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
+
+
+@dataclass(slots=True)
+class Executed:
+    """What a frame's messages gave; `payload` is the frame's."""
+
+    payload: bytes
+    count: int
+    results: list[RunResult]
+    registered: list[tuple[bytes, int]]
+
+
+class Shard:
+    """State, sessions, keys and time of one shard.
+
+    Args:
+        executor: runs CALL messages.
+        sessions, keys: the tables; shared with the core, which reads them.
+        place: where the shard stands; this is its only writer.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        sessions: SessionTable,
+        keys: KeyTable,
+        place: ShardPlace,
+        limits: Limits,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+    ) -> None:
+        self.executor = executor
+        self.sessions = sessions
+        self.keys = keys
+        self.place = place
+        self.parked: list[ParkedRecord] = []
+        self.rebased_lsn = 0  # lsn of the last REBASED record; older checkpoints don't count
+        self._limits = limits
+        self._safeguards = safeguards
+
+    def execute(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> Executed:
+        """Run messages as the primary; gives the payload of their frame. Moves lsn and time, not the chain."""
+        results, digests, registered, digest = self._run(runs)
+        messages = [message for _, part in runs for message in part]
+        ends = struct.pack(f"<{len(messages)}I", *accumulate(map(len, messages)))
+        columns = struct.pack(f"<{len(digests)}I", *digests)
+        payload = encode_data([run for run, _ in runs], ends, columns, digest, b"".join(messages))
+        return Executed(payload, len(messages), results, registered)
+
+    def apply(self, frame: Frame) -> list[RunResult]:
+        """Run a confirmed frame and compare.
+
+        Raises: Diverged naming lsn and handler, CorruptFrame when the frame does not fit the chain. Both stop the replica.
+        """
+        place = self.place
+        if frame.first_lsn != place.lsn + 1 or frame.prev_chain != place.chain:
+            raise CorruptFrame(f"frame at lsn {frame.first_lsn} does not follow lsn {place.lsn} on the chain")
+        data = decode_data(frame)
+        runs = cut_runs(data)
+        results, digests, _, digest = self._run(runs)
+        if self._safeguards.compare_digests and (tuple(digests) != data.digests or digest != data.digest):
+            raise self._difference(frame, data, digests)
+        place.chain = frame.chain
+        return results
+
+    def _run(
+        self, runs: Sequence[tuple[Run, Sequence[bytes]]]
+    ) -> tuple[list[RunResult], list[int], list[tuple[bytes, int]], Digest]:
+        place = self.place
+        results: list[RunResult] = []
+        registered: list[tuple[bytes, int]] = []
+        digests: list[int] = []
+        rolling = hashlib.blake2b(place.digest, digest_size=16)
+        lsn = place.lsn + 1
+        for run, messages in runs:
+            if run.session == 0:
+                for message in messages:
+                    self._run_system(message, lsn, results, registered)
+                    digests.append(zlib.crc32(message))
+                    rolling.update(message)
+                    lsn += 1
+                continue
+            if self.sessions.get(SessionId(run.session)) is None:
+                gone = error_reply(SessionExpired.code, "SessionExpired", f"session {run.session} is not known")
+                results.append(RunResult(run, [gone] * run.count))
+                digests.extend([zlib.crc32(gone)] * run.count)
+                lsn += run.count
+                continue
+            self.sessions.accept(run, place.time_us)
+            if run.count:
+                replies, columns = self.executor.execute(run.session, run.first_seq, lsn, place.time_us, messages)
+                if len(replies) != run.count or len(columns) != run.count:
+                    raise Internal(f"executor gave {len(replies)} replies to {run.count} messages")
+                if self._safeguards.record_replies:
+                    self.sessions.record(run.session, run.first_seq, replies)
+                digests += columns
+                results.append(RunResult(run, replies))
+                rolling.update(self.executor.rolling_update())
+                lsn += run.count
+        place.lsn = lsn - 1
+        place.digest = rolling.digest()
+        return results, digests, registered, Digest(place.digest)
+
+    def _run_system(
+        self, message: bytes, lsn: int, results: list[RunResult], registered: list[tuple[bytes, int]]
+    ) -> None:
+        kind, _, _, _, body = decode(message)
+        place = self.place
+        if kind == Kind.TIME:
+            (time_us,) = U64.unpack(body)
+            place.time_us = max(place.time_us, time_us)  # logical time never goes back
+            self.sessions.expire(place.time_us)
+            self.keys.expire(place.time_us)
+        elif kind == Kind.REGISTER:
+            registered.append((body, self.sessions.register(SessionId(lsn), body, place.time_us)))
+        elif kind == Kind.PARKED:
+            session, seq = PARKED_HEADER.unpack_from(body)
+            self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
+        elif kind == Kind.REBASED:
+            self.rebased_lsn = lsn
+        elif kind == Kind.GOODBYE:
+            (session,) = U64.unpack(body)
+            self.sessions.goodbye(SessionId(session))
+        else:
+            raise CorruptFrame(f"message at lsn {lsn} has kind {kind}, which version 1 does not know")
+
+    def _park(self, record: ParkedRecord, results: list[RunResult]) -> None:
+        """The message is not run; its caller gets a typed, recorded error (I11)."""
+        self.parked.append(record)
+        del self.parked[:-PARKED_MAX]
+        run = Run(record.session, record.seq, 0, 1)
+        if self.sessions.get(SessionId(record.session)) is None:
+            return
+        self.sessions.accept(run, self.place.time_us)
+        text = f"parked at lsn {record.lsn}: it ended its handler's process again and again"
+        reply = error_reply(Parked.code, "Parked", text)
+        self.sessions.record(record.session, record.seq, [reply])
+        results.append(RunResult(run, [reply]))
+
+    def _difference(self, frame: Frame, data: Data, digests: list[int]) -> Diverged:
+        """Name the first message whose digest differs."""
+        at = next((i for i, (a, b) in enumerate(zip(digests, data.digests, strict=True)) if a != b), len(digests) - 1)
+        start = data.ends[at - 1] if at else 0
+        message = decode(data.blob[start : data.ends[at]])
+        handler = message.method.decode(errors="replace") or f"record of kind {message.kind}"
+        key = message.key.decode(errors="replace")
+        return Diverged(f"lsn {frame.first_lsn + at}: handler {handler!r} for key {key!r} gave another state or reply")
+
+    def snapshot(
+        self, *, service: str, service_id: bytes, incarnation: int, epoch: int, fingerprint: bytes
+    ) -> Snapshot:
+        """Copy everything at the current place; the state's bytes are shared, the containers are not."""
+        place = self.place
+        return Snapshot(
+            service=service,
+            service_id=service_id,
+            incarnation=Incarnation(incarnation),
+            epoch=Epoch(epoch),
+            lsn=Lsn(place.lsn),
+            chain=ChainHash(place.chain),
+            digest=Digest(place.digest),
+            time_us=place.time_us,
+            fingerprint=Fingerprint(fingerprint),
+            state=dict(self.executor.state()),
+            sessions=self.sessions.snapshot(),
+            keys=self.keys.snapshot(),
+            keys_floor_us=self.keys.floor_us,
+            parked=list(self.parked),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replace everything by a checkpoint's content."""
+        self.executor.restore(snapshot.state)
+        self.sessions.restore(snapshot.sessions)
+        self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
+        self.parked = list(snapshot.parked)
+        place = self.place
+        place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
+        place.time_us = snapshot.time_us
+
+
+def cut_runs(data: Data) -> list[tuple[Run, list[bytes]]]:
+    """Give each run of a frame with its messages."""
+    blob = data.blob
+    messages = [blob[a:b] for a, b in zip((0, *data.ends), data.ends, strict=False)]
+    runs: list[tuple[Run, list[bytes]]] = []
+    at = 0
+    for run in data.runs:
+        runs.append((run, messages[at : at + run.count]))
+        at += run.count
+    return runs

@@ -1,0 +1,114 @@
+"""The spare segment of a replica: space put aside, so that a takeover fits on a full disk (I8).
+
+Why it exists: the one moment when the log must grow is a takeover (cut and copies), and a full disk is a likely
+cause of trouble to begin with. So each replica keeps one preallocated file, `replicas/<replica>/spare`, and its next
+epoch's first segment is that file, linked under the segment's name.
+
+    no spare --prepare--> spare stands --link_as--> linked twice --unlink, sync--> a segment; no spare
+
+One file under two names would be one segment written by two epochs. Hence: the spare's own name is gone, durably,
+before anything is written to the segment, so a spare that stands after a crash was never written to; and at its first `prepare`
+a process replaces a spare that it finds by a file of its own, so that no older process can hold the same one.
+
+Guarantees: a spare that `link_as` gives away reads as zeros and has its space. Does not: spend the spare on new
+messages (the writer refuses those when there is none, so that a takeover still fits). May import codec and base.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import Final
+
+from deathless.codec.frames import BLOCK
+from deathless.engine.ports import FileSystem, Handle
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that mean "no space"; of an allocation they are no sync error."""
+
+
+def is_full(error: OSError) -> bool:
+    """Does the error mean that there is no space?"""
+    return error.errno in FULL
+
+
+class Spare:
+    """One replica's spare.
+
+    Args:
+        fs: the shared directory.
+        replica: its name.
+        size: bytes of the spare.
+    """
+
+    def __init__(self, fs: FileSystem, replica: str, size: int) -> None:
+        self._fs = fs
+        self._folder = f"replicas/{replica}"
+        self._path = f"{self._folder}/spare"
+        self._new = f"{self._folder}/spare.new"
+        self._size = size
+        self._own = False  # the file that stands was made, or taken over for lack of space, by this object
+
+    @property
+    def ready(self) -> bool:
+        """Is there a spare?"""
+        return self._own
+
+    def prepare(self) -> bool:
+        """Make a spare if there is none of this process. False: no space for one.
+
+        Raises: OSError other than "no space".
+        """
+        if self._own:
+            return True
+        self._fs.make_folder(self._folder)
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.unlink(self._new)
+        try:
+            handle = self._fs.create(self._new)
+        except OSError as error:
+            return is_full(error) and self._keep_found(error)
+        try:
+            self._fs.allocate(handle, 0, self._size)
+        except OSError as error:
+            self._fs.unlink(self._new)
+            return self._keep_found(error)
+        finally:
+            self._fs.close(handle)
+        self._fs.rename(self._new, self._path)
+        self._own = True
+        return True
+
+    def link_as(self, path: str) -> Handle | None:
+        """Turn the spare into the file `path` and open it for writing; None: there is no spare.
+
+        Raises: FileExistsError when `path` stands. OSError.
+        """
+        if not self._own:
+            return None
+        self._fs.link(self._path, path)
+        self._own = False
+        self._fs.unlink(self._path)
+        self._fs.sync_folder(self._folder)
+        return self._fs.open(path, write=True)
+
+    def free(self) -> None:
+        """Give the space back, for something that matters more (a checkpoint)."""
+        self._own = False
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.unlink(self._path)
+
+    def _keep_found(self, error: OSError) -> bool:
+        """No space for a new file: the one that an earlier process left will do, if it is untouched."""
+        if not is_full(error):
+            raise error
+        try:
+            handle = self._fs.open(self._path)
+        except FileNotFoundError:
+            return False
+        try:
+            untouched = self._fs.size(handle) == self._size and not self._fs.read(handle, 0, BLOCK).strip(b"\0")
+        finally:
+            self._fs.close(handle)
+        self._own = untouched
+        return untouched

@@ -1,0 +1,102 @@
+"""A handler made ready to run: decoders and encoders chosen once, so that a turn only calls them.
+
+Values cross the handler's boundary as bytes (design section 8): arguments come decoded from the message, the state
+comes decoded from its bytes and goes back encoded, the result is encoded. Types that may hold sets are encoded in
+sorted order, because the order of a set differs between processes; types without sets keep the order of their dicts.
+
+Guarantees: two plans of the same service give the same bytes for the same values. Does not: catch anything; the
+executor does. Imports base only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from deathless.base.errors import InvalidArgument, TooLarge
+from deathless.execution.service import HandlerSpec, Service
+from deathless.execution.signature import has_no_order
+
+Decode = Callable[[bytes], object]
+Encode = Callable[[object], bytes]
+S = TypeVar("S", bound=msgspec.Struct)
+
+_SCALARS: Final = {kind: kind for kind in (bool, int, float, str, bytes, type(None))}
+
+
+def encoder(stated: object) -> Encode:
+    """Give the encoder for values of an annotation."""
+    order = "deterministic" if has_no_order(stated) else None
+    return msgspec.msgpack.Encoder(order=order).encode
+
+
+def adapter(spec: HandlerSpec) -> Callable[..., object]:
+    """Give a function of (state, context, arguments Struct) that calls the author's with its arguments one by one.
+
+    It is compiled from text, as dataclasses are: a call with the attributes written out costs a third of one with a
+    list of values made for it. Only names of parameters are in the text, and those are identifiers.
+    """
+    names = spec.args_type.__struct_fields__
+    taken = ["state", "context"][: 1 + spec.takes_context]
+    taken += [f"{name}=_.{name}" if name in spec.keywords else f"_.{name}" for name in names]
+    scope: dict[str, Callable[..., object]] = {"function": spec.function}
+    exec(f"def call(state, context, _): return function({', '.join(taken)})", scope)  # noqa: S102  see above
+    return scope["call"]
+
+
+class Plan:
+    """What it takes to run one handler or query."""
+
+    __slots__ = ("call", "check_result", "decode_arguments", "encode_result", "keys", "scalar", "spec")
+
+    def __init__(self, spec: HandlerSpec) -> None:
+        self.spec = spec
+        self.call = adapter(spec)
+        self.decode_arguments: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
+        self.encode_result = encoder(spec.result_type)
+        self.check_result: Decode = msgspec.msgpack.Decoder(spec.result_type).decode
+        hint = type(None) if spec.result_type is None else spec.result_type
+        # A result of just this class needs no second look; None of them: every result is checked.
+        self.scalar: object = _SCALARS.get(hint) if isinstance(hint, type) else None
+        self.keys = spec.keys
+
+    def keys_of(self, arguments: msgspec.Struct, key_bytes_max: int) -> dict[str, bytes]:
+        """Give the keys a handler of several keys works on, in the order of its `keys`, each once.
+
+        Raises: InvalidArgument, TooLarge naming the argument.
+        """
+        keys: dict[str, bytes] = {}
+        for field in self.keys:
+            key = getattr(arguments, field)
+            keys[key] = check_key(key.encode(), key_bytes_max, f"$.{field}")
+        return keys
+
+
+class StatePlan:
+    """How the state of a service becomes bytes and back."""
+
+    __slots__ = ("decode", "default", "encode")
+
+    def __init__(self, service: Service) -> None:
+        self.decode: Decode = msgspec.msgpack.Decoder(service.state).decode
+        self.encode = encoder(service.state)
+        # State of a key that was never used. Decoded for each like any other, so a default shares nothing.
+        self.default = self.encode(service.state())
+
+
+def check_key(key: bytes, key_bytes_max: int, where: str) -> bytes:
+    """Give `key` back if it may name an entity.
+
+    Raises: InvalidArgument, TooLarge naming `where`.
+    """
+    if not key:
+        raise InvalidArgument(f"the key must not be empty - at `{where}`")
+    if len(key) > key_bytes_max:
+        raise TooLarge(f"the key has {len(key)} bytes, at most {key_bytes_max} - at `{where}`")
+    try:
+        key.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the key is not UTF-8: {error} - at `{where}`") from None
+    return key

@@ -1,0 +1,79 @@
+"""Which message is being run, where a supervisor can read it after a death (I11).
+
+The worker that dies in a handler can't say which message killed it. So before each handler it writes the message's
+identity into a page that another process has mapped too. Three u64 cells, in the machine's byte order:
+
+    0  session, NOBODY while nothing is run
+    1  seq of the run's first message
+    2  index of the message in the run: its seq is cell 1 + cell 2
+
+Guarantees: while a handler runs, the cells name its message; they still do after the process died in it. Does not:
+create, map or sync the page; whoever owns it passes a buffer in. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+CELLS: Final = 3
+PAGE_BYTES: Final = 8 * CELLS
+NOBODY: Final = 2**64 - 1
+
+
+class Column(Protocol):
+    """Numbers that can be set by index."""
+
+    def __setitem__(self, index: int, value: int, /) -> None:
+        """Set one."""
+        ...
+
+
+class RunningPage(Protocol):
+    """Where the executor writes down whom it serves."""
+
+    @property
+    def cells(self) -> Column:
+        """The cells above; the executor writes cell 2 before each message (a call for each would cost more)."""
+        ...
+
+    def enter(self, session: int, first_seq: int) -> None:
+        """A run of `session` begins, its first message has `first_seq`."""
+        ...
+
+    def leave(self) -> None:
+        """The run has ended. Not called when it did not: what stands then is the culprit."""
+        ...
+
+
+class Running(NamedTuple):
+    """Identity of a message that was being run."""
+
+    session: int
+    seq: int
+
+
+class Cells:
+    """A RunningPage over a writable buffer of at least `PAGE_BYTES`, for instance a mapped file."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self, buffer: bytearray | memoryview) -> None:
+        self.cells = memoryview(buffer)[:PAGE_BYTES].cast("Q")
+        self.leave()
+
+    def enter(self, session: int, first_seq: int) -> None:
+        """As RunningPage says. The session comes last: the cells are never read as another session's seq."""
+        cells = self.cells
+        cells[2] = 0
+        cells[1] = first_seq
+        cells[0] = session
+
+    def leave(self) -> None:
+        """As RunningPage says."""
+        self.cells[0] = NOBODY
+
+
+def read_running(page: bytes) -> Running | None:
+    """Give the message a page names; None: nothing was being run."""
+    session, first_seq, index = memoryview(page)[:PAGE_BYTES].cast("Q")
+    return None if session == NOBODY else Running(session, first_seq + index)

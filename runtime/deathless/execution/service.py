@@ -1,0 +1,186 @@
+"""The registry a service author fills: `Service`, `@service.handler`, `@service.query`.
+
+    class Account(Struct):
+        balance: int = 0
+
+    bank = Service("bank", state=Account)
+
+    @bank.handler
+    def deposit(account: Account, ctx: Context, amount: int) -> int:
+        account.balance += amount
+        return account.balance
+
+A handler is a function of (state, context, arguments). It changes the state in place; what it returns is the reply.
+A turn is whole or not at all: an exception leaves the state as it was and becomes the recorded reply. A handler with
+`keys=("source", "target")` gets a read-only mapping from key to state instead of one state, and changes all of them
+in one turn. A query gets a state it may look at; what it changes is lost. `birth` runs before a key's first handler,
+in the same turn.
+
+Guarantees: what is registered can be run; everything else raises InvalidService at import. Decorators give the
+function back unchanged. Does not: run handlers (see executor). Imports base only.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal, TypeVar, overload
+
+import msgspec
+
+from deathless.base.errors import InvalidService
+from deathless.execution.signature import MAPPING, Function, check_state, place, read_signature
+
+Kind = Literal["handler", "query"]
+F = TypeVar("F", bound=Function)
+_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_NAME_MAX: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec:
+    """One handler or query, as everything around it needs to know it."""
+
+    name: str  # of the method in messages and addresses
+    kind: Kind
+    args_type: type[msgspec.Struct]  # named arguments; travels as a msgpack map
+    result_type: object  # annotation of the result
+    keys: tuple[str, ...]  # arguments that name the keys it works on; empty: the key of the address
+    function: Function
+    takes_context: bool  # False: a query of its state alone
+    keywords: tuple[str, ...]  # arguments passed by keyword, the last fields of `args_type`
+    doc: str  # its docstring, empty if it has none
+
+
+class Service:
+    """A named kind of entity with typed state, and what can be asked of it.
+
+    Args:
+        name: a DNS label of at most 40 characters.
+        state: a Struct or dataclass whose constructor needs no arguments; what it gives is the state of a key that
+            was never used.
+        single: the service is one object; whatever key an address names is not looked at.
+
+    Raises: InvalidService, as all methods do.
+    """
+
+    __slots__ = ("_birth", "_specs", "name", "single", "state")
+
+    def __init__(self, name: str, *, state: type, single: bool = False) -> None:
+        if len(name) > _NAME_MAX or not _NAME.fullmatch(name):
+            raise InvalidService(f"service name {name!r} must be lower-case letters, digits and inner dashes, at most 40")
+        check_state(state, f"service {name}")
+        self.name = name
+        self.state = state
+        self.single = single
+        self._specs: dict[str, HandlerSpec] = {}
+        self._birth: Function | None = None
+
+    def __repr__(self) -> str:
+        return f"Service({self.name!r}, state={self.state.__name__})"
+
+    @property
+    def specs(self) -> Mapping[str, HandlerSpec]:
+        """All handlers and queries by name, in the order they were registered; read-only."""
+        return MappingProxyType(self._specs)
+
+    @property
+    def birth_function(self) -> Function | None:
+        """What runs before a key's first handler; None: nothing."""
+        return self._birth
+
+    @overload
+    def handler(self, function: F) -> F: ...
+
+    @overload
+    def handler(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[F], F]: ...
+
+    def handler(
+        self, function: F | None = None, *, keys: tuple[str, ...] = (), name: str = ""
+    ) -> F | Callable[[F], F]:
+        """Register a function that may change state. Every call of it is in the log.
+
+        Args:
+            function: takes state, context and typed arguments.
+            keys: arguments (of type str) that name the keys it changes in one turn; its first parameter is then a
+                mapping from key to state, the same object where two arguments name the same key.
+            name: of the method; the function's own when empty.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  annotations may name classes that are local to the caller
+        return self._decorate("handler", function, keys, name, scope)
+
+    @overload
+    def query(self, function: F) -> F: ...
+
+    @overload
+    def query(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[F], F]: ...
+
+    def query(self, function: F | None = None, *, keys: tuple[str, ...] = (), name: str = "") -> F | Callable[[F], F]:
+        """Register a function that only looks. It is never in the log; what it changes is lost.
+
+        Args: as for `handler`; the context may be left out.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+        return self._decorate("query", function, keys, name, scope)
+
+    def birth(self, function: F) -> F:
+        """Register what runs before the first handler of each key, in the same turn: a function of state and context.
+
+        Its `ctx.key` is the key that is born. A query on a key that was never used sees the bare default.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+        signature = read_signature(function, kind="birth", scope=scope, shape=self.state)
+        if signature.arguments.__struct_fields__:
+            raise InvalidService(f"{place(function)}: birth takes state and context, nothing else")
+        if self._birth is not None:
+            raise InvalidService(f"{place(function)}: service {self.name} has a birth already")
+        self._birth = function
+        return function
+
+    def _decorate(
+        self, kind: Kind, function: F | None, keys: tuple[str, ...], name: str, scope: Mapping[str, object]
+    ) -> F | Callable[[F], F]:
+        def register(function: F) -> F:
+            spec = self._spec(kind, function, keys, name, scope)
+            if spec.name in self._specs:
+                raise InvalidService(f"{place(function)}: service {self.name} has a {spec.name!r} already")
+            self._specs[spec.name] = spec
+            return function
+
+        return register if function is None else register(function)
+
+    def _spec(
+        self, kind: Kind, function: Function, keys: tuple[str, ...], name: str, scope: Mapping[str, object]
+    ) -> HandlerSpec:
+        if not callable(function):
+            raise InvalidService(f"service {self.name}: a {kind} must be a function, not {function!r}")
+        name = name or getattr(function, "__name__", "")
+        where = place(function)
+        if not name.isidentifier() or name.startswith("_"):
+            raise InvalidService(f"{where}: {name!r} can't name a {kind}; give one with name=")
+        signature = read_signature(function, kind=kind, scope=scope, shape=MAPPING if keys else self.state)
+        self._check_keys(keys, signature.arguments, where)
+        return HandlerSpec(
+            name=name,
+            kind=kind,
+            args_type=signature.arguments,
+            result_type=signature.result,
+            keys=tuple(keys),
+            function=function,
+            takes_context=signature.takes_context,
+            keywords=signature.keywords,
+            doc=(getattr(function, "__doc__", None) or "").strip(),
+        )
+
+    def _check_keys(self, keys: tuple[str, ...], arguments: type[msgspec.Struct], where: str) -> None:
+        if isinstance(keys, str):
+            raise InvalidService(f"{where}: keys must be a tuple of argument names, not a text")
+        if keys and self.single:
+            raise InvalidService(f"{where}: a service of one object has no keys to name")
+        fields = {field.name: field.type for field in msgspec.structs.fields(arguments)}
+        for key in keys:
+            if fields.get(key) is not str:
+                raise InvalidService(f"{where}: keys names {key!r}, which is no argument of type str")

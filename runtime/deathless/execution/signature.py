@@ -1,0 +1,208 @@
+"""From a handler's signature to the type of its arguments.
+
+Arguments travel by name, so each handler gets a msgspec Struct with one field for each parameter after state and
+context: unknown names are refused, missing ones and wrong types named with their path. Everything that can't work is
+refused when the service is imported, not when the first call comes.
+
+Guarantees: every parameter has a type that can be encoded and decoded; defaults are never shared between turns.
+Does not: call anything of the author's. Imports base only.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
+from typing import Final, get_type_hints
+
+import msgspec
+from msgspec import inspect as shapes
+
+from deathless.base.errors import InvalidService
+from deathless.execution.context import Context, QueryContext
+
+Function = Callable[..., object]
+"""A handler or query as its author wrote it."""
+
+CONTEXT_NAMES: Final = ("ctx", "context")
+_SHAREABLE: Final = (bool, int, float, str, bytes, Enum, type(None))
+_EMPTY: Final = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What a handler takes and gives."""
+
+    arguments: type[msgspec.Struct]  # one field per argument, in the order of the parameters
+    result: object  # annotation of what it returns
+    takes_context: bool  # False: a query that takes its state alone
+    keywords: tuple[str, ...]  # arguments to be passed by keyword; Invariant: the last fields of `arguments`
+
+
+def read_signature(function: Function, *, kind: str, scope: Mapping[str, object], shape: object) -> Signature:
+    """Take the signature of a handler or query apart.
+
+    Args:
+        function: the author's.
+        kind: "handler", "query" or "birth".
+        scope: names visible where the function is registered; annotations of local classes are found there.
+        shape: type its first parameter is annotated with, if it is: the state's, or a mapping's.
+
+    Raises: InvalidService naming function, file and line.
+    """
+    where = place(function)
+    code = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise InvalidService(f"{where}: a {kind} is a plain `def`: it can neither await nor yield")
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InvalidService(f"{where}: `*{parameter.name}`: arguments must be named one by one")
+    hint = partial(_hint, function, where, scope)
+    if not parameters:
+        raise InvalidService(f"{where}: the first parameter must be the state")
+    stated = hint(parameters[0].annotation, parameters[0].name, optional=True)
+    if isinstance(stated, type) and isinstance(shape, type) and not issubclass(shape, stated):
+        raise InvalidService(f"{where}: `{parameters[0].name}` is a {shape.__name__}, not a {stated.__name__}")
+    takes_context = len(parameters) > 1 and _is_context(parameters[1], hint)
+    if not takes_context and kind != "query":
+        raise InvalidService(f"{where}: the second parameter must be the context (`ctx: Context`)")
+    rest = parameters[1 + takes_context :]
+    rest.sort(key=lambda parameter: parameter.kind is parameter.KEYWORD_ONLY)
+    fields = [_field(parameter, hint(parameter.annotation, parameter.name), where) for parameter in rest]
+    result = hint(inspect.signature(function).return_annotation, "return")
+    check_type(result, f"{where}: result")
+    keywords = tuple(parameter.name for parameter in rest if parameter.kind is parameter.KEYWORD_ONLY)
+    try:
+        # Without the garbage collector: no handler gets to see this object, so nothing can make it part of a cycle.
+        arguments = msgspec.defstruct(
+            f"{function.__name__}_arguments", fields, forbid_unknown_fields=True, kw_only=True, frozen=True, gc=False
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidService(f"{where}: {error}") from None
+    return Signature(arguments=arguments, result=result, takes_context=takes_context, keywords=keywords)
+
+
+def place(function: Function) -> str:
+    """Give "name (file:line)" of a function, for messages."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    name = getattr(function, "__name__", repr(type(function)))
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else str(name)
+
+
+def _hint(
+    function: Function, where: str, scope: Mapping[str, object], annotation: object, name: str, *, optional: bool = False
+) -> object:
+    """Resolve one annotation; with `optional` give None where there is none or it can't be resolved."""
+    if annotation is _EMPTY:
+        if optional:
+            return None
+        what = "what it returns has no type; write `-> None` if it is nothing"
+        raise InvalidService(f"{where}: " + (what if name == "return" else f"parameter `{name}` has no type"))
+    holder = SimpleNamespace(__annotations__={name: annotation})
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return get_type_hints(holder, globalns=dict(names), localns=dict(scope), include_extras=True)[name]
+    except Exception as error:  # noqa: BLE001  an annotation is the author's code and may raise anything
+        if optional:
+            return None
+        raise InvalidService(f"{where}: type of `{name}` can't be resolved: {error}") from None
+
+
+def _is_context(parameter: inspect.Parameter, hint: Callable[..., object]) -> bool:
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        return False
+    stated = hint(parameter.annotation, parameter.name, optional=True)
+    if stated is None:
+        return parameter.name in CONTEXT_NAMES
+    return stated in (Context, QueryContext)
+
+
+def _field(parameter: inspect.Parameter, hint: object, where: str) -> tuple[str, type] | tuple[str, type, object]:
+    check_type(hint, f"{where}: parameter `{parameter.name}`")
+    # A type is what the library calls every annotation here, unions and Annotated included.
+    stated: type = hint  # type: ignore[assignment]  # no type stands for "any annotation" before PEP 747
+    if parameter.default is _EMPTY:
+        return parameter.name, stated
+    default = parameter.default
+    if isinstance(default, _SHAREABLE):
+        return parameter.name, stated, default
+    return parameter.name, stated, msgspec.field(default_factory=lambda: copy.deepcopy(default))
+
+
+def walk(stated: object) -> Iterator[shapes.Type]:
+    """Give each type an annotation is made of, once, itself first.
+
+    Raises: TypeError for what msgspec does not know how to describe.
+    """
+    seen: set[int] = set()
+    open_ = [shapes.type_info(stated)]
+    while open_:
+        shape = open_.pop()
+        if id(shape) in seen:
+            continue
+        seen.add(id(shape))
+        yield shape
+        open_.extend(_parts(shape))
+
+
+def _parts(shape: object) -> Iterator[shapes.Type]:
+    """Types directly inside `shape`; its fields hold types, tuples of types, or fields that hold a type."""
+    for name in getattr(shape, "__struct_fields__", ()):
+        value: object = getattr(shape, name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, shapes.Field):
+                item = item.type  # noqa: PLW2901  the field is but a wrapper
+            if isinstance(item, shapes.Type):
+                yield item
+
+
+def check_type(stated: object, where: str) -> None:
+    """Refuse a type that can't cross a handler's boundary.
+
+    Raises: InvalidService naming `where`.
+    """
+    try:
+        for shape in walk(stated):
+            if isinstance(shape, shapes.CustomType) and shape.cls is not object:
+                raise InvalidService(
+                    f"{where}: {shape.cls.__name__} can't be encoded; use a Struct, a dataclass or plain types"
+                )
+        msgspec.msgpack.Decoder(stated)
+    except (TypeError, ValueError) as error:
+        raise InvalidService(f"{where}: {error}") from None
+
+
+def has_no_order(stated: object) -> bool:
+    """True when values of this type may hold sets, whose order differs between processes."""
+    unordered = (shapes.SetType, shapes.FrozenSetType, shapes.AnyType, shapes.CustomType)
+    return any(isinstance(shape, unordered) for shape in walk(stated))
+
+
+def check_state(state: object, where: str) -> None:
+    """Refuse a state type that can't hold the state of a key.
+
+    Raises: InvalidService naming `where` and the reason.
+    """
+    if not isinstance(state, type) or not (issubclass(state, msgspec.Struct) or is_dataclass(state)):
+        raise InvalidService(f"{where}: state must be a Struct or a dataclass, not {state!r}")
+    parameters = getattr(state, "__dataclass_params__", None)
+    config = getattr(state, "__struct_config__", parameters)
+    if config is not None and config.frozen:
+        raise InvalidService(f"{where}: {state.__name__} is frozen, but handlers change the state in place")
+    check_type(state, f"{where}: state {state.__name__}")
+    try:
+        encoded = msgspec.msgpack.encode(state())
+        msgspec.msgpack.decode(encoded, type=state)
+    except Exception as error:  # noqa: BLE001  the constructor is the author's code and may raise anything
+        raise InvalidService(
+            f"{where}: {state.__name__}() must give the state of a key that was never used: {error}"
+        ) from None
+
+
+MAPPING: Final = MappingProxyType
+"""What the first parameter of a handler of several keys is: states by key, read-only itself."""

@@ -1,0 +1,1 @@
+"""The real world: files, sockets, processes. Thin: it carries out and reports, it decides nothing."""

@@ -1,0 +1,339 @@
+"""The lock of one shard kept in etcd (design section 5), an `AsyncLock`.
+
+Keys, below `/deathless/<namespace>/<service>/<shard>/` (the first two are a setting), all values readable with etcdctl:
+
+    key      lease  value                                          written by
+    service  no     JSON array of `ServiceRecord`                  create_service, go_live
+    epoch    no     last epoch given, decimal                      take
+    head     no     last epoch that may have released, decimal     set_head
+    lock     yes    JSON array of `Holder` (epoch, replica, nonce) take; removed by release, or with its lease
+
+- **take** puts `epoch` and `lock` in one transaction that holds only if none of the four keys was changed,
+  made or removed since the view it is based on: each is compared by its last change (mod revision), because
+  a steal by put leaves the create revision as it was.
+- **owns** is one linearizable read: the value of `lock` is ours, byte for byte, the answering cluster has the
+  id of the one the lock was taken in, and its revision is not below one seen before the read began (a store
+  restored from a backup goes back). Anything else is a definite no. No answer is `LockUnavailable`.
+- **Unknown outcomes.** Each write here is guarded by what it changes, so sending it again does nothing a
+  second time: after the first one took effect the guard no longer holds, and the other branch reads what
+  stands there. That, and nothing else, makes it right to send it again `RESENDS_MAX` times.
+- **The lease** is no part of any argument for safety (I2): it frees the lock of a replica that is gone for
+  good, last of all ways. It is granted before it is needed and renewed by a task of this object. A stolen
+  lock hangs on the thief's lease, so that the old one's end removes nothing.
+
+Guarantees: the `AsyncLock` contract. Does not: decide when to take, watch peers, or cache an answer.
+Imports engine (ports), base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from deathless.base.errors import Closed, ForeignDirectory, InvalidConfig, LockUnavailable
+from deathless.engine.ports import Holder, LockView, ServiceRecord
+from deathless.shell.etcd_client import EtcdClient
+from deathless.shell.etcd_errors import EtcdCompacted, EtcdError, EtcdUnavailable, LeaseNotFound
+from deathless.shell.etcd_wire import Compare, Delete, Get, Op, Put, RangeResult, Relation, Target, TxnResult
+
+T = TypeVar("T")
+
+LEASE_TTL_S: Final = 10  # a replica gone for good frees the lock after this, where nobody stole it before
+RENEWALS_PER_TTL: Final = 3
+RESENDS_MAX: Final = 2  # of a guarded write whose outcome is unknown
+RENEW_PAUSE_S: Final = 0.5  # after a renewal that got no answer
+
+_LOG: Final = logging.getLogger("deathless.etcd")
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9][-._A-Za-z0-9]{0,252}){1,16}/")
+_RECORD: Final = msgspec.json.Decoder(ServiceRecord)
+_HOLDER: Final = msgspec.json.Decoder(Holder)
+
+
+@dataclass(slots=True)
+class _Reign:
+    """A holder, the cluster it took the lock in, and the highest revision read there since (it never sinks)."""
+
+    holder: Holder
+    cluster_id: int  # 0: not known
+    revision: int
+
+    def in_store(self, cluster_id: int) -> bool:
+        """Is this the cluster that the lock was taken in?"""
+        return self.cluster_id in {0, cluster_id}
+
+
+class EtcdLock:
+    """The lock of one shard; `open` it in a running event loop and `close` it, or use `async with`.
+
+    Every method of the port raises LockUnavailable when there is no answer, and also when etcd refuses user
+    or request: that says nothing about who holds the lock. `check` tells the difference, for use at start.
+
+    Args:
+        client: an open client; not closed by this lock, so that several shards may share one.
+        prefix: what its keys begin with, e.g. `/deathless/default/bank/0/`; ends in a slash.
+        lease_ttl_s: seconds (>= 2) after which the lock of a vanished replica is free.
+    """
+
+    def __init__(self, client: EtcdClient, *, prefix: str, lease_ttl_s: int = LEASE_TTL_S) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise InvalidConfig(f"etcd.prefix: {prefix!r} can't be what keys begin with; like /deathless/default/")
+        if lease_ttl_s < 2:
+            raise InvalidConfig("etcd.leaseTtlS must be 2 or more")
+        self._client = client
+        self._prefix = prefix.encode()
+        self._service, self._epoch, self._head, self._lock = (
+            self._prefix + name for name in (b"service", b"epoch", b"head", b"lock")
+        )
+        self._lease_ttl_s = lease_ttl_s
+        self._lease: int | None = None  # None: not granted yet, or ended
+        self._lease_lock = asyncio.Lock()  # one grant at a time
+        self._renewer: asyncio.Task[None] | None = None
+        self._asked: Holder | None = None  # what the last take asked to become, answered or not
+        self._reign: _Reign | None = None  # of the last take that is known to have succeeded
+        self._first_cluster_id = 0  # of the first answer; 0: none yet
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Begin to keep a lease ready; waits for nothing."""
+        self._renewer = asyncio.create_task(self._renew_forever(), name="etcd lock lease")
+
+    async def close(self) -> None:
+        """Stop renewing and end the lease, and with it a lock still held; etcd being away is no error."""
+        if self._renewer is not None:
+            self._renewer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewer
+            self._renewer = None
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with contextlib.suppress(EtcdError, Closed):
+                await self._client.lease_revoke(lease)
+
+    async def check(self) -> None:
+        """Read once, to find wrong settings at start.
+
+        Raises: EtcdUnavailable, EtcdAuth, EtcdRefused, each for itself.
+        """
+        await self._client.range(self._prefix, prefix=True)
+
+    # ------------------------------------------------------------ the port
+
+    async def view(self) -> LockView:
+        """Read all four keys at one moment, linearizable."""
+        with _no_answer():
+            return self._read(await self._client.range(self._prefix, prefix=True))
+
+    async def create_service(self, record: ServiceRecord) -> ServiceRecord:
+        """Write `service` if absent; give what stands there now."""
+        write = Put(key=self._service, value=msgspec.json.encode(record))
+        look = Get(key=self._service)
+        with _no_answer():
+            done = await self._guarded([Compare.absent(self._service)], [write, look], [look])
+        standing = done.range(-1).get(self._service)
+        assert standing is not None, "both branches read the key where it exists"
+        return _parse(_RECORD, self._service, standing.value)
+
+    async def go_live(self, holder: Holder) -> bool:
+        """Mark the service live, guarded by the lock. False: deposed."""
+        read = await self.view()
+        if read.service is None or read.holder != holder:
+            return False
+        live = msgspec.structs.replace(read.service, live=True)
+        # The record cannot change between: only the holder of the lock writes it once it exists.
+        done = await self._guarded_by(holder, [Put(key=self._service, value=msgspec.json.encode(live))])
+        return done is not None
+
+    async def take(self, replica: str, nonce: bytes, seen: LockView) -> Holder | None:
+        """Take or steal if nothing changed since `seen`. None: somebody was faster.
+
+        `nonce` must be new for each call: it is how a take whose answer was lost is recognised. After
+        LockUnavailable the take may still happen; the next view shows it, with this replica as holder.
+        """
+        holder = Holder(seen.epoch + 1, replica, nonce)
+        value = msgspec.json.encode(holder)
+        self._asked = holder
+        with _no_answer():
+            done = await self._send_take(seen, holder.epoch, value, await self._ready_lease())
+        if not done.succeeded:
+            standing = done.range(0).get(self._lock)
+            if standing is None or standing.value != value:
+                return None
+        if store_id(done.header.cluster_id) != seen.store_id:
+            await self.release(holder)  # taken in another store than the one looked at
+            return None
+        self._reign = _Reign(holder, done.header.cluster_id, done.header.revision)
+        return holder
+
+    async def set_head(self, holder: Holder) -> int | None:
+        """Set head to the holder's epoch, guarded by the lock. Gives the store's revision; None: deposed."""
+        return await self._guarded_by(holder, [Put(key=self._head, value=b"%d" % holder.epoch)])
+
+    async def owns(self, holder: Holder) -> bool:
+        """Linearizable: is the lock's value still this one, in the same store? False is definite."""
+        reign = self._reign_of(holder)
+        floor = reign.revision  # reads that run side by side may end in any order: only earlier ones count
+        with _no_answer():
+            read = await self._client.range(self._lock)
+        if not reign.in_store(read.cluster_id) or read.revision < floor:
+            return False
+        reign.revision = max(reign.revision, read.revision)
+        standing = read.get(self._lock)
+        return standing is not None and standing.value == msgspec.json.encode(holder)
+
+    async def release(self, holder: Holder) -> None:
+        """Give the lock up if it is still this holder's."""
+        await self._guarded_by(holder, [Delete(key=self._lock)])
+
+    async def wait_change(self, seen: LockView) -> LockView:
+        """Wait until any of the keys changed after `seen`, and give the view then.
+
+        Not part of the port: it spares a standby from asking again and again.
+        """
+        with _no_answer():
+            async with self._client.watch(self._prefix, prefix=True, from_revision=seen.revision + 1) as watch:
+                # Compacted: what changed cannot be told any more; the view tells what stands now.
+                with contextlib.suppress(EtcdCompacted):
+                    await anext(watch)
+        return await self.view()
+
+    # ------------------------------------------------------------ inside
+
+    def _read(self, read: RangeResult) -> LockView:
+        self._first_cluster_id = self._first_cluster_id or read.cluster_id
+        values = {entry.key: entry.value for entry in read.kvs}
+        record, lock = values.get(self._service), values.get(self._lock)
+        holder = None if lock is None else _parse(_HOLDER, self._lock, lock)
+        if holder is not None and holder == self._asked and (self._reign is None or self._reign.holder != holder):
+            self._reign = _Reign(holder, read.cluster_id, read.revision)  # a take whose answer never came
+        return LockView(
+            service=None if record is None else _parse(_RECORD, self._service, record),
+            epoch=_number(self._epoch, values.get(self._epoch)),
+            head=_number(self._head, values.get(self._head)),
+            holder=holder,
+            revision=read.revision,
+            store_id=store_id(read.cluster_id),
+        )
+
+    def _reign_of(self, holder: Holder) -> _Reign:
+        """Return where and since when `holder` has the lock; of one taken elsewhere only the store is known."""
+        if self._reign is not None and self._reign.holder == holder:
+            return self._reign
+        return _Reign(holder, self._first_cluster_id, 0)
+
+    async def _send_take(self, seen: LockView, epoch: int, value: bytes, lease: int) -> TxnResult:
+        compare = [
+            *_unchanged(self._service, seen.service is not None, seen.revision),
+            *_unchanged(self._epoch, seen.epoch > 0, seen.revision),
+            *_unchanged(self._head, seen.head > 0, seen.revision),
+            *_unchanged(self._lock, seen.holder is not None, seen.revision),
+        ]
+
+        def puts(lease: int) -> list[Op]:
+            return [Put(key=self._epoch, value=b"%d" % epoch), Put(key=self._lock, value=value, lease=lease)]
+
+        try:
+            return await self._guarded(compare, puts(lease), [Get(key=self._lock)])
+        except LeaseNotFound:  # it ended while this process stood still; nothing was done
+            self._lease = None
+            return await self._guarded(compare, puts(await self._ready_lease()), [Get(key=self._lock)])
+
+    async def _guarded_by(self, holder: Holder, writes: Sequence[Op]) -> int | None:
+        """Carry out `writes` while `holder` has the lock; give the store's revision, None: deposed.
+
+        A `release` that took effect unanswered finds the lock gone when sent again: deposed is then true.
+        """
+        reign = self._reign_of(holder)
+        with _no_answer():
+            done = await self._guarded([Compare.value_is(self._lock, msgspec.json.encode(holder))], writes, [])
+        return done.header.revision if done.succeeded and reign.in_store(done.header.cluster_id) else None
+
+    async def _guarded(self, compare: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op]) -> TxnResult:
+        """Send a transaction whose guard makes a second sending harmless, again where its outcome is unknown."""
+        for left in range(RESENDS_MAX, -1, -1):
+            try:
+                return await self._client.txn(compare, success, failure)
+            except EtcdUnavailable as error:
+                if left == 0 or not error.outcome_unknown:
+                    raise
+        raise AssertionError("the last sending returns or raises")
+
+    async def _ready_lease(self) -> int:
+        async with self._lease_lock:
+            if self._lease is None:
+                self._lease = (await self._client.lease_grant(self._lease_ttl_s)).id
+            return self._lease
+
+    async def _renew_forever(self) -> None:
+        """Have a lease and renew it; nothing that goes wrong here may end the renewing."""
+        while True:
+            pause_s = self._lease_ttl_s / RENEWALS_PER_TTL
+            lease = None
+            try:
+                lease = await self._ready_lease()
+                await self._client.lease_keepalive(lease)
+            except LeaseNotFound:
+                _LOG.warning("the etcd lease of %s ended before it was renewed", self._prefix.decode())
+                if self._lease == lease:
+                    self._lease = None
+                pause_s = 0.0
+            except EtcdError as error:
+                _LOG.warning("the etcd lease of %s was not renewed: %s", self._prefix.decode(), error)
+                pause_s = RENEW_PAUSE_S
+            await asyncio.sleep(pause_s)
+
+
+def store_id(cluster_id: int) -> str:
+    """Return a cluster's id as it stands in views and cuts."""
+    return f"etcd-{cluster_id:016x}"
+
+
+def _unchanged(key: bytes, existed: bool, revision: int) -> list[Compare]:
+    """Return the conditions under which `key` was neither changed, made nor removed after `revision`."""
+    if not existed:
+        return [Compare.absent(key)]
+    return [
+        Compare.present(key),
+        Compare(key=key, target=Target.MOD, operand=revision + 1, relation=Relation.LESS),
+    ]
+
+
+@contextlib.contextmanager
+def _no_answer() -> Iterator[None]:
+    """Tell every error of etcd as the port does: there is no answer about the lock."""
+    try:
+        yield
+    except LockUnavailable:
+        raise
+    except EtcdError as error:
+        raise LockUnavailable(error.message) from error
+
+
+def _parse(decoder: msgspec.json.Decoder[T], key: bytes, value: bytes) -> T:
+    try:
+        return decoder.decode(value)
+    except msgspec.DecodeError as error:
+        raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {error}") from error
+
+
+def _number(key: bytes, value: bytes | None) -> int:
+    if value is None:
+        return 0
+    if not re.fullmatch(rb"[1-9][0-9]{0,18}", value):
+        raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {value[:40]!r}")
+    return int(value)

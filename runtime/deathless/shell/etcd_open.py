@@ -1,0 +1,70 @@
+"""Opens the etcd lock that a replica's config describes.
+
+Why it is a module of its own: `deathless.shell.lock` must work without the extra `[etcd]`, so everything that
+needs aiohttp is imported from here, and only when a config says `lock: etcd`.
+
+Guarantees: what is wrong with the config (files, prefix, endpoints, a missing extra) is InvalidConfig, before
+anything is sent. Does not: wait for etcd; the first use of the lock does. Imports base, engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deathless.base.config import EtcdConfig, ReplicaConfig
+from deathless.base.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from deathless.shell.etcd_lock import EtcdLock
+    from deathless.shell.etcd_settings import EtcdSettings
+
+SHARD = 0  # a service has one shard so far
+
+
+@contextlib.asynccontextmanager
+async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
+    """Open the lock of the replica's shard; ends its lease and connections at the end.
+
+    Raises: InvalidConfig naming the setting.
+    """
+    try:
+        from deathless.shell.etcd_client import EtcdClient
+        from deathless.shell.etcd_lock import EtcdLock
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(f"lock etcd needs {error.name}: pip install 'deathless[etcd]'") from error
+    etcd = config.etcd or EtcdConfig()
+    async with EtcdClient(settings_of(etcd)) as client:
+        lock = EtcdLock(client, prefix=f"{etcd.prefix}{config.service}/{SHARD}/", lease_ttl_s=etcd.lease_ttl_s)
+        async with lock:
+            yield lock
+
+
+def settings_of(etcd: EtcdConfig) -> EtcdSettings:
+    """Return the client's settings; reads the password's file.
+
+    Raises: InvalidConfig.
+    """
+    from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
+
+    tls = EtcdTls()
+    if etcd.tls is not None:
+        tls = EtcdTls(
+            ca_file=_path(etcd.tls.ca),
+            cert_file=_path(etcd.tls.certificate),
+            key_file=_path(etcd.tls.key),
+            server_name=etcd.tls.server_name or None,
+        )
+    password = ""
+    if etcd.password_file:
+        try:
+            password = Path(etcd.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidConfig(f"etcd.passwordFile {etcd.password_file}: {error}") from error
+    return EtcdSettings(endpoints=etcd.endpoints, username=etcd.username or None, password=password, tls=tls)
+
+
+def _path(name: str) -> Path | None:
+    return Path(name) if name else None

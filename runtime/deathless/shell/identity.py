@@ -1,0 +1,161 @@
+"""Who a directory belongs to: the checks before a replica starts, and the very first start of a service.
+
+Two sides know a service: the lock store (`service`) and each replica's private folder (`replicas/<id>/identity.json`).
+One that knows what the other does not is a half copy, an empty volume or a wrong directory: an error, never a first
+start (design section 5).
+
+Guarantees: several replicas that start together agree on one service record. Does not: take the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused
+from deathless.engine.ports import LockView, ServiceRecord
+from deathless.shell.filesystem import RealFileSystem, check_local, probe_storage
+from deathless.shell.lock import open_lock
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A replica's own memory of whom it serves."""
+
+    service: str
+    service_id: bytes
+    incarnation: int
+    fence: str
+    store_id: str
+
+
+def identity_path(directory: str, replica: str) -> Path:
+    """Where a replica keeps its identity."""
+    return Path(directory) / "replicas" / replica / "identity.json"
+
+
+def read_identities(directory: str) -> dict[str, Identity]:
+    """Give what every replica remembers. Raises: HalfCopy when one can't be read."""
+    found: dict[str, Identity] = {}
+    for path in sorted((Path(directory) / "replicas").glob("*/identity.json")):
+        try:
+            found[path.parent.name] = msgspec.json.decode(path.read_bytes(), type=Identity)
+        except msgspec.MsgspecError as error:
+            raise HalfCopy(f"{path}: {error}") from None
+    return found
+
+
+def write_identity(directory: str, replica: str, identity: Identity) -> None:
+    """Write it durably; replaces what stood there only for `adopt`."""
+    path = identity_path(directory, replica)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, msgspec.json.encode(identity))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+async def prepare(config: ReplicaConfig) -> ServiceRecord:
+    """Check the directory, write the service at its very first start, remember who it is; gives the record.
+
+    Raises: PermissionRefused, InvalidConfig (storage that can't carry the fence), ForeignDirectory, HalfCopy.
+    """
+    filesystem = open_directory(config)
+    async with open_lock(config, filesystem) as lock:
+        view = await lock.view()
+        identities = read_identities(config.directory)
+        if view.service is None:
+            refuse_unless_new(config, filesystem, identities)
+            record = await lock.create_service(draw_service(config))
+            view = await lock.view()
+        else:
+            record = view.service
+    check_identity(config, record, view, identities.get(config.replica))
+    if config.replica not in identities:
+        identity = Identity(record.name, record.service_id, record.incarnation, record.fence, view.store_id)
+        write_identity(config.directory, config.replica, identity)
+    return record
+
+
+def open_directory(config: ReplicaConfig) -> RealFileSystem:
+    """Open the shared directory and see whether it can carry the fence. Raises: PermissionRefused, InvalidConfig."""
+    try:
+        Path(config.directory).mkdir(parents=True, exist_ok=True)
+        filesystem = RealFileSystem(config.directory)
+        if config.fence == "seal":
+            check_local(config.directory, allow_any=config.allow_any_file_system)
+        filesystem.make_folder("probe")
+        probe_storage(filesystem, f"probe/{config.replica}.{os.getpid()}")
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise PermissionRefused(
+                f"{error.filename or config.directory}: {error.strerror}", remedy="give this user the folder, or choose another"
+            ) from None
+        raise InvalidConfig(f"{config.directory}: {error.strerror}") from None
+    return filesystem
+
+
+def draw_service(config: ReplicaConfig) -> ServiceRecord:
+    """Draw what a service keeps for its life."""
+    return ServiceRecord(
+        name=config.service,
+        service_id=os.urandom(16),
+        incarnation=int.from_bytes(os.urandom(7), "little") | 1,
+        seed=os.urandom(32),
+        hash_seed=int.from_bytes(os.urandom(4), "little"),
+        fence=config.fence,
+        live=False,
+    )
+
+
+def refuse_unless_new(config: ReplicaConfig, filesystem: RealFileSystem, identities: dict[str, Identity]) -> None:
+    """A lock store that knows no service beside a directory that does: not a first start."""
+    if identities:
+        name, other = next(iter(identities.items()))
+        raise HalfCopy(
+            f"{config.directory}: replica {name} served {other.service!r} here, but the lock store knows no service",
+            remedy="mount the right volume, restore the lock store, or `deathless adopt`",
+        )
+    try:
+        segments = [name for name in filesystem.listing("log") if name.endswith(".seg")]
+    except FileNotFoundError:
+        segments = []
+    if segments:
+        raise HalfCopy(
+            f"{config.directory}/log holds {len(segments)} segments, but the lock store knows no service",
+            remedy="restore the rest of the directory, or `deathless adopt`",
+        )
+
+
+def check_identity(config: ReplicaConfig, record: ServiceRecord, view: LockView, mine: Identity | None) -> None:
+    """Compare manifest, lock store and what this replica remembers. Raises: ForeignDirectory."""
+    if record.name != config.service:
+        raise ForeignDirectory(f"{config.directory} belongs to service {record.name!r}, not {config.service!r}")
+    if record.fence != config.fence:
+        raise ForeignDirectory(
+            f"fence is {config.fence!r} in the manifest and {record.fence!r} in the log",
+            remedy="stop all replicas, then `deathless adopt` the new fence",
+        )
+    if mine is None:
+        return
+    if mine.service_id != record.service_id or mine.incarnation != record.incarnation:
+        raise ForeignDirectory(f"replica {config.replica} served another incarnation of {record.name!r}")
+    if mine.store_id != view.store_id:
+        raise ForeignDirectory(
+            f"replica {config.replica} knows lock store {mine.store_id!r}, this one is {view.store_id!r}",
+            remedy="point lock at the right store, or `deathless adopt` the new one",
+        )
+
+

@@ -1,0 +1,26 @@
+"""Opens the lock that a config names, with awaitable methods whichever it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import InvalidConfig
+from deathless.engine.async_lock import SyncToAsync
+from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.ports import AsyncLock, FileSystem
+
+
+@contextlib.asynccontextmanager
+async def open_lock(config: ReplicaConfig, filesystem: FileSystem) -> AsyncIterator[AsyncLock]:
+    """Open the lock of shard 0; closes it at the end. Raises: InvalidConfig for an unknown kind."""
+    if config.lock == "directory":
+        yield SyncToAsync(DirectoryLock(filesystem))
+        return
+    if config.lock != "etcd":
+        raise InvalidConfig(f"lock {config.lock!r} is not directory or etcd")
+    from deathless.shell.etcd_open import open_etcd_lock  # only with the extra [etcd]
+
+    async with open_etcd_lock(config) as lock:
+        yield lock

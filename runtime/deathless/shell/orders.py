@@ -1,0 +1,108 @@
+"""What a supervisor and its worker tell each other over their socket pair: JSON lines, one record each.
+
+Guarantees: a worker whose supervisor is gone reads the end of the stream and ends (design section 5).
+Does not: carry data of the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+R = TypeVar("R")
+
+
+class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
+    """To the worker: the primary of `epoch` is gone."""
+
+    epoch: int
+    reason: str
+
+
+class PrimaryIs(msgspec.Struct, tag="primary-is", frozen=True):
+    """To the worker: who is primary."""
+
+    epoch: int
+    replica: str
+    client: str
+    replication: str
+
+
+class Deaths(msgspec.Struct, tag="deaths", frozen=True):
+    """To the worker: deaths counted in one message (I11)."""
+
+    session: int
+    seq: int
+    deaths: int
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """To the worker: stop in order."""
+
+
+class RoleIs(msgspec.Struct, tag="role-is", frozen=True):
+    """To the supervisor: the worker's role."""
+
+    role: str
+    epoch: int
+    reason: str
+    lsn: int
+
+
+class AddressesAre(msgspec.Struct, tag="addresses-are", frozen=True):
+    """To the supervisor: where the worker listens."""
+
+    client: str
+    replication: str
+
+
+class Stopping(msgspec.Struct, tag="stopping", frozen=True):
+    """To the supervisor: the worker ends; code empty for an orderly end."""
+
+    code: str
+    text: str
+
+
+ToWorker = TakeOver | PrimaryIs | Deaths | Stop
+ToSupervisor = RoleIs | AddressesAre | Stopping
+
+
+class LineProtocol(asyncio.Protocol):
+    """One end of the socket pair.
+
+    Args:
+        kind: the union of what comes in.
+        received: called for each record.
+        lost: called at the end of the stream.
+    """
+
+    def __init__(self, kind: object, received: Callable[[object], None], lost: Callable[[], None]) -> None:
+        self._decode = msgspec.json.Decoder(kind).decode  # type: ignore[call-overload]  # a union, not one class
+        self._received = received
+        self._lost = lost
+        self._buffer = b""
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._received(self._decode(line))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._transport = None
+        self._lost()
+
+    def send(self, record: msgspec.Struct) -> None:
+        """Send one record; dropped when the other end is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(msgspec.json.encode(record) + b"\n")

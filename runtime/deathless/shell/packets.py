@@ -1,0 +1,158 @@
+"""Length-prefixed packets over asyncio: the connection class that worker, supervisor and tools share.
+
+Guarantees: HELLO comes first and is authorised before anything else is read; a peer that does not read is cut off at
+a named maximum, so it stalls nobody (I10). Does not: interpret packets beyond the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Protocol as TypingProtocol
+
+from deathless.base.errors import DeathlessError, InvalidConfig, PortTaken
+from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
+from deathless.engine.intake import authorise
+
+_LOG = logging.getLogger("deathless.packets")
+
+
+class Owner(TypingProtocol):
+    """Who gets a server's connections."""
+
+    def opened(self, connection: ServerConnection, hello: Hello) -> None:
+        """HELLO was accepted."""
+        ...
+
+    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
+        """All packets of one buffer."""
+        ...
+
+    def lost(self, connection: ServerConnection) -> None:
+        """The connection ended after `opened`."""
+        ...
+
+
+class ServerConnection(asyncio.Protocol):
+    """An accepted connection."""
+
+    def __init__(self, owner: Owner, number: int, *, service: str, token: str, packet_bytes_max: int, buffer_bytes_max: int) -> None:
+        self.number = number
+        self.hello: Hello | None = None
+        self._owner = owner
+        self._service = service
+        self._token = token
+        self._reader = PacketReader(packet_bytes_max)
+        self._buffer_bytes_max = buffer_bytes_max
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        try:
+            packets = list(self._reader.feed(data))
+            if self.hello is None and packets:
+                self.hello = authorise(*packets.pop(0), service=self._service, token=self._token)
+                self._owner.opened(self, self.hello)
+            if packets:
+                self._owner.packets(self, packets)
+        except DeathlessError as error:
+            self.send(struct_packet(Type.REFUSED, Refused(error.code, error.message)))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._transport = None
+        if self.hello is not None:
+            self._owner.lost(self)
+
+    def send(self, data: bytes) -> None:
+        """Write, or cut the peer off when it has not read for too long."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > self._buffer_bytes_max:
+            _LOG.warning("peer does not read", extra={"connection": self.number})
+            transport.abort()
+            return
+        transport.write(data)
+
+    def close(self) -> None:
+        """Close after what was written."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection we open."""
+
+    def __init__(self, hello: Hello, received: Callable[[list[tuple[int, bytes]]], None], lost: Callable[[], None], packet_bytes_max: int) -> None:
+        self._hello = hello
+        self._received = received
+        self._lost = lost
+        self._reader = PacketReader(packet_bytes_max)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(struct_packet(Type.HELLO, self._hello))
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        try:
+            packets = list(self._reader.feed(data))
+        except DeathlessError:
+            _LOG.exception("broken stream")
+            self.close()
+            return
+        if packets:
+            self._received(packets)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._transport = None
+        self._lost()
+
+    @property
+    def open(self) -> bool:
+        """Connected and not closing."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, data: bytes) -> None:
+        """Write; dropped when the connection is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Abort at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Take host:port apart. Raises: InvalidConfig."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise InvalidConfig(f"address {address!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+async def listen(
+    factory: Callable[[], asyncio.Protocol], address: str, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.Server, str]:
+    """Listen; gives the server and the address with its real port. Raises: PortTaken, InvalidConfig."""
+    host, port = split_address(address)
+    try:
+        server = await asyncio.get_running_loop().create_server(factory, host, port, ssl=tls, backlog=512)
+    except OSError as error:
+        raise PortTaken(f"{address}: {error.strerror or error}") from None
+    bound = server.sockets[0].getsockname()[1]
+    return server, f"{host}:{bound}"

@@ -1,0 +1,528 @@
+"""The worker: one replica's engine over real sockets and files, single-threaded.
+
+    supervisor <-- socket pair --> worker <-- clients (client port), followers (replication port)
+                                      '--> primary (replication port of another worker)
+
+The sync runs inline: a thread beside busy Python would starve it. All sockets that are readable are read before a frame is
+formed, which is the whole of group commit. Garbage is collected between turns only. Checkpoints are written by a forked
+child, which shares the state's pages with us and closes every descriptor first.
+
+Guarantees: ends when its supervisor is gone, when deposed, and on any failure (I8); the exit says why to the supervisor.
+Does not: decide anything (core does), keep time (the supervisor's detector does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError, Internal, InvalidConfig, LockUnavailable, UpgradeRequired
+from deathless.base.limits import Limits
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.wire import (
+    Admin,
+    AdminReply,
+    Follow,
+    Hello,
+    Role,
+    Type,
+    packet,
+    struct_packet,
+)
+from deathless.core import events as ev
+from deathless.core.keys import KeyTable
+from deathless.core.replica import Replica, ShardPlace
+from deathless.core.sessions import SessionTable
+from deathless.engine.intake import Intake
+from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, LockView
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.shard import Shard
+from deathless.execution.executor import HandlerExecutor
+from deathless.shell.checkpoints import Checkpoints
+from deathless.shell.filesystem import RealFileSystem
+from deathless.shell.loading import fingerprint, load_service
+from deathless.shell.lock import open_lock
+from deathless.shell.logs import configure
+from deathless.shell.orders import AddressesAre, Deaths, LineProtocol, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToWorker
+from deathless.shell.packets import ClientConnection, ServerConnection, listen, split_address
+from deathless.shell.page import FULL, LSN, SYNCS, TICKS, UPSTREAM, Page
+from deathless.shell.storage import open_log
+from deathless.shell.tls import client_context, server_context
+
+T = TypeVar("T")
+_LOG = logging.getLogger("deathless.worker")
+LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 1.0
+COLLECT_S = 1.0  # between two garbage collections, with no turn under way
+PING_S = 0.05  # an idle primary is heard by its followers this often
+
+
+class WatchedFileSystem(RealFileSystem):
+    """Marks a sync in the page while it is under way, so that the supervisor can tell a hung log from a busy worker."""
+
+    def __init__(self, root: str, page: Page) -> None:
+        super().__init__(root)
+        self._cells = page.cells
+
+    def sync(self, handle: Handle) -> None:
+        """See the port."""
+        cells = self._cells
+        cells[SYNCS] += 1
+        super().sync(handle)
+        cells[SYNCS] += 1
+
+
+class Worker:
+    """The real `Outside` of a replica's engine, and the owner of its connections."""
+
+    def __init__(self, config: ReplicaConfig, pair: socket.socket) -> None:
+        self.config = config
+        self.limits: Limits = config.make_limits()
+        self.page = Page(str(Path(config.directory) / "replicas" / config.replica / "page"), fresh=True)
+        self.filesystem: FileSystem = WatchedFileSystem(config.directory, self.page)
+        self.engine: ReplicaEngine
+        self._intake: Intake
+        self.exit_code = 0
+        self.primary_is = PrimaryIs(0, "", "", "")
+        self.client_address = ""
+        self._pair = pair
+        self._line = LineProtocol(ToWorker, self._ordered, self._supervisor_gone)
+        self._loop = asyncio.get_running_loop()
+        self._done = asyncio.Event()
+        self._lock: AsyncLock
+        self._connections: dict[int, ServerConnection] = {}
+        self._followers: set[int] = set()
+        self._conn_number = 0
+        self._upstream: ClientConnection | None = None
+        self._upstream_tls: ssl.SSLContext | None = None
+        self._flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._checkpoints: Checkpoints
+        self._switchover: tuple[ServerConnection, int] | None = None
+        self._started = time.monotonic()
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Run until deposed, stopped or broken; gives the exit code."""
+        config = self.config
+        assert self._page_running is not None
+        await self._loop.create_connection(lambda: self._line, sock=self._pair)
+        tls = server_context(config.tls)
+        self._upstream_tls = client_context(config.tls)
+        service = load_service(config.module)
+        async with open_lock(config, self.filesystem) as self._lock:
+            view = await self._lock.view()
+            if view.service is None:
+                raise Internal("the service is not in the lock store; the supervisor writes it first")
+            record = view.service
+            code = fingerprint(service)
+            sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
+            executor = HandlerExecutor(service, self.limits, record.seed, keys, self._page_running, hide_loop)
+            shard = Shard(executor, sessions, keys, place, self.limits)
+            core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
+            self._checkpoints = Checkpoints(config.directory, config.replica, record, self._loop, self.limits)
+            self.engine = ReplicaEngine(
+                core=core,
+                shard=shard,
+                log=open_log(self.filesystem, self.limits, config.replica, record, view.store_id),
+                service=record,
+                store_id=view.store_id,
+                fingerprint=code,
+                outside=self,
+                limits=self.limits,
+            )
+            self._intake = Intake(self.engine, self._admin)
+            client_server, self.client_address = await listen(self._accept, config.client_listen, tls)
+            follower_server, replication = await listen(self._accept, config.replication_listen, tls)
+            self._line.send(AddressesAre(self.client_address, replication))
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+            self._loop.call_soon(self._tick)
+            self.engine.begin()
+            self._set_timer()
+            await self._done.wait()
+            client_server.close()
+            follower_server.close()
+            for connection in self._connections.values():
+                connection.close()
+            await asyncio.sleep(0)
+        return self.exit_code
+
+    @property
+    def _page_running(self) -> object:
+        return self.page.running
+
+    def stop(self, error: DeathlessError | None) -> None:
+        """See Outside: say why, send what was written, end."""
+        code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
+        level = logging.INFO if code in ("", "DL2001") else logging.ERROR
+        _LOG.log(level, "worker ends", extra={"code": code, "why": text})
+        self._line.send(Stopping(code, text))
+        self.exit_code = error.exit_code if error is not None else 0
+        if self._switchover is not None:
+            connection, request = self._switchover
+            connection.send(struct_packet(Type.ADMIN_REPLY, AdminReply(request, "", b'{"done":true}')))
+        self._loop.call_later(0.005, self._done.set)
+
+    def _supervisor_gone(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)  # nobody answers for us any more: end at once
+
+    def _ordered(self, record: object) -> None:
+        match record:
+            case PrimaryIs(epoch, replica, client, _):
+                self.primary_is = record
+                self._post(ev.PrimarySeen(epoch, replica, client))
+            case TakeOver(epoch, reason):
+                self._post(ev.TakeoverOrdered(epoch, reason))
+            case Deaths(session, seq, deaths):
+                self._post(ev.DeathsReported(session, seq, deaths))
+            case Stop():
+                self._post(ev.StopOrdered())
+            case _:
+                raise Internal(f"order {record!r}")
+
+    def _tick(self) -> None:
+        cells = self.page.cells
+        cells[TICKS] += 1
+        cells[LSN] = self.engine.place.lsn
+        primary = self.engine.core.primary
+        if primary is not None:
+            cells[FULL] = int(primary.full)
+            ping = packet(Type.PING)
+            for number in self._followers:
+                self._connections[number].send(ping)
+        if cells[TICKS] % int(COLLECT_S / PING_S) == 0:
+            gc.collect(1)
+        self._checkpoints.confirmed(self.engine.core.confirmed_lsn)
+        self._loop.call_later(PING_S, self._tick)
+
+    # ---- engine loop -----------------------------------------------------------------------------------------
+
+    def _post(self, event: ev.Event) -> None:
+        self.engine.post(event)
+        self._after()
+
+    def _after(self) -> None:
+        primary = self.engine.core.primary
+        if primary is not None and primary.switchover_failed is not None:
+            conn, request, why = primary.switchover_failed
+            primary.switchover_failed = None
+            self._switchover = None
+            answer = AdminReply(request, "DL1001", msgspec.json.encode({"error": why}))
+            self.send(conn, struct_packet(Type.ADMIN_REPLY, answer))
+        self._set_timer()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._post(ev.BuffersDrained())
+
+    def _schedule_flush(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _set_timer(self) -> None:
+        deadline = self.engine.deadline()
+        at = float("inf") if deadline is None else deadline
+        if at == self._timer_at:
+            return
+        self._timer_at = at
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer_at = float("inf")
+        self._timer = None
+        self._post(ev.TimerFired())
+
+    # ---- Outside ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """See Outside."""
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        """See Outside."""
+        return time.time_ns() // 1000
+
+    def nonce(self) -> bytes:
+        """See Outside."""
+        return os.urandom(16)
+
+    def complete(self, event: ev.Event) -> None:
+        """See Outside."""
+        self.engine.post(event)
+
+    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        """See Outside."""
+        self._spawn(self._ask_lock(operation, done))
+
+    async def _ask_lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        pause = LOCK_RETRY_MIN_S
+        while True:
+            try:
+                answer = operation(self._lock)
+                value = await answer if inspect.isawaitable(answer) else answer
+                break
+            except LockUnavailable as error:
+                _LOG.warning("lock store gives no answer", extra={"why": str(error)})
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LOCK_RETRY_MAX_S)
+        done(cast("T", value))
+        self._after()
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        """See Outside."""
+        self._spawn(self._take_lock(replica, nonce, seen, done))
+
+    async def _take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        holder: Holder | None
+        try:
+            holder = await self._lock.take(replica, nonce, seen)
+        except LockUnavailable:
+            while True:
+                try:
+                    view = await self._lock.view()
+                    break
+                except LockUnavailable:
+                    await asyncio.sleep(LOCK_RETRY_MAX_S)
+            holder = view.holder if view.holder is not None and view.holder.nonce == nonce else None
+        done(holder)
+        self._after()
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        """See Outside."""
+        connection = self._connections.get(conn)
+        if connection is not None:
+            connection.send(data)
+
+    def disconnect(self, conn: ev.Conn) -> None:
+        """See Outside."""
+        connection = self._connections.get(conn)
+        if connection is not None:
+            connection.close()
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """See Outside."""
+        self.page.cells[LSN] = self.engine.place.lsn
+        self._line.send(RoleIs(role, epoch, reason, self.engine.place.lsn))
+
+    def load_checkpoint(self) -> Snapshot | None:
+        """See Outside."""
+        snapshot = self._checkpoints.load_newest()
+        if snapshot is not None and snapshot.fingerprint != self.engine.fingerprint:
+            raise UpgradeRequired(f"the checkpoint at lsn {snapshot.lsn} was made by other code")
+        return snapshot
+
+    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+        """See Outside."""
+        self._checkpoints.write(snapshot, self.engine.place.lsn, done)
+
+    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+        """See Outside."""
+        self._checkpoints.verify(name, done)
+
+    def prune_checkpoints(self, lsn: int) -> None:
+        """See Outside."""
+        self._checkpoints.prune()
+
+    # ---- the primary's stream --------------------------------------------------------------------------------
+
+    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
+        """See Outside."""
+        self._spawn(self._connect_upstream(replica, lsn, chain))
+
+    async def _connect_upstream(self, replica: str, lsn: int, chain: bytes) -> None:
+        address = self.primary_is.replication if self.primary_is.replica == replica else ""
+        hello = Hello(1, "follower", self.config.service, self.config.replica, self.config.token)
+        connection = ClientConnection(
+            hello, self._upstream_packets, lambda: self._upstream_lost(connection), 4 * self.limits.frame_bytes_max
+        )
+        self._upstream = connection
+        try:
+            host, port = split_address(address)
+            async with asyncio.timeout(1.0):
+                await self._loop.create_connection(lambda: connection, host, port, ssl=self._upstream_tls)
+        except (OSError, TimeoutError, InvalidConfig):
+            self._upstream_lost(connection)
+            return
+        if self._upstream is connection:
+            self.ask_upstream(self.engine.place.lsn, self.engine.place.chain)
+
+    def ask_upstream(self, lsn: int, chain: bytes) -> None:
+        """See Outside."""
+        self.send_upstream(struct_packet(Type.FOLLOW, Follow(self.config.replica, lsn, chain, False)))
+
+    def leave(self) -> None:
+        """See Outside."""
+        connection, self._upstream = self._upstream, None
+        if connection is not None:
+            connection.close()
+
+    def send_upstream(self, data: bytes) -> None:
+        """See Outside."""
+        if self._upstream is not None:
+            self._upstream.send(data)
+
+    def report_divergence(self, text: str) -> None:
+        """See Outside."""
+        self.send_upstream(struct_packet(Type.DIVERGED, Role(self.config.replica, self.engine.place.lsn, text)))
+
+    def _upstream_lost(self, connection: ClientConnection) -> None:
+        if self._upstream is connection:
+            self._upstream = None
+            self._post(ev.ConnectionLost(ev.UPSTREAM))
+
+    def _upstream_packets(self, packets: list[tuple[int, bytes]]) -> None:
+        self.page.cells[UPSTREAM] = time.monotonic_ns()
+        self._intake.upstream(packets)
+        self._after()
+
+    # ---- accepted connections --------------------------------------------------------------------------------
+
+    def _accept(self) -> ServerConnection:
+        self._conn_number += 1
+        return ServerConnection(
+            self,
+            self._conn_number,
+            service=self.config.service,
+            token=self.config.token,
+            packet_bytes_max=4 * self.limits.frame_bytes_max,
+            buffer_bytes_max=self.limits.stream_buffer_bytes_max,
+        )
+
+    def opened(self, connection: ServerConnection, hello: Hello) -> None:
+        """See packets.Owner."""
+        if len(self._connections) >= self.limits.connections_max:
+            connection.close()
+            return
+        self._connections[connection.number] = connection
+        if hello.kind == "follower":
+            self._followers.add(connection.number)
+        primary = self.primary_is.client if self.engine.core.primary is None else self.client_address
+        connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary))
+        self._post(ev.ConnectionOpened(ev.Conn(connection.number), hello))
+
+    def lost(self, connection: ServerConnection) -> None:
+        """See packets.Owner."""
+        if self._connections.pop(connection.number, None) is not None:
+            self._followers.discard(connection.number)
+            self._post(ev.ConnectionLost(ev.Conn(connection.number)))
+
+    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
+        """See packets.Owner."""
+        self._intake.packets(ev.Conn(connection.number), packets)
+        self._schedule_flush()
+
+    def _admin(self, conn: ev.Conn, request: Admin) -> None:
+        primary = self.engine.core.primary
+        if request.command == "switchover":
+            if primary is None:
+                self._answer(conn, request, "DL1001", {"error": "this replica is not the primary"})
+                return
+            target = msgspec.json.decode(request.arguments or b"{}", type=dict[str, str]).get("target", "")
+            self._switchover = (self._connections[conn], request.id)
+            self._post(ev.SwitchoverOrdered(conn, request.id, target))
+        elif request.command == "parked":
+            parked = [
+                {"lsn": p.lsn, "session": p.session, "seq": p.seq, "bytes": len(p.message)} for p in self.engine.shard.parked
+            ]
+            self._answer(conn, request, "", {"parked": parked})
+        elif request.command == "status":
+            self._answer(conn, request, "", self.status())
+        elif request.command == "checkpoint":
+            self.engine.take_checkpoint()
+            self._answer(conn, request, "", {"lsn": self.engine.place.lsn})
+        else:
+            self._answer(conn, request, "DL3004", {"error": f"no command {request.command!r}"})
+
+    def _answer(self, conn: ev.Conn, request: Admin, code: str, result: object) -> None:
+        self.send(conn, struct_packet(Type.ADMIN_REPLY, AdminReply(request.id, code, msgspec.json.encode(result))))
+
+    def status(self) -> dict[str, object]:
+        """Counters and positions, for tools and metrics."""
+        engine, core = self.engine, self.engine.core
+        counters: dict[str, object] = {}
+        if core.primary is not None:
+            p = core.primary
+            counters = {name: getattr(p.counters, name) for name in type(p.counters).__slots__}
+            counters.update(confirmed=p.confirmed_lsn, followers=p.followers, checkpointer=p.checkpointer, full=p.full)
+        return {
+            "replica": self.config.replica,
+            "role": core.role,
+            "epoch": core.known_epoch,
+            "lsn": engine.place.lsn,
+            "sessions": len(engine.shard.sessions),
+            "keys": len(engine.shard.keys),
+            "states": len(engine.shard.executor.state()),
+            "parked": len(engine.shard.parked),
+            "uptime_s": time.monotonic() - self._started,
+            "counters": counters,
+        }
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            wrapped = error if isinstance(error, DeathlessError) else Internal(f"{type(error).__name__}: {error}")
+            self._post(ev.Failed(wrapped))
+
+
+def hide_loop() -> Callable[[], object]:
+    """Hide the running event loop from handlers; gives what brings it back."""
+    loop = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)
+    return lambda: asyncio._set_running_loop(loop)
+
+
+async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
+    """Run one worker; an error before the engine runs is told to the supervisor too."""
+    worker = Worker(config, pair)
+    try:
+        return await worker.run()
+    except DeathlessError as error:
+        worker.stop(error)
+        await asyncio.sleep(0.01)
+        return error.exit_code
+
+
+def main() -> int:
+    """Entry point: config path and the number of the inherited socket."""
+    config = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaConfig)
+    configure(config.log_level, config.replica, "worker")
+    pair = socket.socket(fileno=int(sys.argv[2]))
+    pair.setblocking(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(KeyboardInterrupt):
+        return asyncio.run(serve(config, pair))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

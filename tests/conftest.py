@@ -1,0 +1,32 @@
+"""What every test gets: hypothesis profiles, and the mark that its folder stands for.
+
+Guarantees: the same run in CI draws the same examples (derandomized), so a red build can be repeated; a
+developer's run draws new ones and keeps the failing ones in `.hypothesis`. No example has a deadline: a slow
+machine is no finding. A test below `tests/process` carries the mark `process`, one below `tests/sim` the mark
+`sim`, so nobody can forget it and have real processes started side by side.
+
+Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+MARK_OF_FOLDER = {"process": "process", "sim": "sim"}
+
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the mark of its folder."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in MARK_OF_FOLDER:
+            item.add_marker(MARK_OF_FOLDER[folder])

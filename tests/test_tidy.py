@@ -1,0 +1,423 @@
+"""The tree keeps its rules; each rule is also shown a tree that breaks it.
+
+Why: what a machine can see, no reviewer has to look for. A rule is a function of `Tree` (path -> text) that
+returns findings; `test_tree_keeps_rule` runs all of them over this tree, and `test_rule_finds_what_breaks_it`
+over small trees with one planted fault each, so that a rule that has gone blind fails too.
+
+Exceptions stand in the tables below, each with its reason. They are ratchets: an entry that is no longer
+needed fails, so the tables only shrink.
+
+Does not: check what ruff, mypy, import-linter and deptry check (test_tooling.py shows that those are awake).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+Tree = Mapping[str, str]
+Rule = Callable[[Tree], list[str]]
+
+MODULE_LINES_ASK = 500
+MODULE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+TEST_LINES_MAX = 40
+FILE_BYTES_MAX = 1 << 20
+
+# Modules over 500 lines, and why they are still one.
+LONG_MODULES: dict[str, str] = {}
+# Test functions over 40 lines, as path::name, and why.
+LONG_TESTS: dict[str, str] = {}
+# Modules without a test file of their own, and the file that tests them instead.
+TESTED_ELSEWHERE: dict[str, str] = {
+    "runtime/deathless/simulation/takeover_log.py": "tests/models/test_takeover.py",
+    "runtime/deathless/simulation/takeover_model.py": "tests/models/test_takeover.py",
+}
+# Test files that may leave tests out, and where.
+SKIPS: dict[str, str] = {
+    "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
+}
+# Test files that may sleep, and why nothing else would do.
+SLEEPS: dict[str, str] = {
+    "tests/process/etcd_server.py": "polls a server in another process, which offers nothing to wait on",
+}
+
+# One letter of each word stands in brackets, so that this file does not contain what it looks for.
+LATER = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X]|HAC[K]|NotImplementedErro[r]|placeholde[r])\b")
+MACHINE = re.compile(r"(^|[^A-Za-z0-9_.])/(wor[k]|far[m]|roo[t]|tmp/la[b])/[A-Za-z.]")
+REGISTRY = re.compile(r"pyp[i]\.org|pythonhoste[d]\.org|proxy\.golan[g]\.org|npmj[s]\.org|(extra-|--)inde[x]-url")
+CODE = re.compile(r"^DL\d{4}$")
+ROOT_CODE = "DL0000"
+
+# Where faults are planted.
+CORE = "runtime/deathless/core/roles.py"
+TEST = "tests/test_roles.py"
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_tree() -> dict[str, str]:
+    """Return path -> text of every file that is or would be committed; binary files have an empty text."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    else:
+        hidden = re.compile(r"(^|/)(\.venv|build|dist|__pycache__|\.[a-z_]+_cache|\.hypothesis|[^/]*\.egg-info)/")
+        every = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file())
+        listed = [name for name in every if not hidden.search(name)]
+    tree = {}
+    for name in sorted(filter(None, listed)):
+        if (ROOT / name).is_file():
+            content = (ROOT / name).read_bytes()
+            tree[name] = "" if b"\0" in content else content.decode("utf-8", "replace")
+    return tree
+
+
+def python(tree: Tree, *tops: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, text) of the Python files below the given folders."""
+    for path, text in tree.items():
+        if path.endswith(".py") and path.startswith(tops):
+            yield path, text
+
+
+def functions(text: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
+    """Yield each function with its count of lines, decorators left out."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def does_something(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a function is more than a promise: a Protocol's methods are a docstring and dots."""
+    return not all(isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) for part in node.body)
+
+
+def lines_with(tree: Tree, pattern: re.Pattern[str], *, leave_out: tuple[str, ...] = ()) -> list[str]:
+    """Return path:line of every line that the pattern matches."""
+    return [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path, text in tree.items()
+        if not path.startswith(leave_out) or not leave_out
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def against_table(found: Mapping[str, str], table: Mapping[str, str], name: str) -> list[str]:
+    """Return what was found and is not in the table, and what the table still excuses without need."""
+    news = [text for key, text in found.items() if key not in table]
+    return news + [f"{key}: not needed in {name} any more, take it out" for key in table if key not in found]
+
+
+# ---------------------------------------------------------------- rules
+
+
+def plain_folders_hold_packages(tree: Tree) -> list[str]:
+    """`operator/__init__.py` would shadow the standard library; tests are no packages."""
+    bad = re.compile(r"^(operator|runtime)/__init__\.py$|^tests/(.*/)?__init__\.py$")
+    return [path for path in tree if bad.search(path)]
+
+
+def folders_of_modules_are_packages(tree: Tree) -> list[str]:
+    """Without `__init__.py` a folder drops out of the import contracts in silence."""
+    folders = {str(PurePosixPath(path).parent) for path, _ in python(tree, "runtime/deathless", "operator/deathless_")}
+    return [f"{folder}/__init__.py is missing" for folder in sorted(folders) if f"{folder}/__init__.py" not in tree]
+
+
+def modules_open_with_docstring(tree: Tree) -> list[str]:
+    """Each module says why it exists before its first statement."""
+    files = python(tree, "runtime/", "operator/", "tests/", "tools/", "bench/", "examples/")
+    return [path for path, text in files if not ast.get_docstring(ast.parse(text))]
+
+
+def modules_are_short(tree: Tree) -> list[str]:
+    """A module over 500 lines is asked why it is one; over 800 it is two."""
+    sizes = {path: text.count("\n") for path, text in python(tree, "runtime/", "operator/", "tests/", "tools/")}
+    asked = {
+        path: f"{path}: {size} lines, ask at {MODULE_LINES_ASK}"
+        for path, size in sizes.items()
+        if size > MODULE_LINES_ASK
+    }
+    over = [
+        f"{path}: {size} lines, at most {MODULE_LINES_MAX}" for path, size in sizes.items() if size > MODULE_LINES_MAX
+    ]
+    return over + against_table(asked, LONG_MODULES, "LONG_MODULES")
+
+
+def functions_are_short(tree: Tree) -> list[str]:
+    """A function over 70 lines needs a docstring that says why, and nine of ten fit on a screen."""
+    found, sizes = [], []
+    for path, text in python(tree, "runtime/", "operator/"):
+        for node, size in functions(text):
+            sizes.append(size)
+            if size > FUNCTION_LINES_MAX and not ast.get_docstring(node):
+                found.append(f"{path}:{node.lineno}: {node.name} has {size} lines and no docstring")
+    if len(sizes) >= 10 and (tenth := sorted(sizes)[len(sizes) * 9 // 10]) > 30:
+        found.append(f"one function in ten has {tenth} lines or more; at most 30")
+    return found
+
+
+def tests_are_short_sentences(tree: Tree) -> list[str]:
+    """A test's name is a sentence of three words or more and its body at most 40 lines."""
+    words, long = [], {}
+    for path, text in python(tree, "tests/"):
+        for node, size in functions(text):
+            if not node.name.startswith("test_"):
+                continue
+            if node.name.count("_") < 3:
+                words.append(f"{path}:{node.lineno}: {node.name} is not a sentence")
+            if size > TEST_LINES_MAX:
+                long[f"{path}::{node.name}"] = f"{path}:{node.lineno}: {node.name} has {size} lines"
+    return words + against_table(long, LONG_TESTS, "LONG_TESTS")
+
+
+def each_module_has_its_test_file(tree: Tree) -> list[str]:
+    """Tests mirror the tree, so that what a module promises is found at once.
+
+    A package within a layer may have one file for all its modules: `test_checkers.py` for `simulation/checkers/`.
+    """
+    missing = {}
+    for path, text in python(tree, "runtime/", "operator/"):
+        name = PurePosixPath(path).name
+        if name in {"__init__.py", "__main__.py"} or not any(does_something(node) for node, _ in functions(text)):
+            continue
+        inner = PurePosixPath(*PurePosixPath(path).parts[1:])
+        test = f"tests/unit/{inner.parent}/test_{name}"
+        together = f"tests/unit/{inner.parent.parent}/test_{inner.parent.name}.py"
+        if test not in tree and not (len(inner.parts) > 3 and together in tree):
+            missing[path] = f"{path}: {test} is missing"
+    gone = [f"{path}: {test} is gone" for path, test in TESTED_ELSEWHERE.items() if test not in tree]
+    return gone + against_table(missing, TESTED_ELSEWHERE, "TESTED_ELSEWHERE")
+
+
+def nothing_is_left_for_later(tree: Tree) -> list[str]:
+    """What is not done is written on the issue, not into the code."""
+    code = {path: text for path, text in tree.items() if path.endswith((".py", ".yaml", ".tpl", ".sh"))}
+    return lines_with(code, LATER)
+
+
+def no_path_of_one_machine(tree: Tree) -> list[str]:
+    """The tree works wherever it is cloned to."""
+    return lines_with(tree, MACHINE)
+
+
+def no_registry_is_named(tree: Tree) -> list[str]:
+    """Which index packages come from is the environment's to say."""
+    return lines_with(tree, REGISTRY)
+
+
+def no_file_is_large(tree: Tree) -> list[str]:
+    """What is large is generated or fetched, not committed."""
+    return [f"{path}: {len(text)} characters" for path, text in tree.items() if len(text) > FILE_BYTES_MAX]
+
+
+def tests_do_not_sleep(tree: Tree) -> list[str]:
+    """A test waits for what happens; `asyncio.sleep(0)` gives way and is no sleep."""
+    found = {}
+    for path, text in python(tree, "tests/"):
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"time.sleep", "asyncio.sleep", "sleep"}:
+                continue
+            if [ast.unparse(argument) for argument in node.args] != ["0"]:
+                found[path] = f"{path}:{node.lineno}: {ast.unparse(node)}"
+    return against_table(found, SLEEPS, "SLEEPS")
+
+
+def tests_are_not_left_out(tree: Tree) -> list[str]:
+    """A test that is skipped stands in the table and says why; none is expected to fail."""
+    found: dict[str, str] = {}
+    hard = []
+    for path, text in python(tree, "tests/"):
+        for node in ast.walk(ast.parse(text)):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if name.endswith(("pytest.xfail", "mark.xfail")):
+                hard.append(f"{path}: a test is expected to fail")
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                ("pytest.skip", "mark.skip", "mark.skipif")
+            ):
+                found[path] = f"{path}:{node.lineno}: leaves tests out"
+                if not node.args and not node.keywords:
+                    hard.append(f"{path}:{node.lineno}: a skip without a reason")
+            elif name.endswith("mark.skip"):
+                found[path] = f"{path}: leaves tests out"
+    return hard + against_table(found, SKIPS, "SKIPS")
+
+
+def error_codes(tree: Tree) -> tuple[dict[str, str], list[str]]:
+    """Return code -> class for every error class, and the codes given twice."""
+    owner: dict[str, str] = {}
+    twice = []
+    for path, text in python(tree, "runtime/", "operator/"):
+        for owning in ast.walk(ast.parse(text)):
+            for node in owning.body if isinstance(owning, ast.ClassDef) else []:
+                value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+                if not isinstance(owning, ast.ClassDef) or not isinstance(value, ast.Constant):
+                    continue
+                if not isinstance(value.value, str) or not CODE.match(value.value) or value.value == ROOT_CODE:
+                    continue
+                if value.value in owner:
+                    twice.append(f"{path}: {value.value} is {owner[value.value]} and {owning.name}")
+                owner[value.value] = owning.name
+    return owner, twice
+
+
+def each_error_code_has_a_page(tree: Tree) -> list[str]:
+    """Who meets a code finds cause and remedy, and no page speaks of a code that is gone."""
+    owner, found = error_codes(tree)
+    prefix = "docs/errors/"
+    pages = {PurePosixPath(path).stem: text for path, text in tree.items() if path.startswith(prefix)}
+    pages.pop("README", None)
+    found += [f"{prefix}{code}.md is missing ({name})" for code, name in owner.items() if code not in pages]
+    for code, text in pages.items():
+        if code not in owner:
+            found.append(f"{prefix}{code}.md: no error has this code")
+        elif code not in (first := text.partition("\n")[0]) or owner[code] not in first:
+            found.append(f"{prefix}{code}.md: its first line names {code} and {owner[code]}")
+    return found
+
+
+def each_format_has_golden_bytes(tree: Tree) -> list[str]:
+    """A page of docs/formats names a version and the golden files that pin it; no golden file is without a page."""
+    pages = {path: text for path, text in tree.items() if re.match(r"docs/formats/(?!README).*\.md$", path)}
+    golden = {path for path in tree if re.match(r"tests/golden/.*\.(bin|hex)$", path)}
+    found, cited = [], set()
+    for path, text in pages.items():
+        files = set(re.findall(r"tests/golden/[\w./-]+\.(?:bin|hex)", text))
+        cited |= files
+        if not re.search(r"\bversion[* `:]+\d", text, re.IGNORECASE):
+            found.append(f"{path}: names no version")
+        if not files:
+            found.append(f"{path}: names no golden bytes")
+        found += [f"{path}: {name} is missing" for name in sorted(files - golden)]
+    return found + [f"{path}: no page of docs/formats names it" for path in sorted(golden - cited)]
+
+
+def links_lead_somewhere(tree: Tree) -> list[str]:
+    """A relative link of a page leads to a file or folder of the tree."""
+    folders = {str(parent) for path in tree for parent in PurePosixPath(path).parents}
+    found = []
+    for path, text in tree.items():
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if path.endswith(".md") else []:
+            if re.match(r"[a-z]+:", target):
+                continue
+            parts: list[str] = []
+            for part in PurePosixPath(path).parent.joinpath(target).parts:
+                parts = parts[:-1] if part == ".." else [*parts, part]
+            whole = "/".join(parts) or "."
+            if whole not in tree and whole not in folders:
+                found.append(f"{path}: {target} leads nowhere")
+    return found
+
+
+def each_ignore_has_a_reason(tree: Tree) -> list[str]:
+    """A check is silenced for one code, and the line says why."""
+    silent = re.compile(r"#\s*(noqa|type: ignore|pyrefly: ignore|pragma: no cover)")
+    reasoned = re.compile(
+        r"#\s*(noqa: [A-Z]+\d+(, ?[A-Z]+\d+)*|type: ignore\[[\w, -]+\]|pyrefly: ignore(\[[\w, -]+\])?|pragma: no cover)"
+        r"[\s#:(-]+\S+ \S+"
+    )
+    code = dict(python(tree, "runtime/", "operator/", "tests/", "tools/"))
+    return [line for line in lines_with(code, silent, leave_out=("tests/test_tidy.py",)) if not reasoned.search(line)]
+
+
+def fragments_have_a_kind(tree: Tree) -> list[str]:
+    """A release fragment is `<number>.<kind>.md`, so that the notes can be put together."""
+    name = re.compile(r"^changes/(README\.md|\d+\.(added|changed|fixed|removed|security)\.md)$")
+    return [path for path in tree if path.startswith("changes/") and not name.match(path)]
+
+
+# Each rule, and small trees that break it.
+RULES: dict[Rule, list[Tree]] = {
+    plain_folders_hold_packages: [
+        {"operator/__init__.py": ""},
+        {"runtime/__init__.py": ""},
+        {"tests/unit/deathless/__init__.py": ""},
+    ],
+    folders_of_modules_are_packages: [{CORE: ""}],
+    modules_open_with_docstring: [{CORE: "x = 1\n"}],
+    modules_are_short: [{CORE: "x = 1\n" * 501}, {CORE: "x = 1\n" * 801}],
+    functions_are_short: [
+        {CORE: "def run():\n" + "    x = 1\n" * 70},
+        {CORE: ("def run():\n    'Why.'\n" + "    x = 1\n" * 30) * 10},
+    ],
+    tests_are_short_sentences: [
+        {TEST: "def test_it() -> None: ...\n"},
+        {TEST: "def test_a_long_one():\n" + "    x = 1\n" * 40},
+    ],
+    each_module_has_its_test_file: [{CORE: "def run() -> int:\n    return 1\n"}],
+    nothing_is_left_for_later: [{CORE: "# TO" + "DO: the rest\n"}],
+    no_path_of_one_machine: [{"docs/start.md": "see /ro" + "ot/notes\n"}],
+    no_registry_is_named: [{"requirements.txt": "--index" + "-url https://example.invalid\n"}],
+    no_file_is_large: [{"docs/start.md": "x" * (FILE_BYTES_MAX + 1)}],
+    tests_do_not_sleep: [
+        {TEST: "import time\ntime.sleep(0.1)\n"},
+        {TEST: "import asyncio\nasync def f(): await asyncio.sleep(1)\n"},
+        {TEST: "from time import sleep\nsleep(pause)\n"},
+    ],
+    tests_are_not_left_out: [
+        {TEST: "import pytest\n@pytest.mark.skip\ndef test_a_b_c(): ...\n"},
+        {TEST: "import pytest\npytest.skip('later')\n"},
+        {TEST: "import pytest\n@pytest.mark.xfail\ndef test_a_b_c(): ...\n"},
+    ],
+    each_error_code_has_a_page: [
+        {CORE: 'class Gone(Exception):\n    code = "DL1234"\n'},
+        {"docs/errors/DL1234.md": "# DL1234 Gone\n"},
+        {CORE: 'class Gone(Exception):\n    code = "DL1234"\n', "docs/errors/DL1234.md": "# Another\n"},
+        {
+            CORE: 'class A(Exception):\n    code = "DL1234"\nclass B(Exception):\n    code = "DL1234"\n',
+            "docs/errors/DL1234.md": "# DL1234 A B\n",
+        },
+    ],
+    each_format_has_golden_bytes: [
+        {"docs/formats/log.md": "# The log, version 1\n"},
+        {"docs/formats/log.md": "version 1: `tests/golden/log_v1.bin`\n"},
+        {"tests/golden/log_v1.bin": ""},
+    ],
+    links_lead_somewhere: [{"docs/start.md": "[next](next.md)\n"}, {"docs/start.md": "[up](../../x.md)\n"}],
+    each_ignore_has_a_reason: [{CORE: "x = y  # no" + "qa: F821\n"}, {TEST: "x = y  # type: ig" + "nore\n"}],
+    fragments_have_a_kind: [{"changes/news.md": "new\n"}],
+}
+CASES = [
+    pytest.param(rule, tree, id=f"{rule.__name__}-{index}")
+    for rule, trees in RULES.items()
+    for index, tree in enumerate(trees)
+]
+
+
+@pytest.fixture(scope="module", name="tree")
+def tree_of_this_project() -> dict[str, str]:
+    """This project's files."""
+    return read_tree()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_tree_keeps_rule(rule: Rule, tree: Tree) -> None:
+    findings = rule(tree)
+    assert not findings, f"{rule.__doc__}\n" + "\n".join(findings)
+
+
+@pytest.mark.parametrize(("rule", "broken"), CASES)
+def test_rule_finds_what_breaks_it(rule: Rule, broken: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in (LONG_MODULES, LONG_TESTS, TESTED_ELSEWHERE, SKIPS, SLEEPS):
+        for entry in list(table):
+            monkeypatch.delitem(table, entry)
+    assert rule(broken)
+    assert not rule({})
+
+
+def test_exception_that_is_no_longer_needed_is_refused() -> None:
+    assert against_table({}, {"tests/test_gone.py": "why"}, "SLEEPS") == [
+        "tests/test_gone.py: not needed in SLEEPS any more, take it out"
+    ]
+
+
+def test_files_that_would_be_committed_are_seen(tree: Tree) -> None:
+    assert {"Makefile", "pyproject.toml", "tests/test_tidy.py", "runtime/deathless/base/errors.py"} <= set(tree)
+    assert not [path for path in tree if path.startswith((".venv/", ".git/"))]

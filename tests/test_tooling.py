@@ -1,0 +1,202 @@
+"""The tools that guard the tree are awake: each is shown a fault and must find it.
+
+Why: a contract whose name has a typing error, or a rule lifted for one folder too many, stays green for ever.
+What is planted: forbidden imports in a pure layer, an import in the wrong direction, a new layer without a
+place, a union without one of its cases, a dependency that is declared but not locked.
+
+Does not: ask a package index. `make lock-check` resolves anew and compares; here the lock is only held against
+what is declared and installed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+LAYERS = ("base", "codec", "core", "execution", "engine", "shell", "simulation", "sdk", "drivers", "cli")
+
+
+def run(*command: str, cwd: Path = ROOT, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a tool of this environment and return what it said."""
+    environment = os.environ | {"NO_COLOR": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(command, cwd=cwd, input=text, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(name="tree")
+def small_tree(tmp_path: Path) -> Path:
+    """A copy of the settings over a package that has every layer and no code."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for folder in ("", *LAYERS):
+        package = tmp_path / "runtime/deathless" / folder
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text('"""A layer."""\n')
+    return tmp_path
+
+
+def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter over the small tree, and not over the package that is installed."""
+    paths = f"import sys; sys.path.insert(0, {str(tree / 'runtime')!r}); "
+    call = "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])"
+    return run(sys.executable, "-c", paths + call, cwd=tree)
+
+
+def test_empty_layers_keep_all_contracts(tree: Path) -> None:
+    done = lint_imports(tree)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("layer", ["base", "codec", "core", "execution"])
+@pytest.mark.parametrize("module", ["asyncio", "socket", "time", "random", "os", "uuid", "logging"])
+def test_pure_layer_that_imports_the_outside_world_is_refused(layer: str, module: str) -> None:
+    name = f"runtime/deathless/{layer}/planted.py"
+    text = f'"""Planted."""\n\nimport {module}\n\nprint({module})\n'
+    done = run("ruff", "check", "--no-cache", "--stdin-filename", name, "-", text=text)
+    assert "TID251" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("core/roles.py", "import time"),
+        ("execution/turns.py", "import random"),
+        ("codec/frames.py", "import os"),
+        ("base/ids.py", "import uuid"),
+        ("engine/loop.py", "import time"),
+        ("core/roles.py", "import deathless.engine"),
+        ("core/roles.py", "import deathless.execution"),
+        ("execution/turns.py", "import deathless.core"),
+        ("base/ids.py", "import deathless.codec"),
+        ("shell/files.py", "import deathless.simulation"),
+        ("engine/loop.py", "import deathless.shell"),
+        ("sdk/client.py", "import deathless.cli"),
+        ("engine/loop.py", "import msgspec, rich"),
+        ("novelty/__init__.py", "x = 1"),
+    ],
+)
+def test_import_against_the_direction_is_refused(tree: Path, where: str, line: str) -> None:
+    planted = tree / "runtime/deathless" / where
+    planted.parent.mkdir(exist_ok=True)
+    planted.write_text(f'"""Planted."""\n{line}\n')
+    done = lint_imports(tree)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "BROKEN" in done.stdout or "novelty" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("checker", [("mypy", "--no-incremental"), ("pyrefly", "check")], ids=["mypy", "pyrefly"])
+def test_match_that_forgets_a_case_is_refused_by_both_checkers(tree: Path, checker: tuple[str, str]) -> None:
+    for folder in ("tests", "tools"):
+        (tree / folder).mkdir()
+        (tree / folder / "empty.py").write_text('"""Empty."""\n')
+    text = (
+        '"""Planted."""\n\nfrom typing import assert_never\n\n\ndef run(event: int | str) -> int:\n'
+        "    match event:\n        case int():\n            return event\n"
+    )
+    (tree / "runtime/deathless/core/roles.py").write_text(text + "        case _:\n            assert_never(event)\n")
+    done = run(*checker, cwd=tree)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "assert_never" in done.stdout
+
+
+def test_module_named_like_the_standard_library_is_refused() -> None:
+    done = run(
+        "ruff", "check", "--no-cache", "--stdin-filename", "runtime/deathless/core/types.py", "-", text='"""A."""\n'
+    )
+    assert "A005" in done.stdout
+
+
+# ---------------------------------------------------------------- the lock
+
+
+def declared() -> list[Requirement]:
+    """Return every requirement of pyproject.toml: run time, extras, development, build."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lists = [settings["project"]["dependencies"], settings["build-system"]["requires"]]
+    lists += settings["project"]["optional-dependencies"].values()
+    lists += settings["dependency-groups"].values()
+    return [Requirement(text) for several in lists for text in several]
+
+
+def locked(text: str) -> dict[str, str]:
+    """Return name -> version of a requirements file; each pin must carry hashes."""
+    pins: dict[str, str] = {}
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        match = re.match(r"([A-Za-z0-9._-]+)==(\S+)", block)
+        assert match, f"not a pin: {block.splitlines()[0]}"
+        assert "--hash=sha256:" in block, f"{match[1]} has no hash"
+        pins[canonicalize_name(match[1])] = match[2]
+    return pins
+
+
+def lock_findings(requirements: list[Requirement], pins: dict[str, str]) -> list[str]:
+    """Return what is declared and not locked, locked in a version that is refused, or locked for nobody."""
+    found = []
+    reached: set[str] = set()
+    waiting = list(requirements)
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in pins and not requirement.specifier.contains(pins[name], prereleases=True):
+            found.append(f"{requirement} is locked as {pins[name]}")
+        if name in reached:
+            continue
+        if name not in pins:
+            found.append(f"{requirement} is not locked")
+            continue
+        reached.add(name)
+        try:
+            further = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # a pin for another platform; what it needs can't be known here
+        # Optional and foreign parts count only where they are locked; markers are the resolver's to judge.
+        waiting += [need for text in further if canonicalize_name((need := Requirement(text)).name) in pins]
+    return found + [f"{name} is locked for nobody" for name in sorted(set(pins) - reached)]
+
+
+def test_lock_holds_what_is_declared_and_nothing_else() -> None:
+    assert lock_findings(declared(), locked((ROOT / "requirements.txt").read_text())) == []
+
+
+def test_lock_that_misses_a_requirement_is_refused() -> None:
+    pins = locked((ROOT / "requirements.txt").read_text())
+    assert lock_findings([*declared(), Requirement("absent-package>=1")], pins) == ["absent-package>=1 is not locked"]
+    assert lock_findings([*declared(), Requirement("msgspec>=99")], pins)
+    assert lock_findings(declared(), pins | {"left-over": "1.0"}) == ["left-over is locked for nobody"]
+    with pytest.raises(AssertionError, match="no hash"):
+        locked("click==8.5.1\n")
+
+
+def test_environment_that_runs_the_tests_is_the_locked_one() -> None:
+    pins = locked((ROOT / "requirements.txt").read_text())
+    installed: dict[str, str] = {
+        canonicalize_name(item.name): item.version for item in importlib.metadata.distributions()
+    }
+    assert {name: installed[name] for name in pins if name in installed} == {
+        name: version for name, version in pins.items() if name in installed
+    }
+
+
+# ---------------------------------------------------------------- make
+
+
+def test_every_target_of_make_help_exists() -> None:
+    listed = re.findall(r"make ([a-z-]+)", run("make", "--no-print-directory", "help").stdout)
+    assert {"install", "demo", "test", "lint", "sim", "bench", "clean", "help"} <= set(listed)
+
+
+def test_continuous_integration_script_is_sound() -> None:
+    script = ROOT / ".ci/run"
+    assert run("bash", "-n", str(script)).returncode == 0
+    assert stat.S_IMODE(script.stat().st_mode) & stat.S_IRUSR

@@ -1,0 +1,59 @@
+"""Limits: the defaults hold, and every relation that they must hold is checked by its formula (I10)."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from deathless.base.errors import InvalidConfig
+from deathless.base.limits import Limits
+
+NAMES = [field.name for field in fields(Limits)]
+
+
+def test_the_defaults_hold() -> None:
+    Limits().validate()
+
+
+@pytest.mark.parametrize("value", [0, -1])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_limit_is_above_zero(name: str, value: int) -> None:
+    with pytest.raises(InvalidConfig, match=rf"limits\.{name} must be above 0"):
+        replace(Limits(), **{name: value}).validate()
+
+
+@pytest.mark.parametrize(
+    ("changes", "formula"),
+    [
+        ({"message_bytes_max": (4 << 20) + 1}, "message_bytes_max <= frame_bytes_max"),
+        ({"segment_bytes_max": (8 << 20) - 1}, "2 * frame_bytes_max <= segment_bytes_max"),
+        ({"spare_bytes": (8 << 20) - 1}, "2 * frame_bytes_max <= spare_bytes"),
+        ({"pending_bytes_max": (4 << 20) - 1}, "frame_bytes_max <= pending_bytes_max"),
+        ({"heartbeat_s": 0.2}, "3 * heartbeat_s <= suspect_after_s"),
+        ({"reign_min_s": 31.0}, "reign_min_s <= reign_max_s"),
+        ({"key_bytes_max": 65536}, "key_bytes_max < 65536"),
+        ({"checkpoints_kept": 1}, "checkpoints_kept >= 2"),
+    ],
+)
+def test_a_broken_relation_is_named_by_its_formula(changes: dict[str, float], formula: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        replace(Limits(), **changes).validate()  # type: ignore[arg-type]  # which field is drawn
+    assert raised.value.message == f"limits: {formula} must hold"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"message_bytes_max": 4 << 20},
+        {"segment_bytes_max": 8 << 20},
+        {"spare_bytes": 8 << 20},
+        {"pending_bytes_max": 4 << 20},
+        {"heartbeat_s": 0.1, "suspect_after_s": 0.3},
+        {"reign_min_s": 30.0},
+        {"key_bytes_max": 65535},
+        {"checkpoints_kept": 2},
+    ],
+)
+def test_a_relation_that_just_holds_is_accepted(changes: dict[str, float]) -> None:
+    replace(Limits(), **changes).validate()  # type: ignore[arg-type]  # which field is drawn

@@ -1,0 +1,224 @@
+"""The wire: the bytes of each packet, both ways, streams cut anywhere, and peers that send rubbish."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deathless.base.errors import CorruptFrame, TooLarge
+from deathless.codec import wire
+from deathless.codec.frames import Run
+from deathless.codec.wire import PREFIX_BYTES, PacketReader, Type
+
+U64 = st.integers(0, 2**64 - 1)
+PACKET_MAX = 1 << 20
+
+
+def batch_of(messages: Sequence[bytes], session: int = 3, first_seq: int = 8, acked: int = 7) -> bytes:
+    ends = struct.pack(f"<{len(messages)}I", *accumulate(map(len, messages)))
+    return wire.encode_batch(Run(session, first_seq, acked, len(messages)), ends, b"".join(messages))
+
+
+def body_of(packet: bytes) -> bytes:
+    [(_, body)] = PacketReader(PACKET_MAX).feed(packet)
+    return body
+
+
+STRUCTS: dict[Type, msgspec.Struct] = {
+    Type.HELLO: wire.Hello(1, "client", "bank", "teller", "secret", 12, 77),
+    Type.WELCOME: wire.Welcome(1, "bank", "r1", "PRIMARY", 2, 77, "127.0.0.1:7001", 5, 1 << 20, 65536),
+    Type.REFUSED: wire.Refused("DL3010", "token is wrong"),
+    Type.ROLE: wire.Role("STANDBY", 2, "127.0.0.1:7001"),
+    Type.REGISTERED: wire.Registered(bytes(range(16)), 12),
+    Type.BATCH_REFUSED: wire.BatchRefused(12, 5, "DL1002", "full", 20),
+    Type.ADMIN: wire.Admin(1, "status", b"{}"),
+    Type.ADMIN_REPLY: wire.AdminReply(1, "", b'{"role":"PRIMARY"}'),
+    Type.FOLLOW: wire.Follow("r2", 41, bytes(16), True),
+    Type.FOLLOWING: wire.Following(True, 2, 41, "r2"),
+    Type.HANDOVER: wire.Handover(2, 41),
+}
+PACKETS: dict[str, bytes] = {
+    **{kind.name.lower(): wire.struct_packet(kind, body) for kind, body in STRUCTS.items()},
+    "ping": wire.packet(Type.PING),
+    "register": wire.packet(Type.REGISTER, bytes(range(16))),
+    "batch": batch_of([b"one", b"", b"three"]),
+    "replies": wire.encode_replies(
+        3, [8, 10], [wire.ok_reply(b"\x05"), wire.error_reply("DL3014", "ValueError", "no")]
+    ),
+    "queries": wire.encode_queries([1, 2], [b"q1", b"q22"], stale=True),
+    "answers": wire.encode_queries([1, 2], [wire.ok_reply(b"\x05"), b"\x00\xc0"], stale=False, answers=True),
+    "applied": wire.packet(Type.APPLIED, wire.U64.pack(41)),
+}
+
+
+@pytest.mark.parametrize("name", PACKETS)
+def test_the_bytes_of_each_packet_are_version_1(name: str, golden: Callable[[str, bytes], None]) -> None:
+    golden(f"wire_{name}", PACKETS[name])
+
+
+@pytest.mark.parametrize("kind", STRUCTS)
+def test_records_read_back_as_they_were_written(kind: Type) -> None:
+    body = body_of(wire.struct_packet(kind, STRUCTS[kind]))
+    assert wire.decode_struct(type(STRUCTS[kind]), body) == STRUCTS[kind]
+
+
+def test_a_hello_may_leave_out_what_it_does_not_know() -> None:
+    body = msgspec.msgpack.encode([1, "tool", "bank", "cli"])
+    assert wire.decode_struct(wire.Hello, body) == wire.Hello(1, "tool", "bank", "cli", "", 0, 0)
+
+
+def test_a_record_of_a_newer_peer_may_have_more_fields() -> None:
+    body = msgspec.msgpack.encode(["DL3010", "text", "what is this", [1]])
+    assert wire.decode_struct(wire.Refused, body) == wire.Refused("DL3010", "text")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x91\x01",
+        b"\x94\x01\x01\x01\x01",
+        b"\x94\x01\xa1a\xa1\xff\xa1b",  # text that is no UTF-8
+        b"\x98\x01\xa1a\xa1a\xa1a\xa0\x00\x00" + b"\x91" * 100_000 + b"\x00",  # nested until the stack ends
+        b"\x94\x01\xa1a\xa1a\xa1b\x00",
+    ],
+)
+def test_a_body_that_is_no_record_is_refused(body: bytes) -> None:
+    with pytest.raises(CorruptFrame, match="Hello"):
+        wire.decode_struct(wire.Hello, body)
+
+
+# ---------------------------------------------------------------- streams
+
+
+@given(bodies=st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=30)), max_size=6), data=st.data())
+def test_a_stream_cut_anywhere_gives_the_same_packets(bodies: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    stream = b"".join(wire.packet(kind, body[:3], body[3:]) for kind, body in bodies)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    reader = PacketReader(PACKET_MAX)
+    seen = [
+        packet for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True) for packet in reader.feed(stream[a:b])
+    ]
+    assert seen == bodies
+
+
+def test_a_stream_of_single_bytes_gives_the_same_packets() -> None:
+    stream = PACKETS["batch"] + PACKETS["ping"] + PACKETS["replies"]
+    reader = PacketReader(PACKET_MAX)
+    kinds = [kind for at in range(len(stream)) for kind, _ in reader.feed(stream[at : at + 1])]
+    assert kinds == [Type.BATCH, Type.PING, Type.REPLIES]
+
+
+def test_a_long_packet_is_refused_by_its_length_alone() -> None:
+    whole = wire.packet(Type.BATCH, bytes(99))
+    assert [len(body) for _, body in PacketReader(100).feed(whole)] == [99]
+    with pytest.raises(TooLarge, match="packet of 100 bytes, at most 99"):
+        list(PacketReader(99).feed(whole[:PREFIX_BYTES]))
+
+
+def test_packets_before_a_bad_one_are_given() -> None:
+    stream = PacketReader(PACKET_MAX).feed(PACKETS["ping"] + bytes(5))
+    assert next(stream) == (Type.PING, b"")
+    with pytest.raises(CorruptFrame, match="length 0"):
+        next(stream)
+
+
+@given(st.binary(max_size=200))
+def test_a_stream_of_random_bytes_gives_packets_or_a_typed_error(data: bytes) -> None:
+    try:
+        packets = list(PacketReader(64).feed(data))
+    except (TooLarge, CorruptFrame):
+        return
+    assert all(len(body) < 64 for _, body in packets)
+
+
+# ---------------------------------------------------------------- columns
+
+
+@given(run=st.tuples(U64, U64, U64), messages=st.lists(st.binary(max_size=20), max_size=6))
+def test_a_batch_reads_back_as_it_was_written(run: tuple[int, int, int], messages: list[bytes]) -> None:
+    batch = wire.decode_batch(body_of(batch_of(messages, *run)))
+    assert batch.run == Run(*run, len(messages))
+    ends = struct.unpack(f"<{len(messages)}I", batch.ends)
+    assert [batch.blob[a:b] for a, b in zip((0, *ends), ends, strict=False)] == messages
+
+
+COLUMNS = st.lists(st.tuples(U64, st.binary(max_size=20)), max_size=6)
+
+
+@given(session=U64, rows=COLUMNS)
+def test_replies_read_back_as_they_were_written(session: int, rows: list[tuple[int, bytes]]) -> None:
+    seqs, replies = [seq for seq, _ in rows], [reply for _, reply in rows]
+    body = body_of(wire.encode_replies(session, seqs, replies))
+    assert wire.decode_replies(body) == (session, tuple(seqs), replies)
+
+
+@given(stale=st.booleans(), answers=st.booleans(), rows=COLUMNS)
+def test_queries_and_answers_read_back_as_they_were_written(
+    stale: bool, answers: bool, rows: list[tuple[int, bytes]]
+) -> None:
+    ids, items = [number for number, _ in rows], [item for _, item in rows]
+    [(kind, body)] = PacketReader(PACKET_MAX).feed(wire.encode_queries(ids, items, stale=stale, answers=answers))
+    assert kind == (Type.ANSWERS if answers else Type.QUERIES)
+    assert wire.decode_queries(body) == (stale, tuple(ids), items)
+
+
+DECODERS: dict[str, Callable[[bytes], object]] = {
+    "batch": wire.decode_batch,
+    "replies": wire.decode_replies,
+    "queries": wire.decode_queries,
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_shortened_packet_is_refused(name: str) -> None:
+    body = body_of(PACKETS[name])
+    for length in range(len(body)):
+        with pytest.raises(CorruptFrame):
+            DECODERS[name](body[:length])
+    with pytest.raises(CorruptFrame):
+        DECODERS[name](body + b"x")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_packet_with_any_bit_flipped_is_read_or_refused_cleanly(name: str) -> None:
+    body = body_of(PACKETS[name])
+    for at in range(len(body)):
+        for bit in range(8):
+            bad = bytearray(body)
+            bad[at] ^= 1 << bit
+            try:
+                DECODERS[name](bytes(bad))
+            except CorruptFrame:
+                continue
+
+
+@given(body=st.binary(max_size=120), name=st.sampled_from(sorted(DECODERS)))
+def test_a_packet_of_random_bytes_is_read_or_refused_cleanly(body: bytes, name: str) -> None:
+    try:
+        DECODERS[name](body)
+    except CorruptFrame:
+        return
+
+
+@pytest.mark.parametrize("ends", [(3, 1, 6), (7, 3, 6), (6, 6, 5), (1, 2, 7)])
+def test_end_offsets_that_overlap_or_leave_gaps_are_refused(ends: tuple[int, int, int]) -> None:
+    column = struct.pack("<3I", *ends)
+    with pytest.raises(CorruptFrame, match="disagree"):
+        wire.decode_batch(body_of(wire.encode_batch(Run(1, 1, 0, 3), column, b"sixsix")))
+    with pytest.raises(CorruptFrame, match="disagree"):
+        wire.decode_replies(wire.REPLIES_HEAD.pack(1, 3, 0) + bytes(24) + column + b"sixsix")
+
+
+def test_a_reply_tells_success_from_error() -> None:
+    assert wire.ok_reply(b"\x05")[0] == wire.Status.OK
+    reply = wire.error_reply("DL3014", "ValueError", "no")
+    assert reply[0] == wire.Status.ERROR
+    assert wire.decode_struct(wire.ReplyError, reply[1:]) == wire.ReplyError("DL3014", "ValueError", "no")

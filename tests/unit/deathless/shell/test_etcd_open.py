@@ -1,0 +1,65 @@
+"""A replica's config becomes an open etcd lock, or an error that names the setting."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from etcd_fake import FakeMember
+
+from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.errors import InvalidConfig
+from deathless.shell.etcd_open import open_etcd_lock, settings_of
+
+
+def config_of(etcd: EtcdConfig | None) -> ReplicaConfig:
+    return ReplicaConfig(service="bank", module="bank:bank", directory="d", replica="r0", lock="etcd", etcd=etcd)
+
+
+@pytest.mark.asyncio
+async def test_lock_is_opened_below_the_prefix_and_gives_its_lease_back(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("pw\n")
+    async with FakeMember(password="pw") as member:
+        etcd = EtcdConfig(endpoints=(member.url,), prefix="/deathless/prod/", username="u", password_file=str(secret))
+        async with open_etcd_lock(config_of(etcd)) as lock:
+            assert await lock.take("r0", b"n", await lock.view()) is not None
+            assert b"/deathless/prod/bank/0/lock" in member.store.keys
+        assert member.store.leases == set()
+
+
+def test_tls_files_and_server_name_reach_the_client() -> None:
+    tls = settings_of(EtcdConfig(tls=TlsConfig(ca="ca", certificate="c", key="k", server_name="etcd.test"))).tls
+    assert (tls.ca_file, tls.cert_file, tls.key_file) == (Path("ca"), Path("c"), Path("k"))
+    assert tls.server_name == "etcd.test"
+
+
+def test_unset_names_mean_the_defaults() -> None:
+    settings = settings_of(EtcdConfig(tls=TlsConfig()))
+    assert (settings.username, settings.password) == (None, "")
+    assert (settings.tls.ca_file, settings.tls.cert_file, settings.tls.server_name) == (None, None, None)
+
+
+def test_password_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="passwordFile"):
+        settings_of(EtcdConfig(username="u", password_file=str(tmp_path / "none")))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("etcd", [EtcdConfig(endpoints=()), EtcdConfig(prefix="deathless"), EtcdConfig(lease_ttl_s=0)])
+async def test_config_that_can_not_work_is_refused_before_anything_is_sent(etcd: EtcdConfig) -> None:
+    with pytest.raises(InvalidConfig, match="etcd"):
+        async with open_etcd_lock(config_of(etcd)):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.startswith("deathless.shell.etcd_") and name != "deathless.shell.etcd_open":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(InvalidConfig, match=r"deathless\[etcd\]"):
+        async with open_etcd_lock(config_of(None)):
+            pass

@@ -1,0 +1,71 @@
+"""Settings that can't work are refused at start, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deathless.base.errors import InvalidConfig
+from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
+
+GOOD = ("http://127.0.0.1:2379",)
+
+
+@pytest.mark.parametrize(
+    "endpoints", [GOOD, ("https://etcd.test:2379", "https://[::1]:2379/"), ("http://a:1", "http://b:2")]
+)
+def test_good_endpoints_are_accepted(endpoints: tuple[str, ...]) -> None:
+    EtcdSettings(endpoints=endpoints).validate()
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "127.0.0.1:2379",
+        "http://127.0.0.1",
+        "ftp://a:1",
+        "http://a:1/v3",
+        "http://:2379",
+        "http://a:x",
+        "http://u@a:1",
+    ],
+)
+def test_endpoint_that_is_no_base_url_is_refused(endpoint: str) -> None:
+    with pytest.raises(InvalidConfig, match="endpoints"):
+        EtcdSettings(endpoints=(endpoint,)).validate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (EtcdSettings(endpoints=()), "endpoints"),
+        (EtcdSettings(endpoints=GOOD, attempt_timeout_s=0), "attempt_timeout_s"),
+        (EtcdSettings(endpoints=GOOD, watch_idle_s=-1), "watch_idle_s"),
+        (EtcdSettings(endpoints=GOOD, attempt_timeout_s=2, call_timeout_s=1), "call_timeout_s"),
+        (EtcdSettings(endpoints=GOOD, password="x"), "username"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: EtcdSettings, named: str) -> None:
+    with pytest.raises(InvalidConfig, match=named):
+        settings.validate()
+
+
+def test_password_is_not_printed() -> None:
+    assert "hunter2" not in repr(EtcdSettings(endpoints=GOOD, username="u", password="hunter2"))
+
+
+def test_tls_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "ca.pem"
+    with pytest.raises(InvalidConfig, match=r"ca\.pem"):
+        EtcdTls(ca_file=missing).context()
+    with pytest.raises(InvalidConfig, match=r"client\.pem"):
+        EtcdTls(cert_file=tmp_path / "client.pem", key_file=tmp_path / "client.key").context()
+
+
+def test_tls_file_that_holds_something_else_is_named(tmp_path: Path) -> None:
+    wrong = tmp_path / "ca.pem"
+    wrong.write_text("not a certificate")
+    with pytest.raises(InvalidConfig, match=r"ca\.pem"):
+        EtcdTls(ca_file=wrong).context()
