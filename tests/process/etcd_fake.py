@@ -141,7 +141,8 @@ class FakeStore:
                 for key in gone:
                     del self.keys[key]
                 return {"header": self.header()}
-        raise AssertionError(path)
+            case _:
+                raise AssertionError(path)
 
     def _write(self, ops: list[dict[str, Any]], *, succeeded: bool = True) -> dict[str, Any] | Refusal:
         puts = [op["request_put"] for op in ops if "request_put" in op]
@@ -208,6 +209,7 @@ class FakeMember:
         self.watches: deque[list[bytes | Fault]] = deque()  # a script for each watch to come; none left: silence
         self._plans: defaultdict[str, deque[Plan]] = defaultdict(deque)
         self._gone = asyncio.Event()
+        self._came = asyncio.Condition()
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -218,6 +220,11 @@ class FakeMember:
     def count(self, path: str) -> int:
         """Requests of `path` so far."""
         return sum(one[0] == path for one in self.requests)
+
+    async def wait_count(self, path: str, count: int) -> None:
+        """Wait until so many requests of `path` have come."""
+        async with self._came:
+            await self._came.wait_for(lambda: self.count(path) >= count)
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -240,6 +247,8 @@ class FakeMember:
         path = request.match_info["path"]
         body = json.loads(await request.read())
         self.requests.append((path, body, dict(request.headers)))
+        async with self._came:
+            self._came.notify_all()
         plan = self._plans[path].popleft() if self._plans[path] else None
         if plan is Fault.LOST:
             return self._cut(request)

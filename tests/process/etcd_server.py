@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import http.client
 import json
+import shutil
 import signal
 import socket
 import ssl
@@ -44,13 +45,13 @@ def etcd_binary() -> Path:
     return Path(done.stdout.strip())
 
 
-def wait_until(condition: Callable[[], bool], what: str, within_s: float = READY_WITHIN_S) -> None:
-    """Poll until `condition` holds; fail with `what` when it does not in time."""
-    deadline = time.monotonic() + within_s
+def wait_until(condition: Callable[[], bool], what: str, *, poll_s: float = _POLL_S) -> None:
+    """Poll until `condition` holds; fail with `what` when it does not within READY_WITHIN_S."""
+    deadline = time.monotonic() + READY_WITHIN_S
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s} s: {what}")
-        time.sleep(_POLL_S)
+            raise AssertionError(f"not within {READY_WITHIN_S} s: {what}")
+        time.sleep(poll_s)
 
 
 def free_ports(count: int) -> list[int]:
@@ -99,6 +100,7 @@ class EtcdMember:
 
     def __init__(self, name: str, folder: Path, arguments: list[str], port: int, tls: TlsFiles | None) -> None:
         self.name = name
+        self.data = folder / name
         self.port = port
         self.log = folder / f"{name}.log"
         self._arguments = arguments
@@ -149,6 +151,21 @@ class EtcdMember:
         self.kill()
         self.start()
         self.wait_ready()
+
+    def wipe(self) -> None:
+        """Remove the data of a killed member: started again it is a new store behind the old address."""
+        assert not self.running
+        shutil.rmtree(self.data)
+
+    def back_up(self, folder: Path) -> None:
+        """Copy the data of a killed member."""
+        assert not self.running
+        shutil.copytree(self.data, folder)
+
+    def bring_back(self, folder: Path) -> None:
+        """Put a backup where the data was wiped."""
+        assert not self.running
+        shutil.copytree(folder, self.data)
 
     def request(self, path: str, body: object = None, *, token: str = "", timeout_s: float = 2.0) -> dict[str, object]:
         """Send one request past our own client: GET without a body, else POST. Raises OSError, ValueError."""

@@ -10,15 +10,13 @@ relations between fields. Imports nothing of ours.
 from __future__ import annotations
 
 import difflib
-import re
+import typing
 from typing import NamedTuple
 
 import msgspec
 from msgspec import inspect
 
 Path = tuple[str | int, ...]
-_AT = re.compile(r" - at `(?P<key>key in )?\$(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class Problem(NamedTuple):
@@ -41,83 +39,105 @@ def show_path(path: Path) -> str:
 def find_problems(value: object, kind: type[msgspec.Struct]) -> list[Problem]:
     """Give everything in `value` (dicts with text keys, lists, plain values) that does not fit `kind`."""
     found: list[Problem] = []
-    _check(value, inspect.type_info(kind), (), found)
+    _check(value, kind, (), found)
     return found
 
 
-def _check(value: object, info: inspect.Type, path: Path, found: list[Problem]) -> None:
-    struct = _struct_in(info)
-    if struct is None:
-        _check_leaf(value, info, path, found)
-    elif value is None and struct is not info:
-        return
-    elif isinstance(value, dict):
-        _check_fields(value, struct, path, found)
+def _check(value: object, annotation: object, path: Path, found: list[Problem]) -> None:
+    info = inspect.type_info(annotation)
+    if isinstance(info, inspect.UnionType):
+        if value is None and any(isinstance(part, inspect.NoneType) for part in info.types):
+            return
+        rest = [part for part in typing.get_args(annotation) if part is not type(None)]
+        if len(rest) == 1:
+            _check(value, rest[0], path, found)
+            return
+    if isinstance(info, inspect.StructType) and isinstance(value, dict):
+        _check_fields(value, info, path, found)
+    elif isinstance(info, inspect.DictType) and isinstance(value, dict):
+        for key, inner in value.items():
+            _check(inner, typing.get_args(annotation)[1], (*path, key), found)
+    elif isinstance(info, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check(inner, typing.get_args(annotation)[0], (*path, index), found)
     else:
-        found.append(Problem(path, value, f"is {_kind_of(value)}", f"write {expected(struct)}"))
+        _check_leaf(value, annotation, path, found)
 
 
-def _check_fields(value: dict[str, object], struct: inspect.StructType, path: Path, found: list[Problem]) -> None:
-    fields = {field.encode_name: field for field in struct.fields}
+def _check_fields(value: dict[str, object], info: inspect.StructType, path: Path, found: list[Problem]) -> None:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(info.cls)}
     for name, inner in value.items():
         if name in fields:
             _check(inner, fields[name].type, (*path, name), found)
         else:
-            found.append(Problem((*path, name), None, "is not a field here", _suggest(name, list(fields))))
+            found.append(Problem((*path, name), None, "is no field here", _suggest(name, list(fields))))
     for name, field in fields.items():
         if field.required and name not in value:
             found.append(Problem(path, None, f"{name} is missing", f"add {name}: {expected(field.type)}"))
 
 
-def _check_leaf(value: object, info: inspect.Type, path: Path, found: list[Problem]) -> None:
+def _check_leaf(value: object, annotation: object, path: Path, found: list[Problem]) -> None:
     try:
-        msgspec.convert(value, _annotation(info))
-    except msgspec.ValidationError as error:
-        text = str(error)
-        steps: Path = ()
-        if match := _AT.search(text):
-            text = text[: match.start()]
-            steps = tuple(int(index) if index else name for name, index in _STEP.findall(match["path"]) if name or index)
-        at, inner = value, _Missing
-        for step in steps:
-            at = at[step] if isinstance(at, dict | list) else inner  # type: ignore[index]  # the path is of this value
-        found.append(Problem((*path, *steps), at, _plain(text, at), f"write {expected(info)}"))
+        msgspec.convert(value, annotation)  # type: ignore[call-overload]  # any annotation that msgspec knows
+    except msgspec.ValidationError:
+        found.append(Problem(path, value, f"is {kind_of(value)}", f"write {expected(annotation)}"))
 
 
-class _Missing:
-    """Stands where a path leads out of the value."""
-
-
-_BUILT = {
-    inspect.IntType: int,
-    inspect.FloatType: float,
-    inspect.BoolType: bool,
-    inspect.StrType: str,
-}
-
-
-def _annotation(info: inspect.Type) -> object:
-    """Give back an annotation that `convert` understands."""
-    match info:
-        case inspect.UnionType(types=types):
-            union: object = None
-            for part in types:
-                here = _annotation(part)
-                union = here if union is None else union | here  # type: ignore[operator]  # annotations join by |
-            return union
-        case inspect.Metadata(type=inner):
-            return _annotation(inner)
-        case inspect.LiteralType(values=values):
-            from typing import Literal
-
-            return Literal[values]
-        case inspect.NoneType():
-            return type(None)
-        case inspect.AnyType():
-            return object
-        case inspect.DictType(key_type=key, value_type=item):
-            return dict[_annotation(key), _annotation(item)]  # type: ignore[misc]  # built at run time
-        case inspect.ListType(item_type=item):
-            return list[_annotation(item)]  # type: ignore[misc]  # built at run time
+def kind_of(value: object) -> str:
+    """Name what a value is, in words of the file, not of Python."""
+    match value:
+        case None:
+            return "empty"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the text {value!r}" if len(value) <= 60 else f"a text of {len(value)} characters"
+        case list():
+            return "a list"
         case _:
-            raise AssertionError(info)
+            return "a mapping"
+
+
+def expected(annotation: object) -> str:
+    """Say what fits an annotation."""
+    info = inspect.type_info(annotation)
+    if isinstance(info, inspect.Metadata):
+        described = (info.extra_json_schema or {}).get("description")
+        if isinstance(described, str):
+            return described
+        info = info.type
+    match info:
+        case inspect.IntType() | inspect.FloatType():
+            return _number(info)
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.LiteralType(values=values):
+            return f"one of {', '.join(map(str, values))}" if len(values) > 1 else str(values[0])
+        case inspect.StrType():
+            return "a text"
+        case inspect.ListType() | inspect.VarTupleType():
+            return "a list"
+        case inspect.UnionType():
+            rest = [part for part in typing.get_args(annotation) if part is not type(None)]
+            return " or ".join(expected(part) for part in rest)
+        case _:
+            return "a mapping"
+
+
+def _number(info: inspect.IntType | inspect.FloatType) -> str:
+    words = "a whole number" if isinstance(info, inspect.IntType) else "a number"
+    if info.ge is not None and info.le is not None:
+        return f"{info.ge}" if info.ge == info.le else f"{words} from {info.ge} to {info.le}"
+    if info.ge is not None:
+        return f"{words} of at least {info.ge}"
+    return words if info.gt is None else f"{words} above {info.gt}"
+
+
+def _suggest(name: str, names: list[str]) -> str:
+    lowered = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower().replace("_", ""), list(lowered), n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {lowered[near[0]]}?"
+    return f"take it out; known here: {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"

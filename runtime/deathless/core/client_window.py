@@ -56,6 +56,7 @@ class CallWindow(Generic[W]):
         "cursor",
         "in_flight",
         "next_seq",
+        "queued_bytes",
         "window_bytes_max",
         "window_max",
     )
@@ -73,6 +74,7 @@ class CallWindow(Generic[W]):
         self._messages: list[bytes | None] = []  # column of sent calls; None: answered
         self._waiters: list[W | None] = []  # column beside it
         self._head = 0  # index of `base` in the columns
+        self.queued_bytes = 0  # of calls that were never sent
         self._queued: list[bytes] = []
         self._queued_waiters: list[W] = []
 
@@ -95,13 +97,14 @@ class CallWindow(Generic[W]):
         """Queue calls; message i is waited for by waiter i."""
         assert len(messages) == len(waiters)
         self._queued.extend(messages)
+        self.queued_bytes += sum(map(len, messages))
         self._queued_waiters.extend(waiters)
 
     def withdraw(self, waiter: W) -> bool:
         """Take a call back that was never sent. False: it was sent, or is not known."""
         for index, queued in enumerate(self._queued_waiters):
             if queued is waiter:
-                del self._queued[index]
+                self.queued_bytes -= len(self._queued.pop(index))
                 del self._queued_waiters[index]
                 return True
         return False
@@ -110,6 +113,7 @@ class CallWindow(Generic[W]):
         """Take all calls back that were never sent; gives their waiters."""
         waiters, self._queued_waiters = self._queued_waiters, []
         self._queued = []
+        self.queued_bytes = 0
         return waiters
 
     def withdraw_longer(self, message_bytes_max: int) -> list[W]:
@@ -119,6 +123,7 @@ class CallWindow(Generic[W]):
         pairs = list(zip(self._queued, self._queued_waiters, strict=True))
         kept = [pair for pair in pairs if len(pair[0]) <= message_bytes_max]
         self._queued = [message for message, _ in kept]
+        self.queued_bytes = sum(map(len, self._queued))
         self._queued_waiters = [waiter for _, waiter in kept]
         return [waiter for message, waiter in pairs if len(message) > message_bytes_max]
 
@@ -160,6 +165,7 @@ class CallWindow(Generic[W]):
         self.next_seq = self.cursor = first + count
         self.in_flight += count
         self.bytes_in_flight += ends[-1]
+        self.queued_bytes -= ends[-1]
         return Slice(first, messages, ends)
 
     def _take_again(self, count_max: int, bytes_max: int) -> Slice | None:
@@ -283,6 +289,7 @@ class CallWindow(Generic[W]):
         refused = back[:1] if messages and messages[0] is not None else []
         kept = back[len(refused) :]
         self._queued[:0] = [message for message, _ in kept]
+        self.queued_bytes += sum(len(message) for message, _ in kept)
         self._queued_waiters[:0] = [waiter for _, waiter in kept]
         return [waiter for _, waiter in refused]
 
@@ -300,6 +307,7 @@ class CallWindow(Generic[W]):
         live = self._messages[self._head :]
         assert len(self._messages) == len(self._waiters)
         assert len(self._queued) == len(self._queued_waiters)
+        assert self.queued_bytes == sum(map(len, self._queued))
         assert self.next_seq == self.base + len(live)
         assert self.base <= self.cursor <= self.next_seq
         assert self.in_flight == sum(message is not None for message in live)

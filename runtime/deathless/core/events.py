@@ -291,7 +291,7 @@ class DeathsReported:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWritten:
-    """A checkpoint of ours is linked and durable."""
+    """A checkpoint of ours is linked and durable; name empty: it could not be written, try again when next due."""
 
     lsn: int
     name: str

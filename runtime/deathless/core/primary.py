@@ -639,7 +639,7 @@ class Primary:
         """A checkpoint of ours or of the checkpointer stands; have another process read it back."""
         self._checkpointing = False
         self._messages_since_checkpoint = self._bytes_since_checkpoint = 0
-        return [VerifyCheckpoint(lsn, name)]
+        return [VerifyCheckpoint(lsn, name)] if name else []
 
     def checkpoint_verified(self, lsn: int, good: bool) -> list[Effect]:
         """Count it; collect below the older of the two kept, after a proof, and below what every follower has."""

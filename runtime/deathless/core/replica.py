@@ -368,6 +368,8 @@ class Replica:
                 return []
             case CheckpointWritten(lsn, name):
                 self._checkpointing = False
+                if not name:
+                    return []
                 body = struct_packet(Type.CHECKPOINT, RolePacket(name, lsn, self.replica))
                 return [SendUpstream(body)] if self._following else []
             case _:

@@ -200,9 +200,11 @@ class LogStore(Protocol):
     def append(
         self, kind: int, payload: bytes, *, first_lsn: int, count: int, confirmed_lsn: int
     ) -> tuple[Frame, bytes]:
-        """Write one frame in the room reserved and sync it, on one descriptor. Gives frame and unpadded bytes.
+        """Write one frame in the room reserved; not durable until `sync` returned. Gives frame and unpadded bytes."""
+        ...
 
-        Raises OSError: stop, never retry (I8)."""
+    def sync(self) -> None:
+        """Sync what was appended, on the descriptor that wrote it. Raises OSError: stop, never retry (I8)."""
         ...
 
     def link_seals(self, first: int, last: int) -> None:

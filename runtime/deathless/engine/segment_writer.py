@@ -126,12 +126,12 @@ class SegmentWriter:
         Raises: Closed; OSError: stop.
         """
         self._check_open()
-        if self._written and self._safeguards.sync_before_release:
-            raise Internal("room is reserved between frames, not before a sync")
         size = padded(size)
         if self._safeguards.keep_spare and not self._spare.prepare():
             return False
-        if self._offset + size + ROLL_ROOM > self._limits.segment_bytes_max and self._index > 0:
+        # While a frame waits for its sync the file grows beyond its size rather than rolls.
+        full = self._offset + size + ROLL_ROOM > self._limits.segment_bytes_max
+        if full and self._index > 0 and not self._written:
             return self._roll(size)
         return self._grow(self._offset + size + SLACK)
 

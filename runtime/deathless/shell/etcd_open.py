@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from deathless.base.config import EtcdConfig, ReplicaConfig
 from deathless.base.errors import InvalidConfig
+from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
 
 if TYPE_CHECKING:
     from deathless.shell.etcd_lock import EtcdLock
-    from deathless.shell.etcd_settings import EtcdSettings
 
 SHARD = 0  # a service has one shard so far
 
@@ -31,8 +31,8 @@ async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
     Raises: InvalidConfig naming the setting.
     """
     try:
-        from deathless.shell.etcd_client import EtcdClient
-        from deathless.shell.etcd_lock import EtcdLock
+        from deathless.shell.etcd_client import EtcdClient  # noqa: PLC0415 - needs the extra [etcd]
+        from deathless.shell.etcd_lock import EtcdLock  # noqa: PLC0415 - needs the extra [etcd]
     except ModuleNotFoundError as error:
         raise InvalidConfig(f"lock etcd needs {error.name}: pip install 'deathless[etcd]'") from error
     etcd = config.etcd or EtcdConfig()
@@ -47,8 +47,6 @@ def settings_of(etcd: EtcdConfig) -> EtcdSettings:
 
     Raises: InvalidConfig.
     """
-    from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
-
     tls = EtcdTls()
     if etcd.tls is not None:
         tls = EtcdTls(

@@ -96,8 +96,7 @@ def open_directory(config: ReplicaConfig) -> RealFileSystem:
         filesystem = RealFileSystem(config.directory)
         if config.fence == "seal":
             check_local(config.directory, allow_any=config.allow_any_file_system)
-        filesystem.make_folder("probe")
-        probe_storage(filesystem, f"probe/{config.replica}.{os.getpid()}")
+        probe_storage(filesystem, f"{config.replica}.{os.getpid()}")
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise PermissionRefused(

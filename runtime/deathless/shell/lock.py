@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 
 from deathless.base.config import ReplicaConfig
@@ -16,11 +17,15 @@ from deathless.engine.ports import AsyncLock, FileSystem
 async def open_lock(config: ReplicaConfig, filesystem: FileSystem) -> AsyncIterator[AsyncLock]:
     """Open the lock of shard 0; closes it at the end. Raises: InvalidConfig for an unknown kind."""
     if config.lock == "directory":
-        yield SyncToAsync(DirectoryLock(filesystem))
+        directory = DirectoryLock(
+            filesystem, process=f"{config.replica}.{os.getpid()}", fresh_store_id=os.urandom(8).hex()
+        )
+        directory.prepare()
+        yield SyncToAsync(directory)
         return
     if config.lock != "etcd":
         raise InvalidConfig(f"lock {config.lock!r} is not directory or etcd")
-    from deathless.shell.etcd_open import open_etcd_lock  # only with the extra [etcd]
+    from deathless.shell.etcd_open import open_etcd_lock  # noqa: PLC0415 needs the extra [etcd]
 
     async with open_etcd_lock(config) as lock:
         yield lock

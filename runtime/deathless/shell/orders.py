@@ -80,7 +80,7 @@ class LineProtocol(asyncio.Protocol):
     """
 
     def __init__(self, kind: object, received: Callable[[object], None], lost: Callable[[], None]) -> None:
-        self._decode = msgspec.json.Decoder(kind).decode  # type: ignore[call-overload]  # a union, not one class
+        self._decode = msgspec.json.Decoder(kind).decode
         self._received = received
         self._lost = lost
         self._buffer = b""

@@ -15,7 +15,6 @@ log or the lock's values beyond reading and first writing who the service is; de
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import fcntl
 import logging
 import os
@@ -32,6 +31,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, Internal, InvalidConfig, OtherSupervisor
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import Detector, Report, WorkerState
+from deathless.shell.children import die_with_parent
 from deathless.shell.identity import prepare
 from deathless.shell.logs import configure
 from deathless.shell.members import Member, read_members, remove_member, write_member
@@ -59,13 +59,6 @@ STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 MEMBERS_S = 0.5  # between two looks at members/
 FINAL_CODES = frozenset({"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"})
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies; for child processes before exec."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Child:

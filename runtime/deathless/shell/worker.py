@@ -54,6 +54,7 @@ from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.shell.checkpoints import Checkpoints
+from deathless.shell.children import die_with_parent
 from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
@@ -122,7 +123,7 @@ class Worker:
     async def run(self) -> int:
         """Run until deposed, stopped or broken; gives the exit code."""
         config = self.config
-        assert self._page_running is not None
+        assert self.page.running is not None
         await self._loop.create_connection(lambda: self._line, sock=self._pair)
         tls = server_context(config.tls)
         self._upstream_tls = client_context(config.tls)
@@ -134,14 +135,22 @@ class Worker:
             record = view.service
             code = fingerprint(service)
             sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
-            executor = HandlerExecutor(service, self.limits, record.seed, keys, self._page_running, hide_loop)
+            executor = HandlerExecutor(service, self.limits, record.seed, keys, self.page.running, hide_loop)
             shard = Shard(executor, sessions, keys, place, self.limits)
             core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
-            self._checkpoints = Checkpoints(config.directory, config.replica, record, self._loop, self.limits)
+            log = open_log(self.filesystem, self.limits, config.replica, record, view.store_id)
+            self._checkpoints = Checkpoints(
+                config.directory,
+                config.replica,
+                self._loop,
+                self.limits,
+                in_child=die_with_parent,
+                make_room=log.spare.free,
+            )
             self.engine = ReplicaEngine(
                 core=core,
                 shard=shard,
-                log=open_log(self.filesystem, self.limits, config.replica, record, view.store_id),
+                log=log,
                 service=record,
                 store_id=view.store_id,
                 fingerprint=code,
@@ -165,10 +174,6 @@ class Worker:
                 connection.close()
             await asyncio.sleep(0)
         return self.exit_code
-
-    @property
-    def _page_running(self) -> object:
-        return self.page.running
 
     def stop(self, error: DeathlessError | None) -> None:
         """See Outside: say why, send what was written, end."""
@@ -279,18 +284,20 @@ class Worker:
         self._spawn(self._ask_lock(operation, done))
 
     async def _ask_lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        done(await self._answer_of(operation))
+        self._after()
+
+    async def _answer_of(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]]) -> T:
+        """Ask until there is an answer, with back-off: no answer is neither yes nor no (I1)."""
         pause = LOCK_RETRY_MIN_S
         while True:
             try:
                 answer = operation(self._lock)
-                value = await answer if inspect.isawaitable(answer) else answer
-                break
+                return cast("T", await answer if inspect.isawaitable(answer) else answer)
             except LockUnavailable as error:
                 _LOG.warning("lock store gives no answer", extra={"why": str(error)})
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LOCK_RETRY_MAX_S)
-        done(cast("T", value))
-        self._after()
 
     def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         """See Outside."""
@@ -301,12 +308,7 @@ class Worker:
         try:
             holder = await self._lock.take(replica, nonce, seen)
         except LockUnavailable:
-            while True:
-                try:
-                    view = await self._lock.view()
-                    break
-                except LockUnavailable:
-                    await asyncio.sleep(LOCK_RETRY_MAX_S)
+            view = await self._answer_of(lambda lock: lock.view())
             holder = view.holder if view.holder is not None and view.holder.nonce == nonce else None
         done(holder)
         self._after()
@@ -337,7 +339,8 @@ class Worker:
 
     def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
         """See Outside."""
-        self._checkpoints.write(snapshot, self.engine.place.lsn, done)
+        place = self.engine.place
+        self._checkpoints.write(snapshot, place.lsn, place.chain, done)
 
     def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
         """See Outside."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from deathless.codec.wire import PREFIX_BYTES, PacketReader, Type
 
 U64 = st.integers(0, 2**64 - 1)
 PACKET_MAX = 1 << 20
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 def batch_of(messages: Sequence[bytes], session: int = 3, first_seq: int = 8, acked: int = 7) -> bytes:
@@ -45,6 +47,9 @@ STRUCTS: dict[Type, msgspec.Struct] = {
 }
 PACKETS: dict[str, bytes] = {
     **{kind.name.lower(): wire.struct_packet(kind, body) for kind, body in STRUCTS.items()},
+    "checkpoint": wire.struct_packet(Type.CHECKPOINT, wire.Role("000000000041.r2.ckpt", 41, "r2")),
+    "diverged": wire.struct_packet(Type.DIVERGED, wire.Role("r2", 41, "lsn 41: handler 'deposit'")),
+    "frame": wire.packet(Type.FRAME, wire.U64.pack(7), (GOLDEN / "frame_data.bin").read_bytes()),
     "ping": wire.packet(Type.PING),
     "register": wire.packet(Type.REGISTER, bytes(range(16))),
     "batch": batch_of([b"one", b"", b"three"]),

@@ -1,4 +1,4 @@
-"""The lock kept in etcd: each rule of its docstring, and what each is there for, by faults a real etcd can't be asked for.
+"""The lock kept in etcd: each rule of its docstring, by faults that a real etcd can't be asked for.
 
 The contract itself runs against a real etcd in tests/process/test_etcd_lock_faults.py.
 """
@@ -262,8 +262,7 @@ async def test_guarded_write_whose_answer_was_lost_is_sent_again(fault: Fault) -
 async def test_open_lock_has_a_lease_before_it_is_needed_and_gives_it_back() -> None:
     async with FakeMember() as member, locks(member) as [lock]:
         async with lock:
-            while member.count("lease/keepalive") == 0:
-                await asyncio.sleep(0)
+            await member.wait_count("lease/keepalive", 1)
             await taken(lock)
             assert member.count("lease/grant") == 1
         assert member.store.leases == set()
@@ -285,8 +284,7 @@ async def test_renewing_goes_on_after_the_lease_ended_and_after_etcd_was_away(
     async with FakeMember() as member, locks(member) as [lock]:
         member.plan("lease/keepalive", *[TIMED_OUT] * 12, Refusal(5, "etcdserver: requested lease not found", 404))
         async with lock:
-            while member.count("lease/grant") < 2:
-                await asyncio.sleep(0)
+            await member.wait_count("lease/grant", 2)
         assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 

@@ -57,7 +57,7 @@ async def test_config_that_can_not_work_is_refused_before_anything_is_sent(etcd:
 @pytest.mark.asyncio
 async def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.startswith("deathless.shell.etcd_") and name != "deathless.shell.etcd_open":
+        if name in {"deathless.shell.etcd_client", "deathless.shell.etcd_gateway", "deathless.shell.etcd_lock"}:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(InvalidConfig, match=r"deathless\[etcd\]"):

@@ -92,7 +92,6 @@ async def test_member_without_a_leader_is_left(members: tuple[FakeMember, FakeMe
 
 
 async def test_watch_outlives_a_time_without_any_member(members: tuple[FakeMember, FakeMember]) -> None:
-    first, second = members
     for member in members:
         member.plan("watch", *[NO_LEADER] * 12)  # longer than one call may take
         member.watches.append([created(9), events((b"a", b"1", 10)), Fault.SILENCE])

@@ -91,7 +91,10 @@ def test_other_requests_are_written_as_the_gateway_wants_them() -> None:
 
 
 def test_recorded_read_is_understood() -> None:
-    kv = b'{"key":"YQ==","create_revision":"2","mod_revision":"3","version":"1","value":"YQ==","lease":"5432363688453437138"}'
+    kv = (
+        b'{"key":"YQ==","create_revision":"2","mod_revision":"3","version":"1","value":"YQ==",'
+        b'"lease":"5432363688453437138"}'
+    )
     result = wire.RANGE.decode(b"{" + HEADER + b',"kvs":[' + kv + b'],"count":"1"}')
     assert result.cluster_id == 13455796455940752355
     assert result.revision == 3

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[3] / "golden"
+FOLDER = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture

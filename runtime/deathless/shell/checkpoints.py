@@ -1,0 +1,109 @@
+"""Checkpoints of a running replica: written and read back by forked children, announced once they are confirmed.
+
+Guarantees: the worker never waits for a checkpoint's bytes (I9); a checkpoint is announced only when everything in it is
+confirmed; one that is being written is never written twice at once. Does not: decide when (core does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from deathless.base.errors import DeathlessError
+from deathless.base.limits import Limits
+from deathless.codec.snapshot import Snapshot
+from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
+from deathless.shell.children import Children
+from deathless.shell.filesystem import RealFileSystem
+
+_LOG = logging.getLogger("deathless.checkpoints")
+
+
+class Checkpoints:
+    """The checkpoints of one replica.
+
+    Args:
+        make_room: frees the spare segment when the disk is full, in the child.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        replica: str,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        *,
+        in_child: Callable[[], None],
+        make_room: Callable[[], None] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._replica = replica
+        self._limits = limits
+        self._make_room = make_room
+        self._children = Children(loop, in_child)
+        self._store = self._open()
+        self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
+        self._confirmed_lsn = 0
+        self._busy = False
+
+    def _open(self) -> CheckpointStore:
+        filesystem = RealFileSystem(self._directory)
+        return CheckpointStore(
+            filesystem, self._replica, kept=self._limits.checkpoints_kept, make_room=self._make_room
+        )
+
+    def load_newest(self) -> Snapshot | None:
+        """The newest announced checkpoint that reads back well; None: there is none. Raises: NewerFormat, OSError."""
+        return self._store.load_newest()
+
+    def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
+        """Have a child copy and write; `done` once it is announced. A second call meanwhile does nothing."""
+        if self._busy:
+            return
+        self._busy = True
+        name = checkpoint_name(lsn, chain)
+        self._children.run(lambda: self._write_in_child(snapshot), lambda good: self._written(good, lsn, name, done))
+
+    def _write_in_child(self, snapshot: Callable[[], Snapshot]) -> bool:
+        try:
+            self._open().write(snapshot())
+        except (DeathlessError, OSError) as error:
+            _LOG.warning("checkpoint not written", extra={"why": str(error)})
+            return False
+        return True
+
+    def _written(self, good: bool, lsn: int, name: str, done: Callable[[int, str], None]) -> None:
+        if not good:
+            self._busy = False
+            done(lsn, "")
+            return
+        self._waiting = (lsn, name, done)
+        self.confirmed(self._confirmed_lsn)
+
+    def confirmed(self, lsn: int) -> None:
+        """Everything up to `lsn` is confirmed: announce what waits for that."""
+        self._confirmed_lsn = max(self._confirmed_lsn, lsn)
+        if self._waiting is None or self._waiting[0] > self._confirmed_lsn:
+            return
+        (at, name, done), self._waiting = self._waiting, None
+        self._busy = False
+        self._store.announce(name)
+        _LOG.info("checkpoint", extra={"lsn": at, "file": name})
+        done(at, name)
+
+    def verify(self, name: str, done: Callable[[bool], None]) -> None:
+        """Have a child read a checkpoint back."""
+        self._children.run(lambda: self._verify_in_child(name), done)
+
+    def _verify_in_child(self, name: str) -> bool:
+        try:
+            self._open().verify(name)
+        except (DeathlessError, OSError) as error:
+            _LOG.error("checkpoint does not read back", extra={"file": name, "why": str(error)})
+            return False
+        return True
+
+    def prune(self) -> None:
+        """Remove all but the newest verified ones."""
+        self._store.prune()

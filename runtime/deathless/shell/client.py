@@ -1,0 +1,458 @@
+"""The Python client: `await client.call("deposit", "alice", amount=5)`.
+
+    async with Client("bank", ["127.0.0.1:4100", "127.0.0.1:4101"]) as bank:
+        balance = await bank.call("deposit", "alice", amount=5)
+        pending = bank.submit("deposit", "bob", {"amount": 1})      # pipelined: many calls on their way at once
+        results = await bank.call_many("deposit", ["alice", "bob"], [{"amount": 1}, {"amount": 2}])
+        seen = await bank.query("balance", "alice")
+
+It follows the primary through every takeover and sends again what has no reply; each call is applied exactly once
+(its session deduplicates). Without `timeout=` a call waits for as long as it takes. With one, the caller gets
+OutcomeUnknown when the call was sent and PeerUnreachable or NotPrimary when it never was; a call that was sent stays
+in the session and may still be applied. The same holds for a call whose task is cancelled.
+
+All calls of one turn of the event loop go out as one packet; all replies of one buffer come back in one step. A
+handler that raised gives HandlerFailed with `kind` (type of its exception) and `message`.
+
+Guarantees: calls of one Client reach the log in the order of submission. Does not: share a session between processes
+(each Client has its own), decide anything (`core.client` does). Imports core, codec and base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from deathless.base.config import TlsConfig
+from deathless.base.errors import (
+    Closed,
+    DeathlessError,
+    InvalidArgument,
+    NotPrimary,
+    OutcomeUnknown,
+    Overloaded,
+    PeerUnreachable,
+    TooLarge,
+)
+from deathless.base.limits import Limits
+from deathless.codec.messages import HEADER, Kind
+from deathless.core.client import ClientMachine
+from deathless.core.client_events import CallsSubmitted, QueriesSubmitted, error_of
+from deathless.core.client_link import WINDOW_BYTES_MAX, WINDOW_MAX, State
+from deathless.shell.client_driver import Driver, resolve
+from deathless.shell.client_waiters import Column, Receiver, Typed, Waiter, result_of
+
+_CALL: Final = int(Kind.CALL)
+QUEUE_MAX: Final = 65536  # calls that wait for the window; beyond, `submit` raises and the others wait
+QUEUE_BYTES_MAX: Final = 64 << 20
+PREFIXES_MAX: Final = 8192  # encoded (handler, key) pairs kept per handler
+CHUNK: Final = 8192  # calls of `call_many` under way at once
+KEY_BYTES_MAX: Final = Limits().key_bytes_max
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+T = TypeVar("T")
+Args = Mapping[str, object] | msgspec.Struct
+"""Named arguments of a handler: a mapping, or a Struct with the same fields."""
+
+
+class Client:
+    """A client of one service; use it as an async context manager.
+
+    Args:
+        service: its name.
+        addresses: replicas as `host:port`, or `dir:/path` of the shard's directory; some may be down.
+        token: shared secret, where the service wants one.
+        tls: certificates, where the service wants TLS.
+        name: ours, shown to operators; host and process when empty.
+        window_max: calls on their way without a reply, at most.
+        queue_max: calls that wait for the window, at most.
+
+    Raises: InvalidConfig for an address that is not host:port.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        addresses: Sequence[str],
+        *,
+        token: str | None = None,
+        tls: TlsConfig | None = None,
+        name: str = "",
+        window_max: int = WINDOW_MAX,
+        queue_max: int = QUEUE_MAX,
+    ) -> None:
+        self._addresses = tuple(addresses)
+        resolve(self._addresses)
+        self._tls = tls
+        self._queue_max = queue_max
+        chance = random.SystemRandom()
+        self._machine: ClientMachine[Waiter] = ClientMachine(
+            service=service,
+            name=name or f"{socket.gethostname()}:{os.getpid()}",
+            token=token or "",
+            jitter=chance.random,
+            nonce=lambda: os.urandom(16),
+            window_max=window_max,
+            window_bytes_max=WINDOW_BYTES_MAX,
+        )
+        self._driver: Driver | None = None  # None: not started
+        self._prefixes: dict[str, dict[str, bytes]] = {}  # handler -> key -> header, handler and key of its messages
+        self._messages: list[bytes] = []  # submitted in this turn of the loop
+        self._waiters: list[Waiter] = []
+        self._queries: dict[bool, tuple[list[bytes], list[Waiter]]] = {False: ([], []), True: ([], [])}
+        self._scheduled = False  # a flush is due at the end of this turn of the loop
+        self._room: list[asyncio.Future[None]] = []  # callers that wait for the queue
+        self._ready: list[asyncio.Future[None]] = []  # callers of `ready`
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def start(self) -> None:
+        """Begin to look for the primary; `async with` does it."""
+        if self._loop is None and not self._closed:
+            self._loop = asyncio.get_running_loop()
+            self._driver = Driver(self._machine, self._addresses, tls=self._tls, changed=self._changed)
+
+    async def close(self) -> None:
+        """End: calls that were sent and have no reply fail with OutcomeUnknown, the others with Closed."""
+        if self._closed:
+            return
+        if self._driver is not None:
+            self._flush()
+            self._closed = True
+            await self._driver.close()
+        self._closed = True
+        for waiting in (*self._room, *self._ready):
+            if not waiting.done():
+                waiting.set_exception(Closed("the client is closed"))
+
+    @property
+    def state(self) -> State:
+        """Where the client stands: seeking, registering, ready or closed."""
+        return self._machine.state
+
+    @property
+    def service(self) -> str:
+        """Name of the service."""
+        return self._machine.service
+
+    @property
+    def session(self) -> int:
+        """Our session's id; 0: none yet."""
+        return self._machine.session
+
+    @property
+    def primary(self) -> str:
+        """Address of the replica that serves us; empty: none."""
+        return self._machine.connected
+
+    def refusal(self) -> DeathlessError | None:
+        """What calls would be refused with now (429, 507), with the time to wait; None: they are admitted."""
+        if self._loop is None:
+            return None
+        told = self._machine.refusal(self._loop.time())
+        return None if told is None else error_of(told[0], told[1], retry_after_s=told[2])
+
+    async def ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  ours raises a typed error
+        """Wait until a session with the primary stands.
+
+        Raises: PeerUnreachable, NotPrimary after `timeout` seconds; Closed.
+        """
+        loop = self._running()
+        if self._machine.state is State.READY:
+            return
+        waiting: asyncio.Future[None] = loop.create_future()
+        self._ready.append(waiting)
+        handle = None
+        if timeout is not None:
+            handle = loop.call_later(timeout, self._time_out_ready, waiting, timeout)
+        try:
+            await waiting
+        finally:
+            if handle is not None:
+                handle.cancel()
+
+    def _time_out_ready(self, waiting: asyncio.Future[None], timeout: float) -> None:
+        if not waiting.done():
+            waiting.set_exception(self._unserved(timeout))
+
+    # ---- calls -----------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        handler: str,
+        key: str,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  ours raises a typed error and leaves the call in the session
+        result: type[T] | None = None,
+        **args: object,
+    ) -> Any:
+        """Call a handler and wait for its result; see `request`, which also takes arguments of any name."""
+        return await self.request(handler, key, args, idempotency_key=idempotency_key, timeout=timeout, result=result)
+
+    async def request(
+        self,
+        handler: str,
+        key: str,
+        args: Args,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        result: type[T] | None = None,
+    ) -> Any:
+        """Call a handler and wait for its result.
+
+        Args:
+            handler: its name.
+            key: of the entity.
+            args: named arguments.
+            idempotency_key: the same key with the same arguments runs once, whoever sends it.
+            timeout: seconds until the caller gives up waiting; None: never.
+            result: type to decode the result to; None: plain values.
+
+        Raises: HandlerFailed and other Invalid errors as recorded; OutcomeUnknown, PeerUnreachable, NotPrimary after
+        `timeout`; SessionExpired; TooLarge; Closed.
+        """
+        message = self.encode(handler, key, args, idempotency_key)
+        loop = self._running()
+        if self._full:
+            await self._wait_room()
+        future: asyncio.Future[Any] = loop.create_future()
+        waiter: Waiter = future if result is None else Typed(future, msgspec.msgpack.Decoder(result).decode)
+        self._enqueue(message, waiter)
+        return await self._wait(future, waiter, timeout)
+
+    def submit(self, handler: str, key: str, args: Args, *, idempotency_key: str | None = None) -> asyncio.Future[Any]:
+        """Send a call without waiting; the Future gets its result.
+
+        Raises: Overloaded when `queue_max` calls wait already (nothing was done); TooLarge; Closed.
+        """
+        message = self.encode(handler, key, args, idempotency_key)
+        loop = self._running()
+        if self._full:
+            raise Overloaded(f"{self._queue_max} calls wait already", remedy="wait for earlier calls")
+        future: asyncio.Future[Any] = loop.create_future()
+        self._enqueue(message, future)
+        return future
+
+    def submit_message(self, message: bytes, receiver: Receiver) -> None:
+        """Send an encoded call; `receiver` gets the reply as bytes. Raises: as `submit`."""
+        self._running()
+        if self._full:
+            raise Overloaded(f"{self._queue_max} calls wait already")
+        self._enqueue(message, receiver)
+
+    async def call_many(
+        self, handler: str, keys: Sequence[str], args: Sequence[Args], *, return_errors: bool = False
+    ) -> list[Any]:
+        """Call one handler for many keys: columns in, columns out, in the order given.
+
+        Args:
+            handler: its name.
+            keys: of the entities, one per call.
+            args: named arguments, one per call.
+            return_errors: give errors as values; otherwise the first one is raised, when all have their reply.
+        """
+        if len(keys) != len(args):
+            raise InvalidArgument(f"{len(keys)} keys but {len(args)} arguments")
+        loop = self._running()
+        results: list[object] = []
+        for start in range(0, len(keys), CHUNK):
+            if self._full:
+                await self._wait_room()
+            some = keys[start : start + CHUNK]
+            messages = [self.encode(handler, k, a) for k, a in zip(some, args[start : start + CHUNK], strict=True)]
+            column = Column(len(messages), loop.create_future())
+            self._messages.extend(messages)
+            self._waiters.extend(zip(repeat(column), range(len(messages))))
+            self._schedule()
+            await column.done
+            results.extend(map(result_of, column.replies))
+        if not return_errors:
+            for result in results:
+                if isinstance(result, DeathlessError):
+                    raise result
+        return results
+
+    async def query(
+        self,
+        query: str,
+        key: str,
+        /,
+        *,
+        stale: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        result: type[T] | None = None,
+        **args: object,
+    ) -> Any:
+        """Ask a query; linearizable, or with `stale` what any replica has applied. Raises: as `request`."""
+        return await self.ask(query, key, args, stale=stale, timeout=timeout, result=result)
+
+    async def ask(
+        self,
+        query: str,
+        key: str,
+        args: Args,
+        *,
+        stale: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        result: type[T] | None = None,
+    ) -> Any:
+        """Ask a query; arguments as for `request`."""
+        message = self.encode(query, key, args)
+        future: asyncio.Future[Any] = self._running().create_future()
+        waiter: Waiter = future if result is None else Typed(future, msgspec.msgpack.Decoder(result).decode)
+        self.ask_message(message, waiter, stale=stale)
+        return await self._wait(future, waiter, timeout)
+
+    def ask_message(self, message: bytes, receiver: Waiter, *, stale: bool) -> None:
+        """Ask an encoded query. Raises: Overloaded, Closed."""
+        self._running()
+        if len(self._machine.queries) >= self._queue_max:
+            raise Overloaded(f"{self._queue_max} queries wait already")
+        messages, waiters = self._queries[stale]
+        messages.append(message)
+        waiters.append(receiver)
+        self._schedule()
+
+    def give_up(self, waiter: Waiter, waited_s: float) -> DeathlessError:
+        """Stop waiting for a call. Gives the error that says what is known; the call may stay in the session."""
+        self._flush()
+        if self._machine.withdraw(waiter):
+            return self._unserved(waited_s)
+        problem = self._machine.last_problem
+        why = f"; last problem: {problem}" if problem and self._machine.state is not State.READY else ""
+        return OutcomeUnknown(f"no reply within {waited_s:g} s{why}")
+
+    def encode(self, handler: str, key: str, args: Args, idempotency_key: str | None = None) -> bytes:
+        """Give the bytes of a call or query. Raises: TooLarge, InvalidArgument."""
+        try:
+            if idempotency_key is None:
+                return self._prefix(handler, key) + _encode(args)
+            method, entity, idem = handler.encode(), key.encode(), idempotency_key.encode()
+            if len(entity) > KEY_BYTES_MAX or max(len(method), len(idem)) > 0xFFFF:
+                raise TooLarge(f"key of {len(entity)} bytes, at most {KEY_BYTES_MAX}")
+            head = HEADER.pack(_CALL, 0, len(method), len(entity), len(idem))
+            return head + method + entity + idem + _encode(args)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgument(f"{handler}: {error}") from None
+
+    def _prefix(self, handler: str, key: str) -> bytes:
+        known = self._prefixes.get(handler)
+        if known is None:
+            if len(self._prefixes) >= PREFIXES_MAX:
+                self._prefixes.clear()
+            known = self._prefixes[handler] = {}
+        prefix = known.get(key)
+        if prefix is None:
+            method, entity = handler.encode(), key.encode()
+            if len(entity) > KEY_BYTES_MAX or len(method) > 0xFFFF:
+                raise TooLarge(f"key of {len(entity)} bytes, at most {KEY_BYTES_MAX}")
+            if len(known) >= PREFIXES_MAX:
+                known.clear()
+            prefix = known[key] = HEADER.pack(_CALL, 0, len(method), len(entity), 0) + method + entity
+        return prefix
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._closed:
+            raise Closed("the client is closed" if self._closed else "the client was not started: use `async with`")
+        return self._loop
+
+    @property
+    def _full(self) -> bool:
+        window = self._machine.window
+        return window.queued + len(self._messages) >= self._queue_max or window.queued_bytes > QUEUE_BYTES_MAX
+
+    async def _wait_room(self) -> None:
+        while self._full:
+            waiting: asyncio.Future[None] = self._running().create_future()
+            self._room.append(waiting)
+            await waiting
+
+    async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, timeout: float | None) -> Any:  # noqa: ASYNC109
+        if timeout is None:
+            return await future
+        handle = self._running().call_later(timeout, self._time_out, future, waiter, timeout)
+        try:
+            return await future
+        finally:
+            handle.cancel()
+
+    def _time_out(self, future: asyncio.Future[Any], waiter: Waiter, timeout: float) -> None:
+        if not future.done():
+            error = self.give_up(waiter, timeout)
+            if not future.done():
+                future.set_exception(error)
+
+    def _unserved(self, waited_s: float) -> DeathlessError:
+        """The error for a call that was never sent."""
+        machine = self._machine
+        problem = f"; {machine.last_problem}" if machine.last_problem else ""
+        if not machine.connected:
+            return PeerUnreachable(f"no replica of {machine.service} answered within {waited_s:g} s{problem}")
+        refusal = self.refusal()
+        if refusal is not None:
+            return refusal
+        return NotPrimary(f"{machine.connected} knew no primary within {waited_s:g} s{problem}")
+
+    def _enqueue(self, message: bytes, waiter: Waiter) -> None:
+        self._messages.append(message)
+        self._waiters.append(waiter)
+        if not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._running().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hand over what was submitted in this turn of the loop."""
+        self._scheduled = False
+        driver = self._driver
+        if driver is None or self._closed:
+            return
+        if self._messages:
+            messages, self._messages = self._messages, []
+            waiters, self._waiters = self._waiters, []
+            driver.handle(CallsSubmitted(messages=messages, waiters=waiters))
+        for stale, (messages, waiters) in self._queries.items():
+            if messages:
+                self._queries[stale] = ([], [])
+                driver.handle(QueriesSubmitted(messages=messages, waiters=waiters, stale=stale))
+
+    def _changed(self) -> None:
+        """The machine took an event in: wake those who wait for it."""
+        if self._room and not self._full:
+            _wake(self._room)
+        if self._ready and self._machine.state is State.READY:
+            _wake(self._ready)
+
+
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    waiting.clear()

@@ -1,0 +1,214 @@
+"""Carries out what a `ClientMachine` says, on asyncio: connections, one timer, nothing decided here.
+
+Guarantees: effects in the order of their list; no event after `close`. Does not: know calls, handlers or results.
+Imports core, codec and base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from typing import Final, cast
+
+from deathless.base.config import TlsConfig
+from deathless.base.errors import DeathlessError
+from deathless.core.client import ClientMachine
+from deathless.core.client_events import (
+    AddressesFound,
+    BytesReceived,
+    CloseRequested,
+    CompleteCalls,
+    Dial,
+    Event,
+    FailCalls,
+    HangUp,
+    LinkId,
+    LinkLost,
+    LinkOpened,
+    Resolve,
+    Send,
+    TellRefusal,
+    TimerFired,
+    error_of,
+)
+from deathless.shell.client_waiters import Waiter, complete, fail, refuse
+from deathless.shell.members import read_members
+from deathless.shell.packets import split_address
+from deathless.shell.tls import client_context
+
+_LOG: Final = logging.getLogger("deathless.client")
+DIRECTORY: Final = "dir:"
+
+
+def resolve(addresses: Iterable[str]) -> tuple[str, ...]:
+    """Give the client addresses behind what the user named, `dir:/path` being a shard's directory.
+
+    Raises: InvalidConfig for an address that is not host:port.
+    """
+    found: dict[str, None] = {}
+    for address in addresses:
+        if address.startswith(DIRECTORY):
+            members = read_members(address[len(DIRECTORY) :])
+            found.update((member.client, None) for member in members.values() if member.client)
+        else:
+            split_address(address)
+            found[address] = None
+    return tuple(found)
+
+
+class _Link(asyncio.Protocol):
+    """One connection; tells its driver what happens to it."""
+
+    def __init__(self, driver: Driver, link: LinkId) -> None:
+        self._driver = driver
+        self._link = link
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._driver.link_made(self._link, self)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._driver.handle(BytesReceived(link=self._link, data=data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self.transport = None
+        self._driver.link_gone(self._link, str(exc) if exc is not None else "closed by the replica")
+
+    def close(self) -> None:
+        """Close after what was written; at once if the peer does not read."""
+        transport, self.transport = self.transport, None
+        if transport is None:
+            return
+        if transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            transport.close()
+
+
+class Driver:
+    """The shell of one machine.
+
+    Args:
+        machine: driven by nobody else.
+        addresses: as `resolve` takes them; looked up again whenever all replicas failed.
+        tls: certificates, where the service wants TLS.
+        changed: called after each event that was handled.
+    """
+
+    def __init__(
+        self,
+        machine: ClientMachine[Waiter],
+        addresses: tuple[str, ...],
+        *,
+        tls: TlsConfig | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self._machine = machine
+        self._addresses = addresses
+        self._tls = tls
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._links: dict[LinkId, _Link] = {}
+        self._dials: dict[LinkId, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._resolve()
+
+    async def close(self) -> None:
+        """Hang up and end what is under way."""
+        self.handle(CloseRequested())
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        dials = list(self._dials.values())
+        for task in dials:
+            task.cancel()
+        await asyncio.gather(*dials, return_exceptions=True)
+
+    def handle(self, event: Event[Waiter]) -> None:
+        """Tell the machine; carry its effects out; set its timer."""
+        if self._closed:
+            return
+        links = self._links
+        for effect in self._machine.handle(event, self._loop.time()):
+            kind = type(effect)
+            if kind is Send:
+                send = cast("Send", effect)
+                link = links.get(send.link)
+                if link is not None and link.transport is not None:
+                    link.transport.write(send.data)
+            elif kind is CompleteCalls:
+                complete(cast("CompleteCalls[Waiter]", effect))
+            else:
+                match effect:
+                    case Dial(link=number, address=address):
+                        self._dials[number] = self._loop.create_task(self._dial(number, address))
+                    case HangUp(link=number):
+                        self._hang_up(number)
+                    case Resolve():
+                        self._loop.call_soon(self._resolve)
+                    case FailCalls(waiters=waiters, code=code, text=text):
+                        for waiter in waiters:
+                            fail(waiter, error_of(code, text))
+                    case TellRefusal(waiters=waiters, code=code, text=text, retry_after_s=wait):
+                        for waiter in waiters:
+                            refuse(waiter, error_of(code, text, retry_after_s=wait))
+                    case _:
+                        raise AssertionError(f"effect {effect!r}")
+        self._changed()
+        deadline = self._machine.deadline
+        timer = self._timer
+        if deadline is not None and (timer is None or deadline < timer.when()):
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.handle(TimerFired())
+
+    def _resolve(self) -> None:
+        self.handle(AddressesFound(addresses=resolve(self._addresses)))
+
+    async def _dial(self, number: LinkId, address: str) -> None:
+        try:
+            host, port = split_address(address)
+            tls = client_context(self._tls)
+            await self._loop.create_connection(lambda: _Link(self, number), host, port, ssl=tls)
+        except (OSError, DeathlessError) as error:
+            _LOG.debug("can't connect", extra={"address": address, "why": str(error)})
+            self._dials.pop(number, None)
+            self.handle(LinkLost(link=number, reason=str(error)))
+        finally:
+            self._dials.pop(number, None)
+
+    def link_made(self, number: LinkId, link: _Link) -> None:
+        """A connection stands; one that was given up meanwhile ends."""
+        if self._closed or number not in self._dials:
+            link.close()
+            return
+        self._links[number] = link
+        self.handle(LinkOpened(link=number))
+
+    def link_gone(self, number: LinkId, reason: str) -> None:
+        """A connection ended by itself; one that we ended is forgotten already."""
+        if self._links.pop(number, None) is not None:
+            self.handle(LinkLost(link=number, reason=reason))
+
+    def _hang_up(self, number: LinkId) -> None:
+        link = self._links.pop(number, None)
+        if link is not None:
+            link.close()
+        task = self._dials.pop(number, None)
+        if task is not None:
+            task.cancel()

@@ -1,0 +1,140 @@
+"""Those who wait for replies: a Future, a place in a column, or a Receiver; and how a reply reaches them.
+
+Guarantees: each is told at most once; one that was cancelled or timed out meanwhile is passed over. Does not: know
+connections or sessions. Imports core, codec and base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+
+from deathless.base.errors import DeathlessError, InvalidArgument
+from deathless.codec.wire import ReplyError
+from deathless.core.client_events import CompleteCalls, error_of
+
+
+class Receiver(Protocol):
+    """One who waits for a reply and wants it as bytes, without a Future (the ingress)."""
+
+    def answered(self, reply: bytes) -> None:
+        """The reply (u8 status, body), once."""
+        ...
+
+    def failed(self, error: DeathlessError) -> None:
+        """There will be no reply."""
+        ...
+
+    def refused(self, error: DeathlessError) -> None:
+        """The service admits nothing now; the call stays, and a reply may still come."""
+        ...
+
+
+class Column:
+    """Replies of one `call_many`, in its order."""
+
+    __slots__ = ("done", "left", "replies")
+
+    def __init__(self, count: int, done: asyncio.Future[None]) -> None:
+        self.replies: list[bytes | DeathlessError] = [b""] * count
+        self.left = count  # replies still owed
+        self.done = done
+
+
+class Typed:
+    """A Future whose result has a type of the caller's."""
+
+    __slots__ = ("decode", "future")
+
+    def __init__(self, future: asyncio.Future[Any], decode: Callable[[bytes], object]) -> None:
+        self.future = future
+        self.decode = decode
+
+    def answered(self, reply: bytes) -> None:
+        """See Receiver."""
+        if self.future.done():
+            return
+        if reply[:1] == b"\x00":
+            try:
+                self.future.set_result(self.decode(reply[1:]))
+            except msgspec.MsgspecError as error:
+                self.future.set_exception(InvalidArgument(f"the result does not fit the type asked for: {error}"))
+        else:
+            self.future.set_exception(reply_error(reply))
+
+    def failed(self, error: DeathlessError) -> None:
+        """See Receiver."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def refused(self, error: DeathlessError) -> None:
+        """The caller goes on waiting."""
+
+
+Waiter = asyncio.Future[Any] | tuple[Column, int] | Receiver
+"""Who waits for a reply; told apart by type, the cheapest way in the loop below."""
+
+_decode: Final = msgspec.msgpack.Decoder().decode
+_decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
+
+
+def reply_error(reply: bytes) -> DeathlessError:
+    """Give the error of an ERROR reply."""
+    try:
+        told = _decode_error(reply[1:])
+    except msgspec.MsgspecError as error:
+        return error_of("", f"reply can't be read: {error}")
+    return error_of(told.code, told.text, kind=told.type)
+
+
+def result_of(reply: bytes | DeathlessError) -> object:
+    """Give a reply's result, or its error as a value."""
+    if type(reply) is bytes:
+        return _decode(reply[1:]) if reply[:1] == b"\x00" else reply_error(reply)
+    return reply
+
+
+def complete(effect: CompleteCalls[Waiter]) -> None:
+    """Hand replies to those who wait; the hot loop."""
+    for waiter, reply in zip(effect.waiters, effect.replies, strict=True):
+        kind = type(waiter)
+        if kind is tuple:
+            column, index = cast("tuple[Column, int]", waiter)
+            column.replies[index] = reply
+            column.left -= 1
+            if not column.left and not column.done.done():
+                column.done.set_result(None)
+        elif kind is asyncio.Future:
+            future = cast("asyncio.Future[Any]", waiter)
+            if future.done():
+                continue
+            if reply[:1] == b"\x00":
+                future.set_result(_decode(reply[1:]))
+            else:
+                future.set_exception(reply_error(reply))
+        else:
+            cast("Receiver", waiter).answered(reply)
+
+
+def fail(waiter: Waiter, error: DeathlessError) -> None:
+    """Tell one who waits that there will be no reply."""
+    if isinstance(waiter, tuple):
+        column, index = waiter
+        column.replies[index] = error
+        column.left -= 1
+        if not column.left and not column.done.done():
+            column.done.set_result(None)
+    elif isinstance(waiter, asyncio.Future):
+        if not waiter.done():
+            waiter.set_exception(error)
+    else:
+        waiter.failed(error)
+
+
+def refuse(waiter: Waiter, error: DeathlessError) -> None:
+    """Tell one who wants to know that the service admits nothing now; the others go on waiting."""
+    if not isinstance(waiter, tuple | asyncio.Future):
+        waiter.refused(error)

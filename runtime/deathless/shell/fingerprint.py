@@ -1,0 +1,98 @@
+"""The fingerprint of a service's code: another one never replays a log, it upgrades (I6).
+
+Everything a handler's result may depend on, beside the log: the author's source files, the interpreter, versions of
+the packages they import, time-zone data, and the processor's features when numpy is among the packages (it chooses
+its arithmetic by them). Each part is named, so that a difference can be told: "source bank.service changed".
+
+Guarantees: 16 bytes, equal exactly when all parts are. Does not: look at data files the author reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+import zoneinfo
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from deathless.base.ids import Fingerprint
+from deathless.execution.service import Service
+from deathless.shell.sources import code_of
+
+SEMANTICS = "1"
+"""Raised when the executor gives other bytes for the same messages than before."""
+
+
+def describe_code(service: Service) -> dict[str, str]:
+    """Give every part of the fingerprint by name, sorted.
+
+    Raises: InvalidService when a source file can't be read.
+    """
+    code = code_of(service)
+    parts = {f"source {name}": _hash(path.read_bytes()) for name, path in code.files.items()}
+    parts |= {f"library {name}": version for name, version in code.versions.items()}
+    parts["interpreter"] = f"{sys.implementation.name} {platform.python_version()}"
+    parts["machine"] = f"{platform.machine()} {sys.byteorder}-endian"
+    parts["executor"] = SEMANTICS
+    parts["time zones"] = _time_zones()
+    if "numpy" in code.versions:
+        parts["processor"] = _processor()
+    return dict(sorted(parts.items()))
+
+
+def fingerprint(service: Service) -> Fingerprint:
+    """Give the 16 bytes that stand for all parts."""
+    return fingerprint_of(describe_code(service))
+
+
+def fingerprint_of(parts: Mapping[str, str]) -> Fingerprint:
+    """Give the 16 bytes for parts that `describe_code` gave, here or elsewhere."""
+    encoded = msgspec.msgpack.encode(sorted(parts.items()))
+    return Fingerprint(hashlib.blake2b(encoded, digest_size=16).digest())
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Name each part that differs, one sentence each; none when the fingerprints are equal."""
+    said = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if old is None:
+            said.append(f"{name} is new ({new})")
+        elif new is None:
+            said.append(f"{name} is gone (was {old})")
+        elif old != new:
+            said.append(f"{name} changed from {old} to {new}")
+    return said
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _time_zones(folders: tuple[str, ...] = zoneinfo.TZPATH) -> str:
+    """Version of the time-zone data; the system's comes before the package, as for `zoneinfo`."""
+    for folder in folders:
+        source = Path(folder) / "tzdata.zi"
+        if source.is_file():
+            return f"system {_hash(source.read_bytes())}"
+        version = Path(folder) / "+VERSION"
+        if version.is_file():
+            return f"system {version.read_text().strip()}"
+    try:
+        return f"package {metadata.version('tzdata')}"
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _processor(information: str = "/proc/cpuinfo") -> str:
+    """Hash of the processor's features."""
+    try:
+        lines = Path(information).read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return _hash(" ".join(sorted(features.partition(":")[2].split())).encode())

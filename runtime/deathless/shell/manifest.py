@@ -1,0 +1,343 @@
+"""Reads a manifest from YAML and names every mistake by file, line, column, field, value and remedy.
+
+YAML means different things to different readers: `no` is a text to one and false to the next, `012` is 12 or 10, of
+two equal keys the last one wins without a word. The same manifest goes to `deathless up` and to `kubectl apply`, so
+what two readers could read differently is refused here, with what to write instead. Plain values are read as YAML 1.2
+(core schema) does: null, true, false, whole numbers, numbers, texts.
+
+Guarantees: what `read_manifest` gives fits the schema, and paths in it are absolute; several mistakes are told
+together. A file that is huge, nested too deep, or refers to itself is refused, not followed (I10). Does not: start
+anything, look into the module. May import base, yaml.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Final, NamedTuple
+
+import msgspec
+import yaml
+
+from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.errors import InvalidManifest, PermissionRefused
+from deathless.base.manifest import API_VERSION, KIND, Manifest, ignored_locally, relation_problems, replica_configs
+from deathless.base.schema_check import Path, Problem, find_problems, show_path
+
+MANIFEST_BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 50
+VALUES_MAX: Final = 50_000
+
+_TWO_READINGS: Final = (
+    (re.compile(r"y|Y|yes|Yes|YES|on|On|ON"), "true to some readers and a text to others", "write true, or quote it"),
+    (re.compile(r"n|N|no|No|NO|off|Off|OFF"), "false to some readers and a text to others", "write false, or quote it"),
+    (re.compile(r"[-+]?0[0-9_]+"), "octal to some readers and decimal to others", "leave the leading 0 out, or quote it"),
+    (re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"), "a number to base 60 to some readers", "quote it"),
+    (re.compile(r"[-+]?(?=[0-9_]*_)[0-9][0-9_]*(\.[0-9_]*)?"), "a number to some readers and a text to others", "leave the _ out, or quote it"),
+    (re.compile(r"[-+]?0[bB][01_]+"), "binary to some readers and a text to others", "write it decimal, or quote it"),
+)
+_NULL: Final = re.compile(r"~|null|Null|NULL|")
+_TRUE: Final = re.compile(r"true|True|TRUE")
+_FALSE: Final = re.compile(r"false|False|FALSE")
+_INT: Final = re.compile(r"[-+]?[0-9]+")
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]+")
+_OCTAL: Final = re.compile(r"0o[0-7]+")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+class Mark(NamedTuple):
+    """A place in the file, both counted from 1."""
+
+    line: int
+    column: int
+
+
+class ManifestProblem(NamedTuple):
+    """One mistake with its place."""
+
+    mark: Mark
+    problem: Problem
+
+    def show(self, path: str) -> str:
+        """Give it as one line: file:line:column: field: what; remedy."""
+        field = show_path(self.problem.path)
+        return f"{path}:{self.mark.line}:{self.mark.column}: {field + ': ' if field else ''}{self.problem.what}; {self.problem.remedy}"
+
+
+class BrokenManifest(InvalidManifest):
+    """A manifest with its mistakes, ordered by place."""
+
+    def __init__(self, path: str, problems: list[ManifestProblem]) -> None:
+        lines = [problem.show(path) for problem in problems]
+        super().__init__("\n".join(lines), remedy="" if len(lines) == 1 else f"mend these {len(lines)} places")
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedManifest:
+    """A manifest that is in order, and what is to be known about the file."""
+
+    manifest: Manifest
+    path: FilePath  # of the file, absolute
+    module: str  # spec.module with an absolute path
+    directory: FilePath  # the shard's folder, absolute
+    token: str  # content of spec.tokenFile, stripped
+    notes: tuple[str, ...]  # fields that have no effect here
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return self.manifest.metadata.name
+
+    @property
+    def folder(self) -> FilePath:
+        """The folder that relative paths start from."""
+        return self.path.parent
+
+    def replica_configs(self) -> list[ReplicaConfig]:
+        """Give each replica's config."""
+        return replica_configs(self.manifest, module=self.module, directory=str(self.directory), token=self.token)
+
+
+def read_manifest(path: str | FilePath) -> LoadedManifest:
+    """Read a manifest.
+
+    Raises: InvalidManifest with all places; PermissionRefused when the file can't be opened. The caller shows it and ends.
+    """
+    shown = str(path)
+    reader = _Reader(shown)
+    tree = reader.read(_read_text(shown))
+    known = {found.problem.path for found in reader.problems}
+    problems = [found for found in find_problems(tree, Manifest) if found.path not in known]
+    if not problems and not known:
+        manifest = msgspec.convert(tree, Manifest)
+        problems = relation_problems(manifest)
+        if not problems:
+            loaded, problems = _resolve(manifest, FilePath(shown).absolute())
+            if not problems:
+                return loaded
+    placed = [*reader.problems, *_placed(problems, reader.marks)]
+    raise BrokenManifest(shown, sorted(placed, key=lambda found: found.mark))
+
+
+def _placed(problems: list[Problem], marks: dict[Path, Mark]) -> list[ManifestProblem]:
+    placed = []
+    for problem in problems:
+        at = problem.path
+        while at and at not in marks:
+            at = at[:-1]
+        placed.append(ManifestProblem(marks.get(at, Mark(1, 1)), problem))
+    return placed
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - the path as the user gave it
+            data = file.read(MANIFEST_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise InvalidManifest(f"{path}: there is no such file", remedy="name the manifest: -f PATH, or `deathless demo` without one") from None
+    except IsADirectoryError:
+        raise InvalidManifest(f"{path}: is a folder", remedy="name the manifest in it: -f PATH") from None
+    except PermissionError:
+        raise PermissionRefused(f"{path}: may not be read by this user") from None
+    except OSError as error:
+        raise InvalidManifest(f"{path}: {error.strerror}") from None
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise InvalidManifest(f"{path}: is larger than {MANIFEST_BYTES_MAX} bytes", remedy="is it a manifest?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidManifest(f"{path}:{line}:1: byte {error.start} is not UTF-8", remedy="save the file as UTF-8") from None
+
+
+class _Reader:
+    """Turns YAML nodes into plain values and notes where each stands."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.marks: dict[Path, Mark] = {}
+        self.problems: list[ManifestProblem] = []
+        self._values = 0
+
+    def read(self, text: str) -> object:
+        """Give the document's value; `problems` are what two readers could read differently.
+
+        Raises: InvalidManifest when nothing can be made of it.
+        """
+        return self._value(self._choose(self._compose(text)), (), 0)
+
+    def _compose(self, text: str) -> list[yaml.Node]:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            return [node for node in yaml.compose_all(text, Loader=loader) if node is not None]
+        except yaml.MarkedYAMLError as error:
+            at = error.problem_mark
+            mark = Mark(at.line + 1, at.column + 1) if at is not None else Mark(1, 1)
+            what = f"can't be read: {error.problem or error.context}"
+        except (yaml.YAMLError, RecursionError) as error:
+            mark, what = Mark(1, 1), f"can't be read: {error}".splitlines()[0]
+        line = text.splitlines()[mark.line - 1] if mark.line <= text.count("\n") + 1 and text else ""
+        tabbed = "\t" in line[: len(line) - len(line.lstrip())]
+        remedy = "indent with spaces, not tabs" if tabbed else "mend the YAML at this place"
+        raise BrokenManifest(self.path, [ManifestProblem(mark, Problem((), None, what, remedy))])
+
+    def _choose(self, nodes: list[yaml.Node]) -> yaml.Node:
+        """Of several documents the one of our kind: the file may describe more than the service."""
+        if not nodes:
+            raise InvalidManifest(f"{self.path}:1:1: is empty", remedy=f"start with apiVersion: {API_VERSION}, kind: {KIND}")
+        if len(nodes) == 1:
+            return nodes[0]
+        ours = [node for node in nodes if _kind(node) == KIND]
+        if len(ours) != 1:
+            mark = self._mark(ours[1] if ours else nodes[0])
+            what = f"holds {len(ours)} documents of kind {KIND}"
+            raise BrokenManifest(self.path, [ManifestProblem(mark, Problem((), None, what, "keep one in each file"))])
+        return ours[0]
+
+    @staticmethod
+    def _mark(node: yaml.Node) -> Mark:
+        return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+
+    def _problem(self, node: yaml.Node, path: Path, what: str, remedy: str) -> None:
+        self.problems.append(ManifestProblem(self._mark(node), Problem(path, None, what, remedy)))
+
+    def _value(self, node: yaml.Node, path: Path, depth: int) -> object:
+        self._values += 1
+        if depth > DEPTH_MAX or self._values > VALUES_MAX:
+            what = f"more than {DEPTH_MAX} levels" if depth > DEPTH_MAX else f"more than {VALUES_MAX} values"
+            raise BrokenManifest(
+                self.path, [ManifestProblem(self._mark(node), Problem(path[:5], None, what, "does an alias refer to itself?"))]
+            )
+        self.marks.setdefault(path, self._mark(node))
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(inner, (*path, index), depth + 1) for index, inner in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
+        result: dict[str, object] = {}
+        for key, inner in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else None
+            if name is None:
+                self._problem(key, path, "a key that is no text", "write a name before the colon")
+            elif name == "<<" and not key.style:
+                self._problem(key, path, "<< (merge) is not read here", "write the fields out")
+            elif name in result:
+                first = self.marks[(*path, name)]
+                self._problem(key, (*path, name), f"is given twice, first in line {first.line}", "keep one of them")
+            else:
+                # A mistake in a value is shown at the value, a missing or unknown field at its key.
+                result[name] = self._value(inner, (*path, name), depth + 1)
+                if isinstance(inner, yaml.MappingNode | yaml.SequenceNode) or not inner.value:
+                    self.marks[(*path, name)] = self._mark(key)
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> object:
+        text: str = node.value
+        if node.tag not in _PLAIN_TAGS:
+            self._problem(node, path, f"has the tag {node.tag}", "leave the tag out")
+            return text
+        if node.style or node.tag == "!":  # quoted or a block: a text, to every reader
+            return text
+        for pattern, what, remedy in _TWO_READINGS:
+            if pattern.fullmatch(text):
+                self._problem(node, path, f"{text} is {what}", remedy)
+                return text
+        return plain(text)
+
+
+_PLAIN_TAGS: Final = {"!", *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp", "value"))}
+
+
+def plain(text: str) -> object:
+    """Give the value of an unquoted scalar by the core schema of YAML 1.2 (its section 10.3.2); no infinities."""
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text):
+        return True
+    if _FALSE.fullmatch(text):
+        return False
+    if len(text) <= 100:
+        if _INT.fullmatch(text):
+            return int(text)
+        if _HEX.fullmatch(text) or _OCTAL.fullmatch(text):
+            return int(text, 0)
+        if _FLOAT.fullmatch(text):
+            number = float(text)
+            return number if math.isfinite(number) else text
+    return text
+
+
+def _kind(node: yaml.Node) -> str:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
+        if isinstance(key, yaml.ScalarNode) and key.value == "kind" and isinstance(value, yaml.ScalarNode):
+            return str(value.value)
+    return ""
+
+
+def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[Problem]]:
+    """Make paths absolute and read the token; gives what is wrong with them."""
+    problems: list[Problem] = []
+    folder, spec = path.parent, manifest.spec
+    source, _, attribute = spec.module.rpartition(":")
+    module = spec.module
+    if source.endswith(".py") or "/" in source:
+        file = (folder / source).resolve()
+        module = f"{file}:{attribute}"
+        if not file.is_file():
+            problems.append(Problem(("spec", "module"), spec.module, f"there is no file {file}", "name the file relative to the manifest"))
+    token = ""
+    if spec.token_file:
+        token, wrong = _read_token(folder / spec.token_file)
+        problems += [Problem(("spec", "tokenFile"), spec.token_file, wrong, "write one line of at least 16 characters")] if wrong else []
+    tls = _absolute_tls(spec.tls, folder, ("spec", "tls"), problems)
+    etcd = spec.lock.etcd
+    if etcd is not None:
+        etcd = _absolute_etcd(etcd, folder, problems)
+    resolved = msgspec.structs.replace(spec, tls=tls, lock=msgspec.structs.replace(spec.lock, etcd=etcd))
+    stored = spec.log_storage.path
+    directory = (folder / stored) if stored else folder / ".deathless" / manifest.metadata.name
+    whole = msgspec.structs.replace(manifest, spec=resolved)
+    notes = tuple(f"{name} has no effect on this machine" for name in ignored_locally(manifest))
+    return LoadedManifest(whole, path, module, FilePath(os.path.normpath(directory)), token, notes), problems
+
+
+def _read_token(path: FilePath) -> tuple[str, str]:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        return "", f"{path} can't be read: {getattr(error, 'strerror', None) or error}"
+    if len(token) < 16 or "\n" in token:
+        return "", f"{path} holds no token"
+    return token, ""
+
+
+def _absolute_tls(tls: TlsConfig | None, folder: FilePath, at: Path, problems: list[Problem]) -> TlsConfig | None:
+    if tls is None:
+        return None
+    paths = {}
+    for name in ("ca", "certificate", "key"):
+        if value := getattr(tls, name):
+            file = folder / value
+            paths[name] = str(file)
+            if not file.is_file():
+                problems.append(Problem((*at, name), value, f"there is no file {file}", "name a PEM file relative to the manifest"))
+    return msgspec.structs.replace(tls, **paths)
+
+
+def _absolute_etcd(etcd: EtcdConfig, folder: FilePath, problems: list[Problem]) -> EtcdConfig:
+    at: Path = ("spec", "lock", "etcd")
+    tls = _absolute_tls(etcd.tls, folder, (*at, "tls"), problems)
+    password = etcd.password_file
+    if password:
+        file = folder / password
+        password = str(file)
+        if not file.is_file():
+            problems.append(Problem((*at, "passwordFile"), etcd.password_file, f"there is no file {file}", "name a file relative to the manifest"))
+    return msgspec.structs.replace(etcd, tls=tls, password_file=password)

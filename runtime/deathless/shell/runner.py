@@ -1,0 +1,443 @@
+"""`deathless up`: starts a service's supervisors as processes of their own, or finds them running, and keeps them so.
+
+    up --(starts, each in its own session)--> supervisor r0, r1, r2 --> workers
+     |  '--(pidfd)-- learns of a death at once, starts it again with growing pauses
+     '-- replicas/<id>/config.json, replica.log
+
+The supervisors need nobody: killing `up` kills nothing, and a later one finds them by the kernel lock that each holds on
+its file. Stopping in order asks the followers first and the primary last, so that no takeover happens on the way down.
+
+Guarantees: one runner per service folder; a supervisor that fails for a reason an operator must mend is not started
+again and its error is told. Does not: elect, detect, touch the log. May import base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.shell.admin import access_of
+from deathless.shell.members import remove_member
+from deathless.shell.status import ServiceView, look
+from deathless.shell.target import config_path
+
+RESTART_MIN_S: Final = 0.1
+RESTART_MAX_S: Final = 5.0
+STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting
+LOG_BYTES_MAX: Final = 32 << 20  # a replica's log file is moved aside beyond this; two are kept
+LOG_CHECK_S: Final = 10.0
+FOLLOWERS_STOP_S: Final = 5.0  # then the primary is asked to stop all the same
+STOP_S: Final = 30.0  # an orderly stop that takes longer is told, not ended
+FINAL_EXITS: Final = frozenset({64, 65, 73, 77, 78})
+"""Exit codes of errors that a second try would meet again (`base.errors`)."""
+
+
+class Change(enum.StrEnum):
+    """What happened to a replica's supervisor."""
+
+    STARTED = "started"
+    FOUND = "found running"
+    ENDED = "ended"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerEvent:
+    """Something to tell the user."""
+
+    change: Change
+    replica: str
+    pid: int = 0
+    text: str = ""
+
+
+class _Replica:
+    """One supervisor, ours or found."""
+
+    def __init__(self, config: ReplicaConfig) -> None:
+        self.config = config
+        self.name = config.replica
+        self.folder = Path(config.directory) / "replicas" / config.replica
+        self.pid = 0  # 0: none runs
+        self.pidfd = -1
+        self.process: subprocess.Popen[bytes] | None = None  # None: found, or none
+        self.started_at = 0.0
+        self.delay_s = 0.0
+        self.start_at: float | None = 0.0  # None: not again
+        self.exit_code: int | None = None
+        self.stop_sent = False
+
+
+class Runner:
+    """Runs the replicas of one service.
+
+    Args:
+        configs: one per replica, all of one service.
+        environment: what the supervisors get beside ours.
+        tell: gets each event, in order.
+    """
+
+    def __init__(
+        self,
+        configs: list[ReplicaConfig],
+        *,
+        tell: Callable[[RunnerEvent], None],
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.directory = Path(configs[0].directory)
+        self.access = access_of(configs[0])
+        self.replicas = {config.replica: _Replica(config) for config in configs}
+        self.stopping = False
+        self._environment = {**os.environ, **(environment or {})}
+        self._tell = tell
+        self._lock_file = -1
+        self._kick = asyncio.Event()
+        self._log_checked_at = 0.0
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the folder ours.
+
+        Raises: OtherSupervisor when another runner is at work; PermissionRefused, InvalidConfig.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock_file = os.open(self.directory / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
+            raise OtherSupervisor(
+                f"`deathless up` already runs this service (process {other}) in {self.directory}",
+                remedy="`deathless status --watch` looks on; Ctrl-C there or `deathless down` here stops it",
+            ) from None
+        except PermissionError as error:
+            raise PermissionRefused(f"{error.filename}: {error.strerror}", remedy="give this user the folder, or choose another by spec.logStorage.path") from None
+        except OSError as error:
+            raise InvalidConfig(f"spec.logStorage.path {self.directory}: {error.strerror}") from None
+        os.ftruncate(self._lock_file, 0)
+        os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
+
+    async def run(self) -> int:
+        """Keep all replicas running until `stop` was called and all have ended; gives the exit code."""
+        for replica in self.replicas.values():
+            self._find(replica)
+        while True:
+            now = time.monotonic()
+            self._look_at_ends(now)
+            self._start_due(now)
+            self._cut_logs(now)
+            if all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values()):
+                break
+            self._kick.clear()
+            try:
+                await asyncio.wait_for(self._kick.wait(), 0.1 if self._any_due() else 1.0)
+            except TimeoutError:
+                continue
+        return self._exit_code()
+
+    def close(self) -> None:
+        """Let go of everything; kills nothing."""
+        for replica in self.replicas.values():
+            self._forget(replica)
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+    async def look(self) -> ServiceView:
+        """Ask the supervisors how they are."""
+        return await look(self.directory, self.access)
+
+    async def stop(self) -> None:
+        """Stop in order: followers first, the primary last. Returns when all have been asked."""
+        self.stopping = True
+        for replica in self.replicas.values():
+            replica.start_at = None
+        view = await self.look()
+        followers = [r for r in self.replicas.values() if r.name != view.primary]
+        for replica in followers:
+            self._terminate(replica)
+        deadline = time.monotonic() + FOLLOWERS_STOP_S
+        while any(replica.pid for replica in followers) and time.monotonic() < deadline:
+            self._look_at_ends(time.monotonic())
+            await asyncio.sleep(0.02)
+        for replica in self.replicas.values():
+            self._terminate(replica)
+        self._kick.set()
+
+    def kill(self) -> None:
+        """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""
+        self.stopping = True
+        for replica in self.replicas.values():
+            replica.start_at = None
+            if replica.pid:
+                self._signal(replica, signal.SIGKILL)
+        self._kick.set()
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the replicas whose supervisor runs."""
+        return [replica.name for replica in self.replicas.values() if replica.pid]
+
+    # ---- starting --------------------------------------------------------------------------------------------
+
+    def _find(self, replica: _Replica) -> None:
+        """See whether a supervisor of an earlier runner still holds its lock; write its config otherwise."""
+        replica.folder.mkdir(parents=True, exist_ok=True)
+        pid = running_supervisor(replica.folder)
+        text = msgspec.json.format(msgspec.json.encode(replica.config), indent=2)
+        path = config_path(self.directory, replica.name)
+        if pid:
+            old = path.read_bytes() if path.exists() else b""
+            note = "" if old == text else "it keeps its old settings until it is stopped: the manifest has changed"
+            self._watch(replica, pid, None)
+            self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=pid, text=note))
+            return
+        write_private(path, text)
+
+    def _start_due(self, now: float) -> None:
+        for replica in self.replicas.values():
+            if replica.pid == 0 and replica.start_at is not None and now >= replica.start_at:
+                self._start(replica, now)
+
+    def _start(self, replica: _Replica, now: float) -> None:
+        # Someone else may have started it since it ended.
+        other = running_supervisor(replica.folder)
+        if other:
+            self._watch(replica, other, None)
+            self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))
+            return
+        command = [sys.executable, "-m", "deathless.shell.supervisor", str(config_path(self.directory, replica.name))]
+        log = os.open(replica.folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            process = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        finally:
+            os.close(log)
+        replica.started_at = now
+        replica.start_at = None
+        self._watch(replica, process.pid, process)
+        self._tell(RunnerEvent(change=Change.STARTED, replica=replica.name, pid=process.pid))
+
+    def _watch(self, replica: _Replica, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+        try:
+            replica.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        replica.pid, replica.process, replica.start_at = pid, process, None
+        asyncio.get_running_loop().add_reader(replica.pidfd, self._kick.set)
+
+    def _forget(self, replica: _Replica) -> None:
+        if replica.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(replica.pidfd)
+            os.close(replica.pidfd)
+        replica.pid, replica.pidfd, replica.process = 0, -1, None
+
+    # ---- ends ------------------------------------------------------------------------------------------------
+
+    def _look_at_ends(self, now: float) -> None:
+        for replica in self.replicas.values():
+            if replica.pid and _has_ended(replica):
+                self._ended(replica, now)
+
+    def _ended(self, replica: _Replica, now: float) -> None:
+        code = replica.process.poll() if replica.process is not None else None
+        pid, stable = replica.pid, now - replica.started_at >= STABLE_S
+        self._forget(replica)
+        replica.exit_code = code
+        if self.stopping or replica.stop_sent:
+            remove_member(str(self.directory), replica.name)
+            self._tell(RunnerEvent(change=Change.STOPPED, replica=replica.name, pid=pid))
+            return
+        if code in FINAL_EXITS:
+            replica.start_at = None
+            self._tell(RunnerEvent(change=Change.FAILED, replica=replica.name, pid=pid, text=last_words(replica.folder)))
+            return
+        replica.delay_s = 0.0 if stable else min(max(2 * replica.delay_s, RESTART_MIN_S), RESTART_MAX_S)
+        replica.start_at = now + replica.delay_s
+        why = "by a signal" if code is None or code < 0 else f"with exit code {code}: {last_words(replica.folder)}"
+        self._tell(RunnerEvent(change=Change.ENDED, replica=replica.name, pid=pid, text=why))
+
+    def _any_due(self) -> bool:
+        return any(replica.start_at is not None for replica in self.replicas.values())
+
+    def _exit_code(self) -> int:
+        if self.stopping:
+            return 0
+        return next((code for replica in self.replicas.values() if (code := replica.exit_code)), 0)
+
+    def _terminate(self, replica: _Replica) -> None:
+        if replica.pid and not replica.stop_sent:
+            replica.stop_sent = True
+            self._tell(RunnerEvent(change=Change.STOPPING, replica=replica.name, pid=replica.pid))
+            # A frozen one would not hear it.
+            self._signal(replica, signal.SIGTERM)
+            self._signal(replica, signal.SIGCONT)
+
+    @staticmethod
+    def _signal(replica: _Replica, number: signal.Signals) -> None:
+        try:
+            signal.pidfd_send_signal(replica.pidfd, number)
+        except ProcessLookupError:
+            return
+
+    def _cut_logs(self, now: float) -> None:
+        if now - self._log_checked_at < LOG_CHECK_S:
+            return
+        self._log_checked_at = now
+        for replica in self.replicas.values():
+            cut_log(replica.folder / "replica.log")
+
+
+def _has_ended(replica: _Replica) -> bool:
+    if replica.process is not None:
+        return replica.process.poll() is not None
+    try:
+        signal.pidfd_send_signal(replica.pidfd, 0)  # type: ignore[arg-type]  # 0: is it there? no signal has that number
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def running_supervisor(folder: Path) -> int:
+    """Give the pid of the supervisor that holds the replica's lock; 0: none."""
+    try:
+        descriptor = os.open(folder / "supervisor.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        return int(text) if text.isdecimal() else 0
+    finally:
+        os.close(descriptor)
+    return 0
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only this user may read (it may hold a token), whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+
+
+def cut_log(path: Path) -> None:
+    """Move a log file's content aside when it has grown too large; whoever appends to it goes on unharmed."""
+    try:
+        if path.stat().st_size <= LOG_BYTES_MAX:
+            return
+        path.with_suffix(".log.1").write_bytes(path.read_bytes())
+        os.truncate(path, 0)
+    except OSError:
+        return
+
+
+class LogLine(msgspec.Struct):
+    """One line of a replica's log (shell.logs writes them)."""
+
+    text: str = ""
+    level: str = "info"
+    time: str = ""
+    process: str = ""
+    code: str = ""
+    why: str = ""
+
+
+def parse_log_line(line: bytes) -> LogLine:
+    """Give a line's fields; what is not ours (a print, a traceback) becomes its text."""
+    try:
+        return msgspec.json.decode(line, type=LogLine)
+    except msgspec.MsgspecError:
+        return LogLine(text=line.decode(errors="replace").rstrip(), level="warning")
+
+
+def last_words(folder: Path) -> str:
+    """Give what a replica said last, for whoever asks why it ended."""
+    path = folder / "replica.log"
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 8192))
+            lines = [parse_log_line(line) for line in file.read().splitlines() if line.strip()]
+    except OSError:
+        return f"see {path}"
+    for line in reversed(lines):
+        if line.code:
+            return line.why or line.text
+    return lines[-1].text if lines else f"see {path}"
+
+
+class LogTail:
+    """Gives the lines that are added to a replica's log from now on."""
+
+    def __init__(self, path: Path, *, lines_max: int = 1000) -> None:
+        self._path = path
+        self._lines_max = lines_max  # per call; what is beyond stays in the file
+        self._at = path.stat().st_size if path.exists() else 0
+        self._rest = b""
+
+    def read(self) -> list[LogLine]:
+        """Give the new lines, the last `lines_max` of them."""
+        try:
+            size = self._path.stat().st_size
+            if size < self._at:  # cut meanwhile
+                self._at, self._rest = 0, b""
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                data = file.read(4 << 20)
+        except OSError:
+            return []
+        self._at += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [parse_log_line(line) for line in lines if line.strip()][-self._lines_max :]
+
+
+async def run_until_stopped(runner: Runner) -> int:
+    """Run with SIGINT and SIGTERM stopping in order the first time, and at once the second. SIGHUP leaves all running."""
+    loop = asyncio.get_running_loop()
+    work: asyncio.Task[int] = loop.create_task(runner.run())
+    stops: list[asyncio.Task[None]] = []
+
+    def ordered() -> None:
+        if stops:
+            runner.kill()
+        else:
+            stops.append(loop.create_task(runner.stop()))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ordered)
+    loop.add_signal_handler(signal.SIGHUP, work.cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        return 0
+    finally:
+        for stop in stops:
+            await asyncio.gather(stop, return_exceptions=True)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        runner.close()
+
+
+__all__ = ["Change", "DeathlessError", "LogLine", "LogTail", "Runner", "RunnerEvent", "last_words", "run_until_stopped"]
