@@ -70,7 +70,11 @@ def batch(method: str, arguments: dict[str, object], idempotency_key: bytes = b"
     encoded = msgspec.msgpack.encode(arguments)
     return [
         encode(
-            Kind.CALL, method=method.encode(), key=b"acct-%d" % (n % 1000), args=encoded, idempotency_key=idempotency_key
+            Kind.CALL,
+            method=method.encode(),
+            key=b"acct-%d" % (n % 1000),
+            args=encoded,
+            idempotency_key=idempotency_key,
         )
         for n in range(BATCH)
     ]
@@ -104,7 +108,11 @@ def main() -> None:
         "failing": measure(batch("fail", {})),
         "two_keys": measure(batch("transfer", {"source": "a", "target": "b", "amount": 1})),
     }
-    print(json.dumps({"unit": "us per message", "goal": {"trivial_64_byte_arguments": GOAL_US}, "figures": figures}, indent=2))
+    print(
+        json.dumps(
+            {"unit": "us per message", "goal": {"trivial_64_byte_arguments": GOAL_US}, "figures": figures}, indent=2
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ async def test_lock_of_a_replica_that_is_gone_for_good_comes_free(single: EtcdMe
 
 
 async def test_lock_that_is_renewed_outlives_its_lease_time(single: EtcdMember) -> None:
-    async with locks(single.url, lease_ttl_s=2) as [lock]:
+    async with locks(single.url, lease_ttl_s=6) as [lock]:
         holder = await taken(lock, "r0")
         lease = lock._lease
         assert lease is not None
@@ -267,9 +267,7 @@ async def test_data_brought_back_from_a_backup_is_a_definite_no(single: EtcdMemb
         single.kill()
         single.back_up(tmp_path / "backup")
         await asyncio.to_thread(single.restart)
-        assert await answered(lock, holder)
-        while await lock.set_head(holder) is None:
-            pass
+        assert await lock.set_head(holder) is not None
         single.kill()
         single.wipe()
         single.bring_back(tmp_path / "backup")

@@ -483,22 +483,3 @@ def decode(read: Read) -> Snapshot:
         parked=parked,
         state_digest=digests[0],
     )
-
-
-__all__ = [
-    "Head",
-    "KeyRecord",
-    "ParkedRecord",
-    "Read",
-    "Section",
-    "SessionRecord",
-    "Snapshot",
-    "chunk_reader",
-    "decode",
-    "encode",
-    "file_header",
-    "read_head",
-    "section_header",
-    "state_digest",
-    "verify",
-]

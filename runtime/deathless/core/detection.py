@@ -94,7 +94,7 @@ class Detector:
         self._members: set[str] = {replica}
         self._started_at = now
         self._since: float | None = None  # since when the present cause stands
-        self._cause = ""
+        self._cause = ""  # its kind: reported, silent or vacant
         self._ordered_at: float | None = None
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
@@ -132,8 +132,9 @@ class Detector:
             self._since = None
             return None
         cause = self._find_cause(now, upstream_age_s)
-        if cause != self._cause or cause == "":
-            self._cause, self._since, self._ordered_at = cause, now if cause else None, None
+        kind = cause.partition(":")[0]
+        if kind != self._cause or not cause:
+            self._cause, self._since, self._ordered_at = kind, now if cause else None, None
         if not cause or self._since is None:
             return None
         if now - self._since < self._turn(now) * TURN_S:

@@ -111,10 +111,12 @@ class BuffersDrained:
 
 @dataclass(frozen=True, slots=True)
 class FrameSynced:
-    """The messages ran and the frame is durable."""
+    """The messages ran and the frame is durable, at `offset` of the file `roll` of our epoch."""
 
     frame: Frame
     raw: bytes
+    roll: int
+    offset: int
     results: Sequence[RunResult]
     registered: Sequence[tuple[bytes, int]]  # (nonce, session id)
     time_us: int

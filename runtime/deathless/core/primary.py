@@ -32,6 +32,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import HEADER_BYTES, Kind, encode_parked, encode_rebased, encode_register, encode_time
 from deathless.codec.wire import (
+    FRAME_HEAD,
     Batch,
     BatchRefused,
     Follow,
@@ -73,6 +74,8 @@ class InFlight:
     last_lsn: int
     prev_chain: bytes
     raw: bytes
+    roll: int
+    offset: int
     results: Sequence[RunResult]
     registered: Sequence[tuple[bytes, int]]
 
@@ -394,7 +397,16 @@ class Primary:
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
         self._in_flight.append(
-            InFlight(frame.first_lsn, frame.last_lsn, frame.prev_chain, event.raw, event.results, event.registered)
+            InFlight(
+                frame.first_lsn,
+                frame.last_lsn,
+                frame.prev_chain,
+                event.raw,
+                event.roll,
+                event.offset,
+                event.results,
+                event.registered,
+            )
         )
         self._writing = False
         return [*self._maybe_prove(), *self.next_frame(now, wall_us)]
@@ -596,7 +608,7 @@ class Primary:
     def _stream_frame(self, frame: InFlight, out: dict[Conn, list[bytes]]) -> None:
         """Stream a confirmed frame; no follower ever sees another (I1)."""
         self.confirmed_chain = frame.raw[64:80]
-        data = packet(Type.FRAME, U64.pack(frame.last_lsn), frame.raw)
+        data = packet(Type.FRAME, FRAME_HEAD.pack(frame.last_lsn, frame.offset, frame.roll, 0), frame.raw)
         self._stream.append(StreamFrame(frame.first_lsn, frame.last_lsn, frame.prev_chain, data))
         self._stream_bytes += len(data)
         while self._stream_bytes > self.limits.stream_buffer_bytes_max:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from deathless.base.errors import CorruptCheckpoint, OutOfSpace
 from deathless.base.ids import ChainHash, Lsn
 from deathless.codec import checkpoint as codec
-from deathless.codec.checkpoint import Head, Snapshot
+from deathless.codec.snapshot import Head, Snapshot
 from deathless.engine.ports import FileSystem, Handle
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.spare import is_full

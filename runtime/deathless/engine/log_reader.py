@@ -64,6 +64,7 @@ class LogReader:
         self._fs = fs
         self._safeguards = safeguards
         self._mark: _Mark | None = None
+        self._hint: tuple[Frame, int, int] | None = None  # a frame of the stream, and where it is said to stand
         self._suspect: tuple[str, int] | None = None  # where the last live read met bytes that are no frame
 
     def read(self, head: int, lsn: int, chain: bytes, *, bytes_max: int) -> tuple[list[tuple[Frame, bytes]], bool]:
@@ -254,7 +255,35 @@ class LogReader:
         if mark is not None and mark.head == head and mark.place.lsn == lsn and mark.place.chain == chain:
             return Route(mark.place, mark.leaves, mark.confirmed)
         self._mark = None
-        return self.routes.find(head, lsn)
+        hinted = self._hinted(head, lsn, chain)
+        return hinted if hinted is not None else self.routes.find(head, lsn)
+
+    def note_place(self, frame: Frame, roll: int, offset: int) -> None:
+        """Hear that a frame of messages stands in file `roll` of its epoch at `offset`; checked before it is used."""
+        self._hint = (frame, roll, offset)
+
+    def _hinted(self, head: int, lsn: int, chain: bytes) -> Route | None:
+        """The way from a noted frame, if the file has just that frame there; without it a segment is read from its start."""
+        if self._hint is None:
+            return None
+        frame, roll, offset = self._hint
+        if (frame.epoch, frame.last_lsn, frame.chain) != (head, lsn, chain):
+            return None
+        try:
+            scan = SegmentScan(self._fs, frame.epoch, roll, None, self._safeguards)
+        except FileNotFoundError:
+            return None
+        try:
+            found = scan.frame_or_reread(offset, frame.index)
+        finally:
+            scan.close()
+        if found is None or found.frame != frame:
+            return None
+        position = Position(frame.epoch, roll, found.end, frame.last_lsn, frame.chain)
+        place = Place(
+            frame.epoch, roll, found.end, frame.index + 1, frame.last_lsn, frame.chain, frame.incarnation, position
+        )
+        return Route(place, {}, frame.confirmed_lsn)
 
 
 class _Join:

@@ -146,6 +146,14 @@ class ShardLog:
         """See the port."""
         self._writer.sync()
 
+    def last_place(self) -> tuple[int, int]:
+        """See the port."""
+        return self._writer.last_place
+
+    def note_place(self, frame: Frame, roll: int, offset: int) -> None:
+        """See the port."""
+        self._reader.note_place(frame, roll, offset)
+
     def link_seals(self, first: int, last: int) -> None:
         """See the port."""
         with contextlib.suppress(FileExistsError):

@@ -207,6 +207,16 @@ class LogStore(Protocol):
         """Sync what was appended, on the descriptor that wrote it. Raises OSError: stop, never retry (I8)."""
         ...
 
+    def last_place(self) -> tuple[int, int]:
+        """Roll and offset of the frame appended last."""
+        ...
+
+    def note_place(self, frame: Frame, roll: int, offset: int) -> None:
+        """Hear where a frame that was applied from the stream stands, so that a takeover need not look for it.
+
+        A hint: it is compared with the file before it is used."""
+        ...
+
     def link_seals(self, first: int, last: int) -> None:
         """Link seal.N for N in [first, last] and sync the folder; existing ones count."""
         ...

@@ -32,6 +32,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Cut, Frame, FrameKind, Run, data_bytes, decode_frame, padded
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.wire import FRAME_HEAD
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.replica import Replica, ShardPlace, State
@@ -288,7 +289,8 @@ class ReplicaEngine:
         self.log.sync()
         place.chain = frame.chain
         self.log_epoch = frame.epoch
-        return ev.FrameSynced(frame, raw, done.results, done.registered, place.time_us)
+        roll, offset = self.log.last_place()
+        return ev.FrameSynced(frame, raw, roll, offset, done.results, done.registered, place.time_us)
 
     def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:
         # No `reserve`: it asks for a spare segment too, and on a full disk a takeover must still open and confirm (I8).
@@ -481,9 +483,10 @@ class ReplicaEngine:
             return
         messages = size = 0
         gap = False
+        last: tuple[Frame, bytes] | None = None
         try:
             for body in packets:
-                frame = decode_frame(body, 8)
+                frame = decode_frame(body, FRAME_HEAD.size)
                 if frame is None:
                     gap = True
                     break
@@ -494,11 +497,15 @@ class ReplicaEngine:
                     break
                 self.shard.apply(frame)
                 self.log_epoch = frame.epoch
+                last = (frame, body)
                 messages += frame.count
                 size += len(body)
         except DeathlessError as error:
             self._fail(error)
             return
+        if last is not None:
+            _, offset, roll, _ = FRAME_HEAD.unpack_from(last[1])
+            self.log.note_place(last[0], roll, offset)
         self.post(ev.FramesApplied(self.place.lsn, messages, size, gap))
 
     # ---- checkpoints -----------------------------------------------------------------------------------------

@@ -90,6 +90,7 @@ class SegmentWriter:
         self._confirmed_written = 0  # highest confirmed lsn in a header
         self.epoch = 0  # of the files; 0: none yet
         self.roll = 0  # of the file being written
+        self.last_place = (0, 0)  # roll and offset of the frame appended last
         self.confirmed = 0  # highest confirmed lsn in a header that is synced
 
     @property
@@ -168,6 +169,7 @@ class SegmentWriter:
             self._fail()
             raise
         self._written = True
+        self.last_place = (self.roll, self._offset)
         self._offset += len(data)
         self._index += 1
         self._lsn, self._chain = frame.last_lsn, frame.chain

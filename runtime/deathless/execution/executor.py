@@ -170,7 +170,13 @@ class HandlerExecutor:
         digests: list[int],
     ) -> None:
         """Run up to FOLD_MESSAGES messages from index `start` on; append to `replies` and `digests`."""
-        cells, unpack, find, header_bytes, call = self._running.cells, _HEADER.unpack_from, self._plans.get, HEADER_BYTES, _CALL
+        cells, unpack, find, header_bytes, call = (
+            self._running.cells,
+            _HEADER.unpack_from,
+            self._plans.get,
+            HEADER_BYTES,
+            _CALL,
+        )
         state, single = self._state, self._single
         decode_state, encode_state, small_bytes = self._states.decode, self._states.encode, self._small_bytes
         keep, count_references, unkept, ok = self._parts.append, sys.getrefcount, _UNKEPT, _OK
@@ -227,9 +233,7 @@ class HandlerExecutor:
                     if turn.random is not None:
                         turn.close_random()
                     if count_references(context) != unkept:
-                        turn.alive = False
-                        turn = Turn(self._seed, now_us)
-                        context = Context(turn)
+                        turn, context = self._replace(turn)
             keep(written)
             digests.append(crc32(written))
             replies.append(reply)
@@ -237,9 +241,13 @@ class HandlerExecutor:
                 self._keys.remember(message[idem_at:args_at], request, reply, now_us)
         turn.alive = False
 
-    def _run_several(
-        self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn
-    ) -> tuple[bytes, bytes]:
+    def _replace(self, kept: Turn) -> tuple[Turn, Context]:
+        """Kill the context that somebody kept, give a new one."""
+        kept.alive = False
+        turn = Turn(self._seed, kept.now_us)
+        return turn, Context(turn)
+
+    def _run_several(self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn) -> tuple[bytes, bytes]:
         """Run a handler of several keys; give (what it wrote, reply). Nothing is kept if it raises."""
         state, states = self._state, self._states
         keys = plan.keys_of(arguments, self._limits.key_bytes_max)

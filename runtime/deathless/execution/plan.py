@@ -11,7 +11,7 @@ executor does. Imports base only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, cast
 
 import msgspec
 
@@ -19,20 +19,19 @@ from deathless.base.errors import InvalidArgument, TooLarge
 from deathless.execution.service import HandlerSpec, Service
 from deathless.execution.signature import has_no_order
 
+Call = Callable[[object, object, msgspec.Struct], object]
 Decode = Callable[[bytes], object]
 Encode = Callable[[object], bytes]
-S = TypeVar("S", bound=msgspec.Struct)
 
 _SCALARS: Final = {kind: kind for kind in (bool, int, float, str, bytes, type(None))}
 
 
 def encoder(stated: object) -> Encode:
     """Give the encoder for values of an annotation."""
-    order = "deterministic" if has_no_order(stated) else None
-    return msgspec.msgpack.Encoder(order=order).encode
+    return msgspec.msgpack.Encoder(order="deterministic" if has_no_order(stated) else None).encode
 
 
-def adapter(spec: HandlerSpec) -> Callable[..., object]:
+def adapter(spec: HandlerSpec) -> Call:
     """Give a function of (state, context, arguments Struct) that calls the author's with its arguments one by one.
 
     It is compiled from text, as dataclasses are: a call with the attributes written out costs a third of one with a
@@ -41,9 +40,9 @@ def adapter(spec: HandlerSpec) -> Callable[..., object]:
     names = spec.args_type.__struct_fields__
     taken = ["state", "context"][: 1 + spec.takes_context]
     taken += [f"{name}=_.{name}" if name in spec.keywords else f"_.{name}" for name in names]
-    scope: dict[str, Callable[..., object]] = {"function": spec.function}
+    scope: dict[str, object] = {"function": spec.function}
     exec(f"def call(state, context, _): return function({', '.join(taken)})", scope)  # noqa: S102  see above
-    return scope["call"]
+    return cast("Call", scope["call"])
 
 
 class Plan:

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, TypeVar, overload
+from typing import Final, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -35,7 +35,8 @@ from deathless.base.errors import InvalidService
 from deathless.execution.signature import MAPPING, Function, check_state, place, read_signature
 
 Kind = Literal["handler", "query"]
-F = TypeVar("F", bound=Function)
+P = ParamSpec("P")
+R = TypeVar("R")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NAME_MAX: Final = 40
 
@@ -71,7 +72,9 @@ class Service:
 
     def __init__(self, name: str, *, state: type, single: bool = False) -> None:
         if len(name) > _NAME_MAX or not _NAME.fullmatch(name):
-            raise InvalidService(f"service name {name!r} must be lower-case letters, digits and inner dashes, at most 40")
+            raise InvalidService(
+                f"service name {name!r} must be lower-case letters, digits and inner dashes, at most 40"
+            )
         check_state(state, f"service {name}")
         self.name = name
         self.state = state
@@ -93,14 +96,14 @@ class Service:
         return self._birth
 
     @overload
-    def handler(self, function: F) -> F: ...
+    def handler(self, function: Callable[P, R]) -> Callable[P, R]: ...
 
     @overload
-    def handler(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[F], F]: ...
+    def handler(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def handler(
-        self, function: F | None = None, *, keys: tuple[str, ...] = (), name: str = ""
-    ) -> F | Callable[[F], F]:
+        self, function: Callable[P, R] | None = None, *, keys: tuple[str, ...] = (), name: str = ""
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         """Register a function that may change state. Every call of it is in the log.
 
         Args:
@@ -113,12 +116,14 @@ class Service:
         return self._decorate("handler", function, keys, name, scope)
 
     @overload
-    def query(self, function: F) -> F: ...
+    def query(self, function: Callable[P, R]) -> Callable[P, R]: ...
 
     @overload
-    def query(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[F], F]: ...
+    def query(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
-    def query(self, function: F | None = None, *, keys: tuple[str, ...] = (), name: str = "") -> F | Callable[[F], F]:
+    def query(
+        self, function: Callable[P, R] | None = None, *, keys: tuple[str, ...] = (), name: str = ""
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         """Register a function that only looks. It is never in the log; what it changes is lost.
 
         Args: as for `handler`; the context may be left out.
@@ -126,27 +131,33 @@ class Service:
         scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
         return self._decorate("query", function, keys, name, scope)
 
-    def birth(self, function: F) -> F:
+    def birth(self, function: Callable[P, R]) -> Callable[P, R]:
         """Register what runs before the first handler of each key, in the same turn: a function of state and context.
 
         Its `ctx.key` is the key that is born. A query on a key that was never used sees the bare default.
         """
         scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
-        signature = read_signature(function, kind="birth", scope=scope, shape=self.state)
+        born = cast("Function", function)
+        signature = read_signature(born, kind="birth", scope=scope, shape=self.state)
         if signature.arguments.__struct_fields__:
-            raise InvalidService(f"{place(function)}: birth takes state and context, nothing else")
+            raise InvalidService(f"{place(born)}: birth takes state and context, nothing else")
         if self._birth is not None:
-            raise InvalidService(f"{place(function)}: service {self.name} has a birth already")
-        self._birth = function
+            raise InvalidService(f"{place(born)}: service {self.name} has a birth already")
+        self._birth = born
         return function
 
     def _decorate(
-        self, kind: Kind, function: F | None, keys: tuple[str, ...], name: str, scope: Mapping[str, object]
-    ) -> F | Callable[[F], F]:
-        def register(function: F) -> F:
-            spec = self._spec(kind, function, keys, name, scope)
+        self,
+        kind: Kind,
+        function: Callable[P, R] | None,
+        keys: tuple[str, ...],
+        name: str,
+        scope: Mapping[str, object],
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            spec = self._spec(kind, cast("Function", function), keys, name, scope)
             if spec.name in self._specs:
-                raise InvalidService(f"{place(function)}: service {self.name} has a {spec.name!r} already")
+                raise InvalidService(f"{place(spec.function)}: service {self.name} has a {spec.name!r} already")
             self._specs[spec.name] = spec
             return function
 
@@ -175,7 +186,7 @@ class Service:
             doc=(getattr(function, "__doc__", None) or "").strip(),
         )
 
-    def _check_keys(self, keys: tuple[str, ...], arguments: type[msgspec.Struct], where: str) -> None:
+    def _check_keys(self, keys: Sequence[str], arguments: type[msgspec.Struct], where: str) -> None:
         if isinstance(keys, str):
             raise InvalidService(f"{where}: keys must be a tuple of argument names, not a text")
         if keys and self.single:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
-from typing import Final, get_type_hints
+from typing import Final, Protocol, get_type_hints
 
 import msgspec
 from msgspec import inspect as shapes
@@ -25,8 +25,22 @@ from msgspec import inspect as shapes
 from deathless.base.errors import InvalidService
 from deathless.execution.context import Context, QueryContext
 
-Function = Callable[..., object]
-"""A handler or query as its author wrote it."""
+
+class Function(Protocol):
+    """A handler or query as its author wrote it; its own signature says what it takes."""
+
+    def __call__(self, *values: object, **named: object) -> object:
+        """Run it."""
+        ...
+
+
+class Hint(Protocol):
+    """Resolves the annotation of a parameter."""
+
+    def __call__(self, annotation: object, name: str, *, optional: bool = False) -> object:
+        """Give it, or None with `optional`."""
+        ...
+
 
 CONTEXT_NAMES: Final = ("ctx", "context")
 _SHAREABLE: Final = (bool, int, float, str, bytes, Enum, type(None))
@@ -80,7 +94,12 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     try:
         # Without the garbage collector: no handler gets to see this object, so nothing can make it part of a cycle.
         arguments = msgspec.defstruct(
-            f"{function.__name__}_arguments", fields, forbid_unknown_fields=True, kw_only=True, frozen=True, gc=False
+            f"{getattr(function, '__name__', kind)}_arguments",
+            fields,
+            forbid_unknown_fields=True,
+            kw_only=True,
+            frozen=True,
+            gc=False,
         )
     except (TypeError, ValueError) as error:
         raise InvalidService(f"{where}: {error}") from None
@@ -95,7 +114,13 @@ def place(function: Function) -> str:
 
 
 def _hint(
-    function: Function, where: str, scope: Mapping[str, object], annotation: object, name: str, *, optional: bool = False
+    function: Function,
+    where: str,
+    scope: Mapping[str, object],
+    annotation: object,
+    name: str,
+    *,
+    optional: bool = False,
 ) -> object:
     """Resolve one annotation; with `optional` give None where there is none or it can't be resolved."""
     if annotation is _EMPTY:
@@ -113,7 +138,7 @@ def _hint(
         raise InvalidService(f"{where}: type of `{name}` can't be resolved: {error}") from None
 
 
-def _is_context(parameter: inspect.Parameter, hint: Callable[..., object]) -> bool:
+def _is_context(parameter: inspect.Parameter, hint: Hint) -> bool:
     if parameter.kind is parameter.KEYWORD_ONLY:
         return False
     stated = hint(parameter.annotation, parameter.name, optional=True)

@@ -261,7 +261,10 @@ class EtcdLock:
         reign = self._reign_of(holder)
         with _no_answer():
             done = await self._guarded([Compare.value_is(self._lock, msgspec.json.encode(holder))], writes, [])
-        return done.header.revision if done.succeeded and reign.in_store(done.header.cluster_id) else None
+        if not done.succeeded or not reign.in_store(done.header.cluster_id):
+            return None
+        reign.revision = max(reign.revision, done.header.revision)
+        return done.header.revision
 
     async def _guarded(self, compare: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op]) -> TxnResult:
         """Send a transaction whose guard makes a second sending harmless, again where its outcome is unknown."""

@@ -22,6 +22,9 @@ from deathless.shell.fingerprint import describe_code, differences, fingerprint
 
 FRAMES_SHOWN_MAX = 5
 
+_from_files: dict[str, ModuleType] = {}
+"""Modules imported by path, by name: only these may give way to another file of the same name."""
+
 __all__ = ["describe_code", "differences", "fingerprint", "load_service"]
 
 
@@ -49,14 +52,17 @@ def _import_file(path: Path) -> ModuleType:
     loaded = sys.modules.get(path.stem)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
-    if loaded is not None or path.stem in sys.stdlib_module_names:
-        raise InvalidService(f"{path} can't be imported as {path.stem!r}: another module has that name; rename the file")
+    given_way = loaded is not None and _from_files.get(path.stem) is loaded
+    if (loaded is not None and not given_way) or path.stem in sys.stdlib_module_names:
+        raise InvalidService(
+            f"{path} can't be imported as {path.stem!r}: another module has that name; rename the file"
+        )
     _put_first(path.parent)
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise InvalidService(f"{path} is no Python module")
     module = module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[path.stem] = _from_files[path.stem] = module
     try:
         spec.loader.exec_module(module)
     except BaseException as error:

@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.errors import InvalidConfig, OtherSupervisor, PermissionRefused
 from deathless.shell.admin import access_of
 from deathless.shell.members import remove_member
 from deathless.shell.status import ServiceView, look
@@ -248,6 +248,8 @@ class Runner:
         if replica.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(replica.pidfd)
             os.close(replica.pidfd)
+        if replica.process is not None and replica.process.returncode is None:
+            replica.process.returncode = 0  # it lives on without us; Popen would warn that we leave it
         replica.pid, replica.pidfd, replica.process = 0, -1, None
 
     # ---- ends ------------------------------------------------------------------------------------------------
@@ -439,5 +441,3 @@ async def run_until_stopped(runner: Runner) -> int:
             loop.remove_signal_handler(number)
         runner.close()
 
-
-__all__ = ["Change", "DeathlessError", "LogLine", "LogTail", "Runner", "RunnerEvent", "last_words", "run_until_stopped"]

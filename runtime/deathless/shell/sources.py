@@ -11,6 +11,7 @@ Guarantees: same files, same answer. Does not: find modules imported under compu
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 import sysconfig
@@ -24,7 +25,11 @@ from deathless.base.errors import InvalidService
 from deathless.execution.service import Service
 
 _INSTALLED = tuple(
-    {str(Path(path).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))}
+    {
+        str(Path(path).resolve())
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(name))
+    }
 )
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 OURS = "deathless"
@@ -45,7 +50,8 @@ def code_of(service: Service) -> Code:
     """
     code = Code()
     packages: set[str] = set()
-    waiting = sorted(_modules_of(service))
+    roots = _roots_of(service)
+    waiting = sorted(roots)
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -55,7 +61,7 @@ def code_of(service: Service) -> Code:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
             continue
-        path = _file_of(name)
+        path = roots.get(name) or _file_of(name)
         if top == OURS or path is None or _is_installed(path):
             packages.add(top)
         else:
@@ -70,11 +76,16 @@ def code_of(service: Service) -> Code:
     return code
 
 
-def _modules_of(service: Service) -> set[str]:
+def _roots_of(service: Service) -> dict[str, Path | None]:
+    """Modules of a service's handlers and state; with the file, where a function tells it."""
     functions = [spec.function for spec in service.specs.values()]
     if service.birth_function is not None:
         functions.append(service.birth_function)
-    return {function.__module__ for function in functions} | {service.state.__module__}
+    roots: dict[str, Path | None] = {service.state.__module__: None}
+    for function in functions:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        roots[function.__module__] = Path(code.co_filename).resolve() if code is not None else None
+    return roots
 
 
 def _file_of(name: str) -> Path | None:
@@ -130,7 +141,6 @@ def _versions(packages: set[str]) -> dict[str, str]:
         found[name] = distribution.version
         if name == OURS:  # what our command line needs is no part of what a handler computes
             continue
-        for requirement in distribution.requires or []:
-            if "extra ==" not in requirement and (wanted := _REQUIREMENT.match(requirement)):
-                waiting.append(wanted[0])
+        needed = [text for text in distribution.requires or [] if "extra ==" not in text]
+        waiting += [wanted[0] for text in needed if (wanted := _REQUIREMENT.match(text))]
     return found

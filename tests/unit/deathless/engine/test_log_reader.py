@@ -121,6 +121,7 @@ def test_raw_bytes_are_those_of_the_frame(lab: Lab) -> None:
 def test_what_the_old_writer_adds_behind_the_cut_is_ignored(lab: Lab) -> None:
     old = lab.primary()
     old.call(b"one")
+    old.idle()
     new = lab.primary()
     new.call(b"two")
     old.call_unsynced(b"late, from a frozen primary")
@@ -280,7 +281,9 @@ def test_a_next_file_without_a_roll_frame_is_ignored(lab: Lab) -> None:
 
 @pytest.mark.parametrize("change", [lambda data: bytes(len(data)), lambda data: b"\xff" * len(data)])
 def test_a_hole_before_a_cut_is_an_error_for_everyone(lab: Lab, change: Callable[[bytes], bytes]) -> None:
-    lab.primary().call(b"one")
+    first = lab.primary()
+    first.call(b"one")
+    first.idle()
     primary = lab.primary()
     primary.call(b"two")
     primary.idle()

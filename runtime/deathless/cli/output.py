@@ -1,0 +1,151 @@
+"""How commands print: a table or lines for people, one JSON document for programs, one block for an error.
+
+Guarantees: with --json standard output holds JSON alone, and an error is JSON on standard error. What is not a
+terminal gets neither colours nor boxes. Does not: import rich unless a terminal is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from deathless.base.errors import DeathlessError, Internal, InvalidConfig, PermissionRefused
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH_MAX = 110
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_json_line(value: object) -> None:
+    """Print one JSON document in one line: one of a stream of them."""
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _plain(value: object) -> object:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def is_terminal() -> bool:
+    """True when a person looks at what we print."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def console() -> Console:
+    """A console on standard output; without a terminal it prints plain text of any width."""
+    from rich.console import Console
+
+    return Console(highlight=False) if is_terminal() else Console(highlight=False, width=WIDTH_MAX, no_color=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under headings, aligned, without boxes: it reads the same on a terminal and in a file."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    right = [bool(cells) and all(row[i].replace(",", "").replace("-", "").isdecimal() or row[i] == "-" for row in cells) for i in range(len(columns))]
+    for row in ([name.upper() for name in columns], *cells):
+        line = "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+        sys.stdout.write(line.rstrip() + "\n")
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def show_bytes(size: int) -> str:
+    """Give a size as people read it."""
+    amount, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+def show_time(time_us: int) -> str:
+    """Give a logical time as people read it, UTC."""
+    if not time_us:
+        return "-"
+    whole = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_us // 1_000_000))
+    return f"{whole}.{time_us // 1000 % 1000:03d}"
+
+
+class ErrorReport(msgspec.Struct, rename="camel"):
+    """An error as programs read it."""
+
+    code: str
+    kind: str
+    what: str
+    remedy: str
+    page: str
+    exit_code: int
+
+
+def describe_error(error: BaseException) -> ErrorReport:
+    """Give an error's parts; what is none of ours becomes one of ours."""
+    if isinstance(error, click.ClickException):
+        return ErrorReport("", "UsageError", error.format_message(), "see --help", "", error.exit_code)
+    ours = as_ours(error)
+    kind = next(c.__name__ for c in type(ours).__mro__ if "code" in vars(c))
+    return ErrorReport(ours.code, kind, ours.message, ours.advice, f"docs/errors/{ours.code}.md", ours.exit_code)
+
+
+def as_ours(error: BaseException) -> DeathlessError:
+    """Give the error of ours that says what this one means to a user."""
+    if isinstance(error, DeathlessError):
+        return error
+    if isinstance(error, PermissionError):
+        return PermissionRefused(f"{error.filename or 'a file'}: {error.strerror}")
+    if isinstance(error, OSError):
+        return InvalidConfig(f"{error.filename + ': ' if error.filename else ''}{error.strerror or error}")
+    text = str(error).splitlines()[0] if str(error) else ""
+    return Internal(f"{type(error).__name__}: {text}", remedy="run it again with --debug and report what it shows")
+
+
+def show_error(error: BaseException, *, as_json: bool = False) -> int:
+    """Print an error as one block; gives the exit code of its class."""
+    told = describe_error(error)
+    if as_json:
+        sys.stderr.write(msgspec.json.encode({"error": told}).decode() + "\n")
+        return told.exit_code
+    red, bold, plain = ("\x1b[31m", "\x1b[1m", "\x1b[0m") if sys.stderr.isatty() else ("", "", "")
+    sys.stderr.write(f"{red}{bold}error {told.code} {told.kind}{plain}\n")
+    for name, text in (("what", told.what), ("remedy", told.remedy), ("page", told.page)):
+        for line in text.splitlines():
+            sys.stderr.write(_indented(name, line))
+            name = ""  # noqa: PLW2901 - the name stands before the first line alone
+    return told.exit_code
+
+
+def _indented(name: str, text: str) -> str:
+    lead = f"  {name:<8}"
+    return textwrap.fill(text, WIDTH_MAX, initial_indent=lead, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def new_table(*columns: str) -> Table:
+    """A table for a live view."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in ("epoch", "lsn", "lag", "pid") else "left", no_wrap=True)
+    return table

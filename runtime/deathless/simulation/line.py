@@ -1,0 +1,64 @@
+"""What a simulated supervisor and its worker tell each other; the twin of the shell's records.
+
+Why a twin: shell and simulation may not know each other. Guarantees: plain records, delivered in order, a little
+later, to the generation they were meant for. Does not: carry data of the service. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TakeOver(NamedTuple):
+    """To the worker: the primary of `epoch` is gone."""
+
+    epoch: int
+    reason: str
+
+
+class PrimaryIs(NamedTuple):
+    """To the worker: who is primary."""
+
+    epoch: int
+    replica: str
+    client: str
+    replication: str
+
+
+class Deaths(NamedTuple):
+    """To the worker: deaths counted in one message (I11)."""
+
+    session: int
+    seq: int
+    deaths: int
+
+
+class Stop(NamedTuple):
+    """To the worker: stop in order."""
+
+
+class RoleIs(NamedTuple):
+    """To the supervisor: the worker's role."""
+
+    role: str
+    epoch: int
+    reason: str
+    lsn: int
+
+
+class AddressesAre(NamedTuple):
+    """To the supervisor: where the worker listens."""
+
+    client: str
+    replication: str
+
+
+class Stopping(NamedTuple):
+    """To the supervisor: the worker ends; code empty for an orderly end."""
+
+    code: str
+    text: str
+
+
+ToWorker = TakeOver | PrimaryIs | Deaths | Stop
+ToSupervisor = RoleIs | AddressesAre | Stopping

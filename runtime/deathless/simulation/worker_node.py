@@ -1,0 +1,533 @@
+"""A simulated worker: one replica's engine over the simulated disk, lock and network; twin of the shell's worker.
+
+    supervisor <-- line --> worker <-- clients (client address), followers (replication address)
+                              '--> primary (replication address of another worker)
+
+Guarantees: the same order of steps as the real worker: a buffer's packets are taken in, all that is readable is read
+before a frame is formed, completions come back at once, a lock without an answer is asked again. Every call of the
+disk or the lock is a place where it may be frozen or killed. Does not: decide anything (core does). May import engine
+and below, and the simulation's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar, cast
+
+from deathless.base.errors import DeathlessError, Internal, LockUnavailable
+from deathless.base.limits import Limits
+from deathless.base.safeguards import Safeguards
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.wire import Admin, Follow, Hello, Role, Type, packet, struct_packet
+from deathless.core import events as ev
+from deathless.core.effects import Effect
+from deathless.core.keys import KeyTable
+from deathless.core.replica import Replica, ShardPlace
+from deathless.core.sessions import SessionTable
+from deathless.engine.checkpoint_store import CheckpointStore
+from deathless.engine.intake import Intake
+from deathless.engine.log_route import Identity
+from deathless.engine.log_store import ShardLog
+from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.shard import Shard
+from deathless.execution.executor import HandlerExecutor
+from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
+from deathless.simulation.clock import SimClock
+from deathless.simulation.lab import SERVICE_NAME, lab
+from deathless.simulation.line import AddressesAre, Deaths, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor, ToWorker
+from deathless.simulation.network import Endpoint, Network
+from deathless.simulation.scheduler import Process, ProcessState, Timer
+from deathless.simulation.sockets import Accepted, Opened
+
+T = TypeVar("T")
+LOCK_RETRY_MIN_S: Final = 0.02
+LOCK_RETRY_MAX_S: Final = 1.0
+PING_S: Final = 0.05  # an idle primary is heard by its followers this often
+STOP_US: Final = 5_000  # between the last words of a worker and its end
+FINGERPRINT: Final = bytes(range(16))
+CHECK_EVERY: Final = 16  # events between two looks at all invariants of the session table
+
+
+class Page:
+    """What a worker shows its supervisor, also after its death (I11)."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(PAGE_BYTES)
+        self.running = Cells(self._buffer)
+        self.syncs = 0  # odd while one is under way
+        self.upstream_us = 0  # when the primary was last heard; 0: never
+        self.lsn = 0
+        self.full = False
+
+    def read_running(self) -> Running | None:
+        """The message that is, or was at its death, being run."""
+        return read_running(bytes(self._buffer))
+
+
+class LockChannel(Protocol):
+    """The way to the lock: at once for a directory, over a network for a store."""
+
+    def ask(
+        self,
+        worker: WorkerNode,
+        operation: Callable[[Lock], object],
+        answered: Callable[[object], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Carry an operation out; one of the two is called in the worker, later."""
+        ...
+
+
+class Host(Protocol):
+    """What a worker gets from its replica."""
+
+    name: str
+    clock: SimClock
+    network: Network
+    limits: Limits
+    safeguards: Safeguards
+    worker: Process
+    helper: Process
+
+    def open_filesystem(self, process: Process) -> FileSystem:
+        """A view of the shared directory for one process."""
+        ...
+
+    def open_lock(self, filesystem: FileSystem) -> tuple[Lock, LockChannel]:
+        """The lock, to be asked at once while the worker starts, and the way to it afterwards."""
+        ...
+
+    def nonce(self) -> bytes:
+        """16 bytes drawn."""
+        ...
+
+    def tell_supervisor(self, record: ToSupervisor) -> None:
+        """Send over the line."""
+        ...
+
+    def note(self, what: str) -> None:
+        """Record in the trace."""
+        ...
+
+
+class CheckedReplica(Replica):
+    """The core with every invariant looked at after every event."""
+
+    events = 0
+
+    def handle(self, event: ev.Event, now: float, wall_us: int) -> list[Effect]:
+        """See Replica."""
+        effects = super().handle(event, now, wall_us)
+        if self.primary is not None:
+            self.primary.check_invariants()
+        self.events += 1
+        if self.events % CHECK_EVERY == 0:
+            self._sessions.check_invariants()
+        return effects
+
+
+class WorkerNode:
+    """One life of a worker: the simulated `Outside` of its engine, and the owner of its connections."""
+
+    def __init__(self, host: Host, page: Page) -> None:
+        self.host = host
+        self.page = page
+        self.process = host.worker
+        self.limits = host.limits
+        self.engine: ReplicaEngine | None = None  # None: it is still starting
+        self.primary_is = PrimaryIs(0, "", "", "")
+        self.client_address = f"{host.name}:1"
+        self.replication_address = f"{host.name}:2"
+        self.stopping = False
+        self._intake: Intake
+        self._lock: LockChannel
+        self._connections: dict[int, Accepted] = {}
+        self._followers: dict[int, None] = {}
+        self._conn_number = 0
+        self._upstream: Opened | None = None
+        self._flushing = False
+        self._timer: Timer | None = None
+        self._timer_at: float | None = None
+        self._checkpoints: Checkpoints
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """First callback of the process: open everything and begin."""
+        try:
+            self._open()
+        except DeathlessError as error:
+            self.stop(error)
+
+    def _open(self) -> None:
+        host, limits = self.host, self.limits
+        filesystem = host.open_filesystem(self.process)
+        lock, self._lock = host.open_lock(filesystem)
+        view = lock.view()
+        record = view.service
+        if record is None:
+            raise Internal("the service is not in the lock store; the supervisor writes it first")
+        sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
+        executor = HandlerExecutor(lab, limits, record.seed, keys, self.page.running)
+        identity = Identity(record.service_id, record.incarnation, record.fence, view.store_id)
+        log = ShardLog(filesystem, limits, host.name, identity, host.safeguards)
+        log.prepare()
+        self._checkpoints = Checkpoints(self, filesystem, log.spare.free)
+        self.engine = ReplicaEngine(
+            core=CheckedReplica(
+                replica=host.name, sessions=sessions, place=place, limits=limits, safeguards=host.safeguards
+            ),
+            shard=Shard(executor, sessions, keys, place, limits, host.safeguards),
+            log=log,
+            service=record,
+            store_id=view.store_id,
+            fingerprint=FINGERPRINT,
+            outside=self,
+            limits=limits,
+            safeguards=host.safeguards,
+        )
+        self._intake = Intake(self.engine, self._admin)
+        host.network.listen(self.process, self.client_address, self._accept)
+        host.network.listen(self.process, self.replication_address, self._accept)
+        host.tell_supervisor(AddressesAre(self.client_address, self.replication_address))
+        self._call_later(PING_S, self._tick)
+        self.engine.begin()
+        self._set_timer()
+
+    @property
+    def running(self) -> ReplicaEngine:
+        """The engine, once it runs."""
+        assert self.engine is not None
+        return self.engine
+
+    def stop(self, error: DeathlessError | None) -> None:
+        """See Outside: say why, send what was written, end."""
+        self.stopping = True
+        code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
+        self.host.note(f"ends {code} {text}")
+        self.host.tell_supervisor(Stopping(code, text))
+        self.process.call_later(STOP_US, self.process.kill)
+
+    def ordered(self, record: ToWorker) -> None:
+        """The supervisor says something."""
+        if self.engine is None:
+            # The real one reads its line only once its loop runs: nothing is lost, it comes later.
+            self._call_later(0.001, lambda: self.ordered(record))
+            return
+        match record:
+            case PrimaryIs(epoch, replica, client, _):
+                self.primary_is = record
+                self.post(ev.PrimarySeen(epoch, replica, client))
+            case TakeOver(epoch, reason):
+                self.post(ev.TakeoverOrdered(epoch, reason))
+            case Deaths(session, seq, deaths):
+                self.post(ev.DeathsReported(session, seq, deaths))
+            case Stop():
+                self.post(ev.StopOrdered())
+
+    def _tick(self) -> None:
+        engine = self.running
+        self.page.lsn = engine.place.lsn
+        primary = engine.core.primary
+        if primary is not None:
+            self.page.full = primary.full
+            ping = packet(Type.PING)
+            for number in list(self._followers):
+                self._connections[number].send(ping)
+        self._checkpoints.confirmed(engine.core.confirmed_lsn)
+        self._call_later(PING_S, self._tick)
+
+    # ---- engine loop -----------------------------------------------------------------------------------------
+
+    def post(self, event: ev.Event) -> None:
+        """Give the engine an event."""
+        self.running.post(event)
+        self._after()
+
+    def _after(self) -> None:
+        primary = self.running.core.primary
+        if primary is not None and primary.switchover_failed is not None:
+            self.host.note(f"switchover failed: {primary.switchover_failed[2]}")
+            primary.switchover_failed = None
+        self._set_timer()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self.post(ev.BuffersDrained())
+
+    def _schedule_flush(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self.process.post(self._flush)
+
+    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        return self.process.call_later(max(0, round(delay_s * 1e6)), callback)
+
+    def _set_timer(self) -> None:
+        deadline = self.running.deadline()
+        if deadline == self._timer_at:
+            return
+        self._timer_at = deadline
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            # A microsecond is the step of virtual time: never fire before the deadline.
+            self._timer = self._call_later(deadline - self.now() + 1e-6, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer_at = None
+        self._timer = None
+        self.post(ev.TimerFired())
+
+    # ---- Outside ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """See Outside."""
+        return self.host.clock.steady_us() / 1e6
+
+    def wall_us(self) -> int:
+        """See Outside."""
+        return self.host.clock.wall_us()
+
+    def nonce(self) -> bytes:
+        """See Outside."""
+        return self.host.nonce()
+
+    def complete(self, event: ev.Event) -> None:
+        """See Outside."""
+        self.running.post(event)
+
+    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        """See Outside."""
+        self._ask_lock(cast("Callable[[Lock], object]", operation), cast("Callable[[object], None]", done), LOCK_RETRY_MIN_S)
+
+    def _ask_lock(self, operation: Callable[[Lock], object], done: Callable[[object], None], pause_s: float) -> None:
+        def failed(error: Exception) -> None:
+            if isinstance(error, LockUnavailable):
+                self._call_later(pause_s, lambda: self._ask_lock(operation, done, min(2 * pause_s, LOCK_RETRY_MAX_S)))
+            else:
+                self._broken(error)
+
+        self._lock.ask(self, operation, lambda answer: self._answered(done, answer), failed)
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        """See Outside."""
+
+        def found(view: LockView) -> None:
+            held = view.holder
+            done(held if held is not None and held.nonce == nonce else None)
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, LockUnavailable):
+                self.lock(lambda lock: lock.view(), found)
+            else:
+                self._broken(error)
+
+        self._lock.ask(
+            self,
+            lambda lock: lock.take(replica, nonce, seen),
+            lambda answer: self._answered(cast("Callable[[object], None]", done), answer),
+            failed,
+        )
+
+    def _answered(self, done: Callable[[object], None], answer: object) -> None:
+        try:
+            done(answer)
+        except DeathlessError as error:
+            self._broken(error)
+        self._after()
+
+    def _broken(self, error: Exception) -> None:
+        wrapped = error if isinstance(error, DeathlessError) else Internal(f"{type(error).__name__}: {error}")
+        self.post(ev.Failed(wrapped))
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        """See Outside."""
+        connection = self._connections.get(conn)
+        if connection is not None:
+            connection.send(data)
+
+    def disconnect(self, conn: ev.Conn) -> None:
+        """See Outside."""
+        connection = self._connections.get(conn)
+        if connection is not None:
+            connection.close()
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """See Outside."""
+        lsn = self.running.place.lsn
+        self.page.lsn = lsn
+        self.host.note(f"{role} epoch {epoch} lsn {lsn}: {reason}")
+        self.host.tell_supervisor(RoleIs(role, epoch, reason, lsn))
+
+    def load_checkpoint(self) -> Snapshot | None:
+        """See Outside."""
+        return self._checkpoints.load_newest()
+
+    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+        """See Outside."""
+        self._checkpoints.write(snapshot(), done)
+
+    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+        """See Outside."""
+        self._checkpoints.verify(name, done)
+
+    def prune_checkpoints(self, lsn: int) -> None:
+        """See Outside."""
+        self._checkpoints.prune()
+
+    # ---- the primary's stream --------------------------------------------------------------------------------
+
+    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
+        """See Outside."""
+        address = self.primary_is.replication if self.primary_is.replica == replica else ""
+        connection = Opened(
+            self.host.network,
+            self.process,
+            address,
+            Hello(1, "follower", SERVICE_NAME, self.host.name),
+            received=self._upstream_packets,
+            ready=lambda: self._upstream_ready(connection),
+            lost=lambda: self._upstream_lost(connection),
+        )
+        self._upstream = connection
+
+    def _upstream_ready(self, connection: Opened) -> None:
+        if self._upstream is connection:
+            place = self.running.place
+            self.ask_upstream(place.lsn, place.chain)
+
+    def ask_upstream(self, lsn: int, chain: bytes) -> None:
+        """See Outside."""
+        self.send_upstream(struct_packet(Type.FOLLOW, Follow(self.host.name, lsn, chain, False)))
+
+    def leave(self) -> None:
+        """See Outside."""
+        connection, self._upstream = self._upstream, None
+        if connection is not None:
+            connection.close()
+
+    def send_upstream(self, data: bytes) -> None:
+        """See Outside."""
+        if self._upstream is not None:
+            self._upstream.send(data)
+
+    def report_divergence(self, text: str) -> None:
+        """See Outside."""
+        self.send_upstream(struct_packet(Type.DIVERGED, Role(self.host.name, self.running.place.lsn, text)))
+
+    def _upstream_lost(self, connection: Opened) -> None:
+        if self._upstream is connection:
+            self._upstream = None
+            self.post(ev.ConnectionLost(ev.UPSTREAM))
+
+    def _upstream_packets(self, packets: list[tuple[int, bytes]]) -> None:
+        self.page.upstream_us = self.host.clock.steady_us()
+        self._intake.upstream(packets)
+        self._after()
+
+    # ---- accepted connections --------------------------------------------------------------------------------
+
+    def _accept(self, end: Endpoint) -> None:
+        self._conn_number += 1
+        Accepted(self, self._conn_number, end, self.limits.stream_buffer_bytes_max)
+
+    def opened(self, connection: Accepted, hello: Hello) -> None:
+        """See sockets.Owner."""
+        number = connection.number
+        self._connections[number] = connection
+        if hello.kind == "follower":
+            self._followers[number] = None
+        primary = self.primary_is.client if self.running.core.primary is None else self.client_address
+        connection.send(self._intake.opened(ev.Conn(number), hello, primary))
+        self.post(ev.ConnectionOpened(ev.Conn(number), hello))
+
+    def lost(self, connection: Accepted) -> None:
+        """See sockets.Owner."""
+        if self._connections.pop(connection.number, None) is not None:
+            self._followers.pop(connection.number, None)
+            self.post(ev.ConnectionLost(ev.Conn(connection.number)))
+
+    def packets(self, connection: Accepted, packets: list[tuple[int, bytes]]) -> None:
+        """See sockets.Owner."""
+        self._intake.packets(ev.Conn(connection.number), packets)
+        self._schedule_flush()
+
+    def _admin(self, _conn: ev.Conn, request: Admin) -> None:
+        raise Internal(f"nobody sends {request.command} here")
+
+
+class Checkpoints:
+    """Checkpoints of one worker: written and read back by its helper, announced once confirmed; twin of the shell's."""
+
+    def __init__(self, worker: WorkerNode, filesystem: FileSystem, make_room: Callable[[], None]) -> None:
+        self._worker = worker
+        self._make_room = make_room
+        self._store = self._open(filesystem)
+        self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
+        self._confirmed_lsn = 0
+        self._busy = False
+
+    def _open(self, filesystem: FileSystem) -> CheckpointStore:
+        host = self._worker.host
+        kept = self._worker.limits.checkpoints_kept
+        return CheckpointStore(filesystem, host.name, kept=kept, make_room=self._make_room, safeguards=host.safeguards)
+
+    def load_newest(self) -> Snapshot | None:
+        """The newest announced one that reads back well."""
+        return self._store.load_newest()
+
+    def write(self, snapshot: Snapshot, done: Callable[[int, str], None]) -> None:
+        """Have the helper write it; a second call meanwhile does nothing."""
+        if self._busy:
+            return
+        self._busy = True
+
+        def written(name: str) -> None:
+            if not name:
+                self._busy = False
+                done(snapshot.lsn, "")
+                return
+            self._waiting = (snapshot.lsn, name, done)
+            self.confirmed(self._confirmed_lsn)
+
+        self._help(lambda store: store.write(snapshot), "", written)
+
+    def confirmed(self, lsn: int) -> None:
+        """Everything up to `lsn` is confirmed: announce what waits for that."""
+        self._confirmed_lsn = max(self._confirmed_lsn, lsn)
+        if self._waiting is None or self._waiting[0] > self._confirmed_lsn:
+            return
+        (at, name, done), self._waiting = self._waiting, None
+        self._busy = False
+        self._store.announce(name)
+        self._worker.host.note(f"checkpoint {name[:16]}")
+        done(at, name)
+
+    def verify(self, name: str, done: Callable[[bool], None]) -> None:
+        """Have the helper read one back."""
+        self._help(lambda store: bool(store.verify(name)), False, done)
+
+    def prune(self) -> None:
+        """Remove all but the newest verified ones."""
+        self._store.prune()
+
+    def _help(self, work: Callable[[CheckpointStore], T], failed: T, done: Callable[[T], None]) -> None:
+        host, worker = self._worker.host, self._worker.process
+        generation = worker.generation
+
+        def run() -> None:
+            try:
+                result = work(self._open(host.open_filesystem(host.helper)))
+            except (DeathlessError, OSError) as error:
+                host.note(f"helper: {error}")
+                result = failed
+            if worker.generation == generation:
+                worker.post(lambda: done(result))
+
+        if host.helper.state is ProcessState.DEAD:
+            host.helper.start(run)
+        else:
+            host.helper.post(run)
