@@ -126,10 +126,5 @@ def _mute_output() -> None:
     os.dup2(sink, sys.stdout.fileno())
 
 
-def run() -> None:
-    """Entry point of the installed program."""
-    sys.exit(main())
-
-
 if __name__ == "__main__":
-    run()
+    sys.exit(main())

@@ -546,7 +546,7 @@ class Primary:
             self._space_probe_at = now + SPACE_RETRY_S
             effects.append(ProbeSpace())
         if self._switchover is not None and now >= self._switchover.deadline:
-            effects.extend(self._call_off("the target did not catch up in time"))
+            self._call_off("the target did not catch up in time")
         effects.extend(self._maybe_hand_over(now))
         return [*effects, *self.next_frame(now, wall_us)]
 
@@ -597,13 +597,16 @@ class Primary:
             follower.heard_at = now
         return self._maybe_hand_over(now)
 
-    def connection_lost(self, conn: Conn) -> list[Effect]:
+    def connection_lost(self, conn: Conn, now: float, wall_us: int) -> list[Effect]:
         """Forget a connection; its sessions stay."""
         for session in [s for s, c in self._conn_of.items() if c == conn]:
             del self._conn_of[session]
-        if self._followers.pop(conn, None) is not None:
-            return self._choose_checkpointer()
-        return []
+        lost = self._followers.pop(conn, None)
+        if lost is None:
+            return []
+        if self._switchover is not None and self._switchover.target == lost.replica and not self.closed:
+            self._call_off("the target went away")
+        return [*self._choose_checkpointer(), *self.next_frame(now, wall_us)]
 
     def _stream_frame(self, frame: InFlight, out: dict[Conn, list[bytes]]) -> None:
         """Stream a confirmed frame; no follower ever sees another (I1)."""
@@ -689,9 +692,15 @@ class Primary:
         self._switchover = Switchover(conn, request, chosen, now + HANDOVER_MAX_S)
         return None
 
-    def stop_admission(self) -> None:
-        """An orderly stop: what is admitted ends, nothing new comes in."""
-        self._switchover = Switchover(Conn(-1), 0, "", float("inf"))
+    def begin_stop(self, now: float) -> None:
+        """An orderly stop: what is admitted ends, nothing new comes in; a follower that is up to date takes over."""
+        if self.switchover_ordered(Conn(-1), 0, "", now) is not None:
+            self._switchover = Switchover(Conn(-1), 0, "", float("inf"))
+
+    @property
+    def alone(self) -> bool:
+        """Nobody takes over."""
+        return self._switchover is not None and not self._switchover.target
 
     @property
     def drained(self) -> bool:
@@ -718,14 +727,17 @@ class Primary:
                     Send(conn, struct_packet(Type.HANDOVER, body)),
                     StopReplica(Deposed(f"handed over to {switchover.target}", remedy="")),
                 ]
-        return self._call_off("the target went away")
+        self._call_off("the target went away")
+        return []
 
-    def _call_off(self, why: str) -> list[Effect]:
+    def _call_off(self, why: str) -> None:
         switchover = self._switchover
         assert switchover is not None
         self._switchover = None
-        self.switchover_failed = (switchover.conn, switchover.request, why)
-        return []
+        if switchover.conn == Conn(-1):  # stopping: nobody is left to take over
+            self._switchover = Switchover(Conn(-1), 0, "", float("inf"))
+        else:
+            self.switchover_failed = (switchover.conn, switchover.request, why)
 
     # ---- for others ------------------------------------------------------------------------------------------
 

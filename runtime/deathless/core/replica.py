@@ -221,7 +221,7 @@ class Replica:
                 return self._client_opened(conn, hello.kind)
             case ConnectionLost(conn):
                 self._clients.discard(conn)
-                return primary.connection_lost(conn)
+                return self._after_proof(primary, primary.connection_lost(conn, now, wall_us))
             case ControlSynced(_, confirmed_lsn):
                 return self._after_proof(primary, primary.control_synced(confirmed_lsn, now, wall_us))
             case SpaceRefused(runs):
@@ -243,15 +243,17 @@ class Replica:
                 return primary.next_frame(now, wall_us)
             case StopOrdered():
                 self._stopping = True
-                primary.stop_admission()
+                primary.begin_stop(now)
                 return self._after_proof(primary, primary.next_frame(now, wall_us))
             case DeathsReported(session, seq, deaths):
                 self._note_deaths(session, seq, deaths)
                 return []
+            case CheckpointWritten() if self._stopping and primary.closed:
+                return [ReleaseLock(), StopReplica(None)]
             case CheckpointWritten(lsn, name) | CheckpointAnnounced(lsn, name):
                 return primary.checkpoint_written(lsn, name)
             case DivergenceReported(conn, _, _):
-                return [*primary.connection_lost(conn), *primary.rebase()]
+                return [*primary.connection_lost(conn, now, wall_us), *primary.rebase()]
             case CheckpointVerified(lsn, _, good):
                 return primary.checkpoint_verified(lsn, good)
             case PrimarySeen(epoch, replica, address):
@@ -272,9 +274,9 @@ class Replica:
                 assert effect is effects[-1]
                 role = RolePacket("standby", self.known_epoch, "")
                 return [*effects[:-1], *(Send(c, struct_packet(Type.ROLE, role)) for c in sorted(self._clients)), effect]
-        if self._stopping and primary.drained:
-            primary.closed = True
-            return [*effects, ReleaseLock(), StopReplica(None)]
+        if self._stopping and primary.alone and primary.drained and not primary.closed:
+            primary.closed = True  # a last checkpoint makes the next start quick, and new code possible
+            return [*effects, TakeCheckpoint()]
         return effects
 
     # ---- takeover --------------------------------------------------------------------------------------------

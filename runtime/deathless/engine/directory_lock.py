@@ -55,7 +55,7 @@ class DirectoryLock:
 
     Args:
         fs: the shared directory.
-        process: a name that no other living process uses (replica, and something drawn); part of temporary names.
+        process: a name that no other living process uses: the replica's, a dot, something drawn. Part of temporary names.
         fresh_store_id: what the store's id becomes if it has none yet; drawn at random.
         safeguards: all on, but in tests.
     """
@@ -73,12 +73,18 @@ class DirectoryLock:
         self._service: ServiceRecord | None = None  # as far as known; never changes once live
         self._holders: dict[int, Holder] = {}  # content of epoch files, the last one read
         self._temporary_count = 0
-        self._reserve = f"{LOCK_FOLDER}/reserve.{process}"
+        self._replica = process.partition(".")[0]
+        self._reserve = f"{LOCK_FOLDER}/reserve.{self._replica}"
 
     def prepare(self) -> None:
-        """Put a block aside, so that a take on a full disk finds space; at the replica's start."""
+        """Put a block aside, so that a take on a full disk finds space, and clear up; at the replica's start."""
         with self._answering():
             self._fs.make_folder(LOCK_FOLDER)
+            for name in self._fs.listing(LOCK_FOLDER):
+                # Left by killed processes of this replica. One that still lives finds no file to link: no answer.
+                if name.startswith((f"t.{self._replica}.", f"t.{self._process}.")):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._fs.unlink(f"{LOCK_FOLDER}/{name}")
             self._put_aside()
 
     def view(self) -> LockView:

@@ -29,9 +29,10 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import Closed, Internal
+from deathless.base.errors import Closed, Internal, StoreOlderThanLog
 from deathless.base.limits import Limits
 from deathless.codec.frames import Cut, Frame, segment_name
+from deathless.engine.log_overview import newest_opening
 from deathless.engine.log_reader import LogReader
 from deathless.engine.log_route import Identity, listed_segments
 from deathless.engine.ports import FileSystem, Tail
@@ -101,6 +102,19 @@ class ShardLog:
         Raises: LogTruncated when it is missing; ForeignDirectory; CorruptFrame; OSError.
         """
         return self._reader.routes.cut(head)
+
+    def check_store(self, head: int, epoch: int, revision: int) -> Cut | None:
+        """See the port."""
+        newest = newest_opening(self._fs, max(head - 1, 0), epoch)
+        if newest is not None and self._safeguards.refuse_older_store:
+            above, opening = newest
+            if above > head:
+                raise StoreOlderThanLog(f"{segment_path(above, 0)} opened epoch {above}, the lock store's head is {head}")
+            if opening.store_revision > revision:
+                raise StoreOlderThanLog(
+                    f"{segment_path(above, 0)} names revision {opening.store_revision}, the lock store is at {revision}"
+                )
+        return self.check_head(head) if head else None
 
     def read(self, head: int, lsn: int, chain: bytes, *, bytes_max: int) -> tuple[list[tuple[Frame, bytes]], bool]:
         """See the port."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, NewType, Protocol
 
 import msgspec
 
-from deathless.codec.frames import Frame, Position, Run
+from deathless.codec.frames import Cut, Frame, Position, Run
 
 Handle = NewType("Handle", int)
 """An open file of a FileSystem."""
@@ -175,6 +175,12 @@ class LogStore(Protocol):
 
     Every method may raise OSError (the caller stops, I8) and the DataCorrupt errors named.
     """
+
+    def check_store(self, head: int, epoch: int, revision: int) -> Cut | None:
+        """Compare the lock store with the log; gives the head's cut, None where there is no head.
+
+        Raises: StoreOlderThanLog when the log knows a later epoch or revision; LogTruncated, ForeignDirectory."""
+        ...
 
     def read(self, head: int, lsn: int, chain: bytes, *, bytes_max: int) -> tuple[list[tuple[Frame, bytes]], bool]:
         """DATA frames after (lsn, chain) up to the last lsn that headers of the chain of `head` call confirmed.

@@ -27,6 +27,7 @@ from deathless.base.errors import (
     Internal,
     OutOfSpace,
     PermissionRefused,
+    UpgradeRequired,
 )
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -132,6 +133,7 @@ class ReplicaEngine:
         service: what the lock store says of the service; its fence is "seal" (a look for the successor's seal in the
             directory) or "etcd" (one linearizable read of the lock).
         store_id: the lock store this log belongs to.
+        adopted: (fingerprint of other code, lsn) pairs from which an operator lets this code go on.
     """
 
     def __init__(
@@ -145,8 +147,10 @@ class ReplicaEngine:
         fingerprint: bytes,
         outside: Outside,
         limits: Limits,
+        adopted: frozenset[tuple[bytes, int]] = frozenset(),
         safeguards: Safeguards = ALL_SAFEGUARDS,
     ) -> None:
+        self._adopted = adopted
         self.core = core
         self.shard = shard
         self.log = log
@@ -388,6 +392,9 @@ class ReplicaEngine:
     def _read_tail(self, head: int, confirmed_lsn: int) -> ev.Event:
         """Everything confirmed is applied first, in stretches; what is left are the copies."""
         place = self.place
+        view = self._view
+        assert view is not None
+        self._check_code(self.log.check_store(head, view.epoch, view.revision))
         end = head == 0
         while not end:
             frames, end = self.log.read(head, place.lsn, place.chain, bytes_max=READ_BYTES)
@@ -444,11 +451,14 @@ class ReplicaEngine:
     def _recover(self) -> None:
         snapshot = self.outside.load_checkpoint()
         if snapshot is not None:
+            if snapshot.fingerprint != self.fingerprint and not self._adopts(snapshot.fingerprint, snapshot.lsn):
+                raise UpgradeRequired(f"the checkpoint at lsn {snapshot.lsn} was made by other code")
             self.shard.restore(snapshot)
             self.log_epoch = snapshot.epoch
 
         def read(view: LockView) -> None:
             try:
+                self._check_code(self.log.check_store(view.head, view.epoch, view.revision))
                 end = view.head == 0
                 while not end:
                     end = self._read_stretch(view.head)
@@ -458,6 +468,16 @@ class ReplicaEngine:
             self.outside.complete(ev.Recovered(self.place.lsn))
 
         self.outside.lock(lambda lock: lock.view(), read)
+
+    def _adopts(self, fingerprint: bytes, lsn: int) -> bool:
+        """Did an operator accept our code for state that other code made, at just this lsn?"""
+        return (fingerprint, lsn) in self._adopted or not self._safeguards.check_fingerprint
+
+    def _check_code(self, cut: Cut | None) -> None:
+        """Another fingerprint never replays; it upgrades (I6)."""
+        if cut is None or cut.fingerprint == self.fingerprint or self._adopts(cut.fingerprint, self.place.lsn):
+            return
+        raise UpgradeRequired(f"the log of epoch {self.log_epoch} was written by other code, interpreter or libraries")
 
     def _read_log(self) -> None:
         def read(view: LockView) -> None:

@@ -20,6 +20,7 @@ nothing. Does not: routes, TLS settings, what a body means. Imports nothing of o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,7 +36,6 @@ from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, T
 from deathless.shell.packets import listen
 
 SLICE: Final = 16384  # bytes given to the parser at once; bounds what a pause can't stop
-_CHUNK_NAMES: Final = (b"chunked",)
 _VERSIONS: Final = ("1.0", "1.1")
 JSON: Final = b"application/json"
 _STATUS_LINES: Final = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
@@ -167,6 +167,7 @@ class HttpConnection(asyncio.Protocol):
         self._paused = False  # reading is paused
         self._write_paused = False
         self._ended = False  # no further request is read
+        self._half_closed = False  # the client has said everything
         self._since = server.now()  # when the present phase began
         self._write_since = 0.0
 
@@ -181,11 +182,11 @@ class HttpConnection(asyncio.Protocol):
             self._begin_refused(503, Overloaded(f"{self._limits.connections_max} connections are open"))
         server.connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  why does not matter
         """See asyncio.Protocol."""
         self._transport = None
         self._ended = True
-        self.server.connections.discard(self)
+        self.server.left(self)
         for request in self._waiting:
             request.forget()
         self._waiting.clear()
@@ -194,8 +195,10 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A half-closed client still gets its answers; one that owes us the rest of a request does not."""
         self._ended = True
-        if self._waiting and self._request is None:
+        transport = self._transport
+        if self._waiting and self._request is None and transport is not None and transport.can_write_eof():
             self._waiting[-1].close = True
+            self._half_closed = True
             return True
         return False
 
@@ -238,7 +241,7 @@ class HttpConnection(asyncio.Protocol):
             except httptools.HttpParserError as error:
                 if not self._ended:
                     self._refuse(400, InvalidArgument(f"not a HTTP/1.1 request: {error}"))
-            if not self._in_body and self._silent > self._limits.header_bytes_max + SLICE:
+            if self._silent > self._limits.header_bytes_max + SLICE:
                 self._refuse(431, TooLarge(f"header above {self._limits.header_bytes_max} bytes"))
             if self._refusal is not None:
                 self._begin_refused(*self._refusal)
@@ -318,8 +321,7 @@ class HttpConnection(asyncio.Protocol):
         request.method = parser.get_method()
         request.version = parser.get_http_version()
         request.close = not parser.should_keep_alive()
-        self._check_head(request)
-        if self._refusal is not None:
+        if not self._check_head(request):
             return
         request.target, _, request.query = request.target.partition(b"?")
         self._in_body = True
@@ -329,7 +331,8 @@ class HttpConnection(asyncio.Protocol):
         if request.expects and not self._waiting:
             self._continue(request)
 
-    def _check_head(self, request: Request) -> None:
+    def _check_head(self, request: Request) -> bool:
+        """True: the head is good, the body will be read."""
         headers = request.headers
         if request.version not in _VERSIONS:
             self._refuse(505, InvalidArgument(f"HTTP/{request.version} is not supported"))
@@ -340,7 +343,8 @@ class HttpConnection(asyncio.Protocol):
         elif not self._check_target(request):
             self._refuse(400, InvalidArgument("the target must be a path"))
         else:
-            self._check_body(request, headers)
+            return self._check_body(request, headers)
+        return False
 
     @staticmethod
     def _check_target(request: Request) -> bool:
@@ -352,25 +356,22 @@ class HttpConnection(asyncio.Protocol):
         request.target = target
         return target.startswith(b"/") and b"#" not in target
 
-    def _check_body(self, request: Request, headers: dict[bytes, bytes]) -> None:
+    def _check_body(self, request: Request, headers: dict[bytes, bytes]) -> bool:
         coding = headers.get(b"transfer-encoding")
-        if coding is not None:
-            if request.version == "1.0":
-                self._refuse(400, InvalidArgument("transfer-encoding in HTTP/1.0"))
-                return
-            if coding.strip().lower() not in _CHUNK_NAMES:
-                self._refuse(501, InvalidArgument("transfer-encoding must be chunked"))
-                return
         length = headers.get(b"content-length", b"0")
-        if len(length) > 20 or int(length) > self._limits.body_bytes_max:
+        expect = headers.get(b"expect") if request.version == "1.1" else None
+        if coding is not None and request.version == "1.0":
+            self._refuse(400, InvalidArgument("transfer-encoding in HTTP/1.0"))
+        elif coding is not None and coding.strip().lower() != b"chunked":
+            self._refuse(501, InvalidArgument("transfer-encoding must be chunked"))
+        elif len(length) > 20 or int(length) > self._limits.body_bytes_max:
             self._refuse(413, TooLarge(f"body above {self._limits.body_bytes_max} bytes"))
-            return
-        expect = headers.get(b"expect")
-        if expect is not None and request.version == "1.1":
-            if expect.strip().lower() != b"100-continue":
-                self._refuse(417, InvalidArgument("expect must be 100-continue"))
-                return
-            request.expects = coding is not None or int(length) > 0
+        elif expect is not None and expect.strip().lower() != b"100-continue":
+            self._refuse(417, InvalidArgument("expect must be 100-continue"))
+        else:
+            request.expects = expect is not None and (coding is not None or int(length) > 0)
+            return True
+        return False
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
@@ -462,7 +463,7 @@ class HttpConnection(asyncio.Protocol):
         if self._paused:
             self._paused = False
             transport.resume_reading()
-        if transport.can_write_eof():
+        if transport.can_write_eof() and not self._half_closed:
             transport.write_eof()
         else:
             transport.close()
@@ -531,6 +532,7 @@ class HttpServer:
         self._wall = wall
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()  # set when the last connection ends while stopping
         self._set_date()
 
     async def start(self, address: str, tls: ssl.SSLContext | None = None) -> str:
@@ -538,6 +540,12 @@ class HttpServer:
         self._server, bound = await listen(lambda: HttpConnection(self), address, tls)
         self._tick()
         return bound
+
+    def left(self, connection: HttpConnection) -> None:
+        """A connection ended."""
+        self.connections.discard(connection)
+        if self.stopping and not self.connections:
+            self._empty.set()
 
     def _set_date(self) -> None:
         self.date_line = b"date: %s\r\n" % formatdate(self._wall(), usegmt=True).encode()
@@ -560,10 +568,9 @@ class HttpServer:
             self._server.close()
         for connection in list(self.connections):
             connection.stop()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + grace_s
-        while self.connections and loop.time() < end:
-            await asyncio.sleep(0.01)
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), grace_s)
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self.connections):

@@ -73,7 +73,7 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
     Raises: PermissionRefused, InvalidConfig (storage that can't carry the fence), ForeignDirectory, HalfCopy.
     """
     filesystem = open_directory(config)
-    async with open_lock(config, filesystem) as lock:
+    async with open_lock(config, filesystem, "supervisor") as lock:
         view = await lock.view()
         identities = read_identities(config.directory)
         if view.service is None:

@@ -14,11 +14,17 @@ from deathless.engine.ports import AsyncLock, FileSystem
 
 
 @contextlib.asynccontextmanager
-async def open_lock(config: ReplicaConfig, filesystem: FileSystem) -> AsyncIterator[AsyncLock]:
-    """Open the lock of shard 0; closes it at the end. Raises: InvalidConfig for an unknown kind."""
+async def open_lock(config: ReplicaConfig, filesystem: FileSystem, process: str) -> AsyncIterator[AsyncLock]:
+    """Open the lock of shard 0; closes it at the end.
+
+    Args:
+        process: tells this process from others of the replica that may open the lock at the same time.
+
+    Raises: InvalidConfig for an unknown kind.
+    """
     if config.lock == "directory":
         directory = DirectoryLock(
-            filesystem, process=f"{config.replica}.{os.getpid()}", fresh_store_id=os.urandom(8).hex()
+            filesystem, process=f"{config.replica}.{process}", fresh_store_id=os.urandom(8).hex()
         )
         directory.prepare()
         yield SyncToAsync(directory)

@@ -30,7 +30,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, OtherSupervisor, PermissionRefused
-from deathless.shell.admin import access_of
+from deathless.shell.admin import Access, access_of
 from deathless.shell.members import remove_member
 from deathless.shell.status import ServiceView, look
 from deathless.shell.target import config_path
@@ -320,8 +320,13 @@ def _has_ended(replica: _Replica) -> bool:
 
 def running_supervisor(folder: Path) -> int:
     """Give the pid of the supervisor that holds the replica's lock; 0: none."""
+    return holder_of(folder / "supervisor.lock")
+
+
+def holder_of(path: Path) -> int:
+    """Give the pid in a file that a living process has locked; 0: nobody has."""
     try:
-        descriptor = os.open(folder / "supervisor.lock", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return 0
     try:
@@ -441,3 +446,55 @@ async def run_until_stopped(runner: Runner) -> int:
             loop.remove_signal_handler(number)
         runner.close()
 
+
+
+async def stop_all(directory: Path, access: Access, tell: Callable[[RunnerEvent], None]) -> list[str]:
+    """Stop every supervisor that runs in a folder, in order; gives their names. A runner there ends with them.
+
+    Raises: OtherSupervisor when one has not ended after STOP_S.
+    """
+    view = await look(directory, access)
+    folders = sorted(path.parent for path in (directory / "replicas").glob("*/config.json"))
+    running = {folder.name: pid for folder in folders if (pid := running_supervisor(folder))}
+    pids = {name: os.pidfd_open(pid) for name, pid in running.items()}
+    runner = running_runner(directory)
+    try:
+        # A runner would start them again: it is the one to ask.
+        if runner:
+            os.kill(runner, signal.SIGTERM)
+        for last in (False, True):
+            group = {name: fd for name, fd in pids.items() if (name == view.primary) is last}
+            for name, fd in group.items():
+                tell(RunnerEvent(change=Change.STOPPING, replica=name, pid=running[name]))
+                if not runner:
+                    signal.pidfd_send_signal(fd, signal.SIGTERM)
+                    signal.pidfd_send_signal(fd, signal.SIGCONT)
+            for name, fd in group.items():
+                if not await _wait_end(fd, STOP_S):
+                    raise OtherSupervisor(
+                        f"{name} (process {running[name]}) has not stopped after {STOP_S:g} s",
+                        remedy="kill -9 it: nothing confirmed is lost by that",
+                    )
+                tell(RunnerEvent(change=Change.STOPPED, replica=name, pid=running[name]))
+    finally:
+        for fd in pids.values():
+            os.close(fd)
+    return list(running)
+
+
+async def _wait_end(pidfd: int, wait_s: float) -> bool:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        await asyncio.wait_for(ended.wait(), wait_s)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(pidfd)
+    return True
+
+
+def running_runner(directory: Path) -> int:
+    """Give the pid of the runner at work in a folder; 0: none."""
+    return holder_of(directory / "up.lock")

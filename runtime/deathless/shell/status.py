@@ -127,7 +127,7 @@ def combine(
     claims += [view for view in views if view.role == "primary" and view not in claims]
     primary = max(claims[:1] and [c for c in claims if c.state == claims[0].state], key=lambda v: v.epoch, default=None)
     for view in views:
-        if primary is not None and view.lsn and view.state in ("running", "stuck", "stopped"):
+        if primary is not None and view.state in ("running", "stuck", "stopped"):
             view.lag = max(0, primary.lsn - view.lsn)
     epoch = max((view.epoch for view in views), default=0)
     return ServiceView(service, directory, primary.replica if primary is not None else "", epoch, views)

@@ -1,0 +1,47 @@
+"""`deathless parked`: messages that were set aside because they kill their handler's process (I11)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+import msgspec
+
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import print_json, print_table
+
+
+class ParkedMessage(msgspec.Struct):
+    """One message set aside."""
+
+    lsn: int
+    session: int
+    seq: int
+    bytes: int = 0
+    handler: str = ""
+    key: str = ""
+
+
+class _Parked(msgspec.Struct):
+    parked: list[ParkedMessage]
+
+
+@click.command()
+@service_options
+@json_option
+def parked(manifest: str, directory: str, as_json: bool) -> int:
+    """List messages that were set aside: each killed its handler's process too often and was logged unrun.
+
+    Its caller got the error DL3015. Mend the handler, then let the caller send it again.
+    """
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    messages = msgspec.convert(asyncio.run(ask_primary(found, "parked")), _Parked).parked
+    if as_json:
+        print_json({"parked": messages})
+    elif not messages:
+        print("nothing is parked")
+    else:
+        print_table(("lsn", "session", "seq", "handler", "key", "bytes"), [(m.lsn, m.session, m.seq, m.handler, m.key, m.bytes) for m in messages])
+    return 0

@@ -1,0 +1,75 @@
+"""`deathless status`: what each replica is now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import console, is_terminal, print_json, print_json_line, print_table
+from deathless.cli.views import COLUMNS, live_table, replica_row, summary
+
+if TYPE_CHECKING:
+    from deathless.shell.status import ServiceView
+    from deathless.shell.target import Target
+
+EXIT_DOWN = 69
+
+
+@click.command()
+@service_options
+@json_option
+@click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--interval", default=0.5, show_default=True, type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --watch.")
+def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: float) -> int:
+    """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
+
+    \b
+    deathless status
+    deathless status --dir .deathless/bank --json
+    deathless status --watch
+    """
+    from deathless.shell.status import look_now
+
+    found = target(manifest, directory)
+    if watch:
+        asyncio.run(_watch(found, interval, as_json=as_json))
+        return 0
+    view = look_now(found.directory, found.access)
+    if as_json:
+        print_json(view)
+    else:
+        show(view)
+    return 0 if view.serving else EXIT_DOWN
+
+
+def show(view: ServiceView) -> None:
+    """Print a view for people."""
+    print(summary(view))
+    if view.replicas:
+        print()
+        print_table(COLUMNS, [replica_row(one) for one in view.replicas])
+
+
+async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
+    from deathless.shell.status import look
+
+    if as_json or not is_terminal():
+        while True:
+            view = await look(found.directory, found.access)
+            if as_json:
+                print_json_line(view)
+            else:
+                show(view)
+            await asyncio.sleep(interval)
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            view = await look(found.directory, found.access)
+            live.update(Group(Text(summary(view)), Text(), live_table(view)), refresh=True)
+            await asyncio.sleep(interval)

@@ -1,0 +1,66 @@
+"""`deathless switchover`: hand the primary's role to another replica, without a failed call."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from deathless.base.errors import InvalidArgument, NotPrimary, PeerUnreachable
+from deathless.cli.options import json_option, service_options, target, timeout_option
+from deathless.cli.output import print_json
+
+if TYPE_CHECKING:
+    from deathless.shell.status import ServiceView
+    from deathless.shell.target import Target
+
+POLL_S = 0.02
+
+
+@click.command()
+@click.option("--to", "to", default="", metavar="REPLICA", help="Who shall be primary; the replica furthest ahead if none is named.")
+@timeout_option(30.0)
+@service_options
+@json_option
+def switchover(to: str, timeout: float, manifest: str, directory: str, as_json: bool) -> int:
+    """Hand the primary's role to another replica: a planned takeover, for maintenance. No call fails by it.
+
+    \b
+    deathless switchover
+    deathless switchover --to r2
+    """
+    found = target(manifest, directory)
+    before, after, seconds = asyncio.run(switch(found, to, timeout))
+    if as_json:
+        print_json({"from": before.primary, "to": after.primary, "epoch": after.epoch, "seconds": round(seconds, 4)})
+    else:
+        print(f"{after.primary} is primary, epoch {after.epoch}; was {before.primary}; {seconds * 1000:.0f} ms")
+    return 0
+
+
+async def switch(found: Target, to: str, wait_s: float) -> tuple[ServiceView, ServiceView, float]:
+    """Order a switchover and wait until the new primary serves; gives the views before and after, and seconds.
+
+    Raises: NotPrimary, PeerUnreachable, InvalidArgument; what the primary refuses with.
+    """
+    from deathless.shell.admin import ask
+    from deathless.shell.status import look
+
+    before = await look(found.directory, found.access)
+    primary = before.of(before.primary)
+    if primary is None or not primary.client:
+        raise NotPrimary(f"{before.service} has no primary to hand its role over", remedy="see `deathless status`")
+    if to and (to == primary.replica or before.of(to) is None):
+        others = ", ".join(view.replica for view in before.replicas if view.replica != primary.replica)
+        what = "is primary already" if to == primary.replica else "is no replica of this service"
+        raise InvalidArgument(f"{to} {what}", remedy=f"name one of {others}")
+    started = time.monotonic()
+    await ask(primary.client, "switchover", found.access, {"target": to}, answer_s=wait_s)
+    while time.monotonic() - started < wait_s:
+        after = await look(found.directory, found.access)
+        if after.serving and after.epoch > before.epoch:
+            return before, after, time.monotonic() - started
+        await asyncio.sleep(POLL_S)
+    raise PeerUnreachable(f"{primary.replica} let go, but nobody serves after {wait_s:g} s", remedy="see `deathless status`")

@@ -1,0 +1,205 @@
+"""`deathless up`: run a service's replicas as processes and show how they are; `deathless down` stops them.
+
+    with a terminal       a table that lives, what happens and the replicas' log above it
+    without one           one line for each thing that happens
+    with --json           one JSON object for each
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import console, is_terminal, print_json_line
+from deathless.cli.views import live_table, summary
+
+if TYPE_CHECKING:
+    from deathless.shell.manifest import LoadedManifest
+    from deathless.shell.runner import LogLine, LogTail, Runner, RunnerEvent
+    from deathless.shell.status import ServiceView
+
+LOOK_S = 0.5
+LEVELS = ("debug", "info", "warning", "error")
+EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
+
+
+@click.command()
+@click.argument("manifest", default="service.yaml", envvar="DEATHLESS_MANIFEST", type=click.Path())
+@click.option("-d", "--detach", is_flag=True, help="Return when the service is up; it goes on in the background.")
+@click.option("--logs", "level", default="warning", show_default=True, type=click.Choice(LEVELS), help="Show log lines from this level on.")
+@click.option("--plain", is_flag=True, help="Lines instead of a live table.")
+@click.option("--timeout", default=60.0, show_default=True, type=click.FloatRange(min=0.05), metavar="SECONDS", help="With --detach: how long to wait for the primary.")
+@json_option
+def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_json: bool) -> int:
+    """Run a service from its MANIFEST (default ./service.yaml): its replicas as processes of this machine.
+
+    Ctrl-C stops in order; a second one at once. Killing `up` kills nothing: run it again and it finds the replicas.
+    The state is in .deathless/NAME beside the manifest, or where spec.logStorage.path says. Logs are in
+    replicas/ID/replica.log there.
+
+    \b
+    deathless up examples/bank/service.yaml
+    deathless up --detach && deathless status
+    """
+    from deathless.shell.manifest import read_manifest
+
+    loaded = read_manifest(manifest)
+    voice = Voice(level, live=is_terminal() and not (plain or as_json or detach), as_json=as_json)
+    for note in loaded.notes:
+        voice.say("note", note)
+    if loaded.manifest.spec.suspend:
+        voice.say("note", "spec.suspend is true: nothing is started")
+        return 0
+    return asyncio.run(_up(loaded, voice, timeout if detach else None))
+
+
+async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:
+    from deathless.shell.runner import LogTail, Runner, run_until_stopped
+
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))}
+    runner = Runner(loaded.replica_configs(), tell=voice.event, environment=environment)
+    runner.open()
+    voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas in {runner.directory}")
+    tails = {name: LogTail(replica.folder / "replica.log") for name, replica in runner.replicas.items()}
+    shown = asyncio.create_task(_show(runner, voice, tails))
+    work = asyncio.create_task(run_until_stopped(runner) if detach_s is None else _detach(runner, voice, detach_s))
+    try:
+        return await work
+    finally:
+        shown.cancel()
+        await asyncio.gather(shown, return_exceptions=True)
+        voice.close()
+
+
+async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
+    """Start, wait for a primary, and leave."""
+    from deathless.base.errors import PeerUnreachable
+
+    work = asyncio.create_task(runner.run())
+    deadline = time.monotonic() + wait_s
+    try:
+        while time.monotonic() < deadline:
+            done, _ = await asyncio.wait((work,), timeout=0.1)
+            if done:
+                return work.result()
+            view = await runner.look()
+            if view.serving:
+                voice.view(view)
+                voice.say("note", "it goes on in the background: `deathless status`, `deathless down`")
+                return 0
+        raise PeerUnreachable(
+            f"no primary within {wait_s:g} s; the replicas go on trying", remedy=f"see the logs in {runner.directory}/replicas"
+        )
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        runner.close()
+
+
+async def _show(runner: Runner, voice: Voice, tails: dict[str, LogTail]) -> None:
+    """Show the replicas and what they log, until cancelled."""
+    while True:
+        for name, tail in tails.items():
+            for line in tail.read():
+                voice.log(name, line)
+        voice.view(await runner.look())
+        await asyncio.sleep(LOOK_S)
+
+
+class Voice:
+    """Tells the user what happens, in the way that fits the place.
+
+    Args:
+        level: log lines below it are left out.
+        live: draw a table that lives.
+        as_json: one JSON object a line.
+    """
+
+    def __init__(self, level: str, *, live: bool, as_json: bool) -> None:
+        self._from = LEVELS.index(level)
+        self._as_json = as_json
+        self._live = None
+        self._summary = ""
+        if live:
+            from rich.live import Live
+
+            self._live = Live(console=console(), auto_refresh=False)
+            self._live.start()
+
+    def say(self, kind: str, text: str, replica: str = "") -> None:
+        """Tell one thing."""
+        if self._as_json:
+            print_json_line({"event": kind, "replica": replica, "text": text, "time": time.time()})
+            return
+        line = f"{time.strftime('%H:%M:%S')}  {replica + '  ' if replica else ''}{text}"
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.console.print(Text(line, style=EVENT_STYLES.get(kind, "")))
+        else:
+            print(line, flush=True)
+
+    def event(self, event: RunnerEvent) -> None:
+        """Tell what happened to a supervisor."""
+        text = event.text.replace("\n", "; ")
+        if self._as_json:
+            print_json_line(
+                {"event": event.change.value, "replica": event.replica, "pid": event.pid, "text": text, "time": time.time()}
+            )
+            return
+        self.say(event.change.value, f"{event.change.value} (process {event.pid}){': ' + text if text else ''}", event.replica)
+
+    def log(self, replica: str, line: LogLine) -> None:
+        """Tell what a replica logged."""
+        if LEVELS.index(line.level) < self._from if line.level in LEVELS else False:
+            return
+        text = " ".join(filter(None, (line.process, line.level.upper(), line.text + ":" * bool(line.why), line.why)))
+        self.say("log", text, replica)
+
+    def view(self, view: ServiceView) -> None:
+        """Show the replicas; without a live table only what changed."""
+        now = summary(view)
+        if self._live is not None:
+            from rich.console import Group
+            from rich.text import Text
+
+            foot = Text("Ctrl-C stops in order, twice at once", style="dim")
+            self._live.update(Group(Text(), Text(now, style="bold"), live_table(view), foot), refresh=True)
+        elif now != self._summary and view.replicas:
+            if self._as_json:
+                print_json_line({"event": "status", "status": view, "time": time.time()})
+            else:
+                self.say("status", now)
+        self._summary = now
+
+    def close(self) -> None:
+        """Let the terminal go."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        sys.stdout.flush()
+
+
+@click.command()
+@service_options
+@json_option
+def down(manifest: str, directory: str, as_json: bool) -> int:
+    """Stop a service in order, whoever started it: followers first, the primary last.
+
+    \b
+    deathless down -f examples/bank/service.yaml
+    """
+    from deathless.shell.runner import stop_all
+
+    found = target(manifest, directory)
+    voice = Voice("error", live=False, as_json=as_json)
+    stopped = asyncio.run(stop_all(found.directory, found.access, voice.event))
+    if not stopped:
+        voice.say("note", f"nothing runs in {found.directory}")
+    return 0

@@ -1,0 +1,64 @@
+"""How replicas look in a table, for `status`, `up` and `demo`.
+
+Guarantees: the same words everywhere. Does not: ask anybody. Imports rich only when a live view is drawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from deathless.shell.status import ReplicaView, ServiceView
+
+COLUMNS = ("replica", "role", "state", "epoch", "lsn", "lag", "worker", "client", "http", "condition")
+ROLE_STYLES = {"primary": "bold green", "checkpointer": "cyan", "standby": "blue"}
+STATE_STYLES = {"dead": "bold red", "stopped": "bold yellow", "stuck": "bold yellow", "unreachable": "bold red"}
+STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one that has ended
+
+
+def replica_row(view: ReplicaView) -> tuple[object, ...]:
+    """Give one replica's cells, in the order of COLUMNS."""
+    condition = view.condition or ("log full" if view.full else "")
+    state = STATE_WORDS.get(view.state, view.state)
+    role = "-" if view.role in ("dead", "starting") else view.role
+    return (
+        view.replica,
+        role,
+        state,
+        view.epoch or None,
+        view.lsn,
+        view.lag,
+        str(view.worker_pid or "-"),
+        view.client,
+        "" if view.ingress.endswith(":0") else view.ingress,  # any port, and not yet known which
+        condition,
+    )
+
+
+def summary(view: ServiceView) -> str:
+    """Give the one line that says how a service is."""
+    up = sum(one.state == "running" for one in view.replicas)
+    if not view.replicas:
+        return f"{view.service}: no replica is announced in {view.directory}"
+    if view.serving:
+        return f"{view.service}: {view.primary} is primary, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
+    return f"{view.service}: no primary; {up} of {len(view.replicas)} replicas run"
+
+
+def live_table(view: ServiceView) -> Table:
+    """Give the table of a live view."""
+    from rich.text import Text
+
+    from deathless.cli.output import new_table
+
+    table = new_table(*COLUMNS)
+    for one in view.replicas:
+        row = replica_row(one)
+        cells = [Text("-" if value in (None, "") else f"{value:,}" if isinstance(value, int) else str(value)) for value in row]
+        cells[1].stylize(ROLE_STYLES.get(one.role, ""))
+        cells[2].stylize(STATE_STYLES.get(one.state, ""))
+        cells[9].stylize("bold red")
+        table.add_row(*cells)
+    return table

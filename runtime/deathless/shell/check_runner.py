@@ -1,0 +1,130 @@
+"""One process of `deathless check`: runs calls and gives their digests. Started by check_dynamic, never by hand.
+
+The job comes on standard input, the outcome goes to standard output, both as msgpack; what handlers print goes to
+standard error. This process is told to differ from its siblings in one thing (stack depth, clock, garbage
+collection; hash seed, zone, locale, folder and environment are set from outside), so it imports as little as it can.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from deathless.shell.check_calls import Call
+
+RUNNER = "deathless.shell.check_runner"
+
+
+class Job(msgspec.Struct, array_like=True):
+    """What to run, and in what way to differ."""
+
+    target: str
+    folder: str
+    seed: bytes
+    calls: list[Call]
+    begin: int = 0  # calls before this index are not run; `state` is what they left
+    state: dict[bytes, bytes] = {}
+    cut: int = 0  # the state before this index is wanted
+    depth: int = 0  # frames to put below the executor
+    clock_shift_s: float = 0.0
+    collect_always: bool = False
+
+
+class Step(msgspec.Struct, array_like=True):
+    """Outcome of one call."""
+
+    digest: int
+    reply: bytes
+    state: bytes  # of the key addressed, cut short
+
+
+class Outcome(msgspec.Struct, array_like=True):
+    """Outcome of a job."""
+
+    steps: list[Step]
+    state_at_cut: dict[bytes, bytes] = {}
+    death: str = ""  # what a handler raised that ends a process; it was in the call behind the last step
+
+
+STATE_SHOWN_MAX = 2000
+
+
+class NoKeys:
+    """A key table that remembers nothing: every call runs."""
+
+    def check(self, key: bytes, request_hash: bytes, now_us: int) -> bytes | None:  # noqa: ARG002  the port's names
+        """Always: run it."""
+        return None
+
+    def remember(self, key: bytes, request_hash: bytes, reply: bytes, now_us: int) -> None:
+        """Forget at once."""
+
+
+def run(job: Job) -> Outcome:
+    """Load the service and run the calls."""
+    from deathless.base.limits import Limits  # noqa: PLC0415  after the clock was shifted
+    from deathless.codec.messages import decode  # noqa: PLC0415  as above
+    from deathless.execution.executor import HandlerExecutor  # noqa: PLC0415  as above
+    from deathless.execution.running import PAGE_BYTES, Cells  # noqa: PLC0415  as above
+    from deathless.shell.loading import load_service  # noqa: PLC0415  as above
+
+    service = load_service(job.target, job.folder)
+    executor = HandlerExecutor(service, Limits(), job.seed, NoKeys(), Cells(bytearray(PAGE_BYTES)))
+    executor.restore(job.state)
+    outcome = Outcome([])
+    for index in range(job.begin, len(job.calls)):
+        if index == job.cut:
+            outcome.state_at_cut = dict(executor.state())
+        call = job.calls[index]
+        try:
+            replies, digests = executor.execute(call.session, call.seq, call.lsn, call.now_us, [call.message])
+        except BaseException as error:  # noqa: BLE001  what ends a worker is what we look for
+            outcome.death = f"{type(error).__name__}: {error}"[:STATE_SHOWN_MAX]
+            break
+        key = b"" if service.single else decode(call.message).key
+        state = executor.state().get(key, b"")[:STATE_SHOWN_MAX]
+        outcome.steps.append(Step(digests[0], replies[0][:STATE_SHOWN_MAX], state))
+    return outcome
+
+
+def _shift_clock(shift_s: float) -> None:
+    """Let the functions of `time` tell another time."""
+
+    def shifted(name: str, scale: float) -> Callable[[], float]:
+        real: Callable[[], float] = getattr(time, name)
+        # Whole nanoseconds stay whole.
+        shift = int(shift_s * scale) if scale > 1 else shift_s
+        return lambda: real() + shift
+
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        setattr(time, name, shifted(name, 1))
+        setattr(time, f"{name}_ns", shifted(f"{name}_ns", 1e9))
+
+
+def deeper(frames: int, job: Job) -> Outcome:
+    """Run the job `frames` frames further down."""
+    return deeper(frames - 1, job) if frames else run(job)
+
+
+def main() -> None:
+    """Read a job, run it, write the outcome."""
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    out = os.dup(1)
+    os.dup2(2, 1)
+    if job.clock_shift_s:
+        _shift_clock(job.clock_shift_s)
+    if job.collect_always:
+        gc.set_threshold(1, 1, 1)
+    else:
+        gc.disable()
+    with open(out, "wb") as stream:
+        stream.write(msgspec.msgpack.encode(deeper(job.depth, job)))
+
+
+if __name__ == "__main__":
+    main()

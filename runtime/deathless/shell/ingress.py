@@ -1,0 +1,542 @@
+"""The HTTP ingress: a process beside a replica that turns HTTP requests into calls and queries.
+
+    POST /{service}/{key}/{handler}       JSON object of named arguments -> JSON result
+    GET  /{service}/{key}/{query}?args    arguments in the query string; `stale=true` on request
+    GET  /healthz  /readyz  /metrics
+
+It holds no truth: it checks arguments by the handlers' own types, sends everything through one session of the binary
+client, in batches, and answers with what the shard recorded. The shard remembers idempotency keys, not we; a request
+without one gets a UUIDv7 of ours, told in the answer's header, so it can be repeated. That makes every call here safe
+to send again, which we do ourselves when our session has expired.
+
+    400 arguments, with the path of the field   404 service or handler   405 wrong method   409 the handler raised
+    401 token   413 too large   415 not JSON   422 key reused or outside its window   429, 507 with Retry-After
+    503 no primary, nothing was done   504 no reply in time: repeat with the same Idempotency-Key
+
+Guarantees: an answer 200 is the recorded reply of a confirmed call (I1, I5); after 429, 503, 504 and 507 the same
+request with the same key is applied once in all. Does not: keep anything across requests but counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hmac
+import math
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig, TlsConfig
+from deathless.base.errors import (
+    DeathlessError,
+    InvalidArgument,
+    InvalidConfig,
+    OutcomeUnknown,
+    RetryLater,
+    SessionExpired,
+    TooLarge,
+    Unauthorized,
+    UnknownHandler,
+    UnknownService,
+)
+from deathless.base.limits import Limits
+from deathless.codec.wire import ReplyError
+from deathless.core.client_events import error_of
+from deathless.core.client_link import State
+from deathless.execution.service import HandlerSpec, Service
+from deathless.shell import tls as tls_files
+from deathless.shell.client import Client
+from deathless.shell.http_protocol import HttpLimits, HttpServer, Request, problem
+from deathless.shell.loading import load_service
+from deathless.shell.logs import configure
+from deathless.shell.metrics import CONTENT_TYPE, MetricSet
+from deathless.shell.replica_metrics import replica_metrics
+from deathless.shell.uuid7 import uuid7
+
+REQUEST_TIMEOUT_S: Final = 10.0  # without a reply after this the answer is 504
+SWEEP_S: Final = 0.1  # how often that is looked at
+STOP_GRACE_S: Final = 5.0
+READY_S: Final = 0.2  # /readyz waits so long for a primary that is being replaced
+IDEMPOTENCY_KEY_MAX: Final = 255
+RESERVED_STALE: Final = "stale"
+_KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
+_PATH: Final = re.compile(r"`(\$[^`]*)`")
+_NAMED: Final = re.compile(r"(?:required field|unknown field) `([^`]*)`")
+_JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
+_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
+_decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
+
+
+class Route:
+    """One handler or query, made ready: how its arguments come in and its result goes out."""
+
+    __slots__ = ("decode_json", "decode_result", "first_key", "name", "query", "spec")
+
+    def __init__(self, spec: HandlerSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.query = spec.kind == "query"
+        self.first_key = spec.keys[0] if spec.keys else ""  # argument that the {key} of the URL stands for
+        self.decode_json: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(spec.args_type).decode
+        self.decode_result: Callable[[bytes], object] = msgspec.msgpack.Decoder(spec.result_type).decode
+
+    def from_json(self, body: bytes, key: str) -> msgspec.Struct:
+        """Give the arguments of a POST. Raises: msgspec.MsgspecError, InvalidArgument."""
+        body = body or b"{}"
+        if self.first_key:
+            named: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            self._put_key(named, msgspec.Raw(msgspec.json.encode(key)))
+            body = msgspec.json.encode(named)
+        return self.decode_json(body)
+
+    def _put_key(self, named: dict[str, msgspec.Raw], key: msgspec.Raw) -> None:
+        given = named.setdefault(self.first_key, key)
+        if given is not key and msgspec.json.decode(given) != msgspec.json.decode(key):
+            raise InvalidArgument(
+                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
+            )
+
+    def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
+        """Give the arguments of a GET; texts become what the handler's types say.
+
+        Raises: msgspec.MsgspecError, InvalidArgument.
+        """
+        if self.first_key and named.setdefault(self.first_key, [key]) != [key]:
+            raise InvalidArgument(
+                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
+            )
+        once = {name: texts[0] if len(texts) == 1 else texts for name, texts in named.items()}
+        try:
+            return msgspec.convert(once, self.spec.args_type, strict=False)
+        except msgspec.ValidationError:
+            # A sequence that was given one value looks like a value; try again with each as a sequence in turn.
+            lists = {name: texts if self._is_sequence(name) else once[name] for name, texts in named.items()}
+            return msgspec.convert(lists, self.spec.args_type, strict=False)
+
+    def _is_sequence(self, name: str) -> bool:
+        kinds = (msgspec.inspect.ListType, msgspec.inspect.VarTupleType, msgspec.inspect.SetType)
+        for field in msgspec.structs.fields(self.spec.args_type):
+            if field.encode_name == name:
+                return isinstance(msgspec.inspect.type_info(field.type), kinds)
+        return False
+
+    def result_to_json(self, result: bytes) -> bytes:
+        """Give the JSON of a msgpack result."""
+        try:
+            return msgspec.json.encode(self.decode_result(result))
+        except msgspec.ValidationError:
+            # Another version of the code wrote it; its plain values are still the recorded answer.
+            return msgspec.json.encode(msgspec.msgpack.decode(result))
+
+
+class Pending:
+    """A request on its way through the shard; a Receiver of the client."""
+
+    __slots__ = ("began", "idempotency_key", "ingress", "message", "request", "retried", "route")
+
+    def __init__(
+        self, ingress: Ingress, request: Request, route: Route, message: bytes, idempotency_key: bytes, began: float
+    ) -> None:
+        self.ingress = ingress
+        self.request = request
+        self.route = route
+        self.message = message
+        self.idempotency_key = idempotency_key  # empty for a query
+        self.began = began
+        self.retried = False
+
+    def answered(self, reply: bytes) -> None:
+        """See Receiver."""
+        if reply[:1] == b"\x00":
+            self._finish(200, self.route.result_to_json(reply[1:]))
+            return
+        told = _decode_error(reply[1:])
+        self._finish_error(error_of(told.code, told.text, kind=told.type), told.type)
+
+    def failed(self, error: DeathlessError) -> None:
+        """See Receiver. An expired session of ours is no matter of the caller's: the key makes sending again safe."""
+        if isinstance(error, SessionExpired) and not self.retried and self.idempotency_key:
+            self.retried = True
+            try:
+                self.ingress.client.submit_message(self.message, self)
+            except DeathlessError as again:
+                error = again
+            else:
+                return
+        self._finish_error(error)
+
+    def refused(self, error: DeathlessError) -> None:
+        """See Receiver. The call stays in the session; the caller hears 429 or 507 now and may repeat it."""
+        self._finish_error(error)
+
+    def _finish(self, status: int, body: bytes) -> None:
+        self.ingress.finish(self, status, body)
+
+    def _finish_error(self, error: DeathlessError, kind: str = "") -> None:
+        self.ingress.finish(self, error.http_status, problem(error, field=field_of(error), kind=kind), error)
+
+
+def field_of(error: DeathlessError) -> str:
+    """Give the path of the argument an error is about, `$.amount`; empty: it is about none."""
+    if not isinstance(error, InvalidArgument | TooLarge):
+        return ""
+    path = _PATH.search(error.message)
+    named = _NAMED.search(error.message)
+    base = path.group(1) if path is not None else "$"
+    if named is not None:
+        return f"{base}.{named.group(1)}"
+    return path.group(1) if path is not None else ""
+
+
+class Ingress:
+    """Answers HTTP requests of one service.
+
+    Args:
+        service: its code, for the types of arguments and results.
+        client: started.
+        token: what callers must show as `Authorization: Bearer ...`; empty: nothing.
+        limits: of the service.
+        labels: on all metrics.
+        request_timeout_s: without a reply after this the answer is 503 or 504.
+        replica_metrics: gives the metrics of the replica beside us, in the text format.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        client: Client,
+        *,
+        token: str = "",
+        limits: Limits,
+        labels: dict[str, str],
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        replica_metrics: Callable[[], asyncio.Future[bytes]] | None = None,
+    ) -> None:
+        self.service = service
+        self.client = client
+        self._routes = {name.encode(): Route(spec) for name, spec in service.specs.items()}
+        self._name = service.name.encode()
+        self._bearer = token.encode()
+        self._key_bytes_max = limits.key_bytes_max
+        self._timeout_s = request_timeout_s
+        self._pending: dict[Pending, None] = {}  # in the order they came
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._replica_metrics = replica_metrics
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tls: TlsConfig | None = None
+        self._measure(labels)
+        self._sweep()
+
+    def _measure(self, labels: dict[str, str]) -> None:
+        self.metrics = MetricSet("deathless_ingress", labels=labels)
+        self._answers = self.metrics.counter("requests", "Requests answered, by status.", labels=("status",))
+        self._seconds = self.metrics.histogram("request_seconds", "Time from a whole request to its answer.")
+        self.metrics.gauge("in_flight", "Requests that wait for the shard.", lambda: len(self._pending))
+        self.metrics.gauge("ready", "1 while a session with the primary stands.", lambda: self.ready)
+
+    # ---- requests --------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> None:
+        """See Application."""
+        if request.target in _FIXED:
+            self._fixed(request)
+            return
+        try:
+            self._route(request)
+        except DeathlessError as error:
+            self._answer_error(request, error)
+
+    def _route(self, request: Request) -> None:
+        self._authorise(request)
+        parts = request.target.split(b"/")
+        if len(parts) != 4:
+            raise UnknownHandler("the path must be /{service}/{key}/{handler}")
+        if parts[1] != self._name:
+            raise UnknownService(f"this is service {self.service.name!r}")
+        route = self._routes.get(parts[3])
+        if route is None:
+            raise UnknownHandler(f"{self.service.name} has no handler or query {_text(parts[3])!r}")
+        key = _unescape(parts[2], "the key of the address")
+        if not key:
+            raise InvalidArgument("the key must not be empty")
+        if len(key.encode()) > self._key_bytes_max:
+            raise TooLarge(f"key above {self._key_bytes_max} bytes")
+        if route.query:
+            self._query(request, route, key)
+        else:
+            self._call(request, route, key)
+
+    def _authorise(self, request: Request) -> None:
+        if not self._bearer:
+            return
+        scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(shown.strip(), self._bearer):
+            raise Unauthorized("token is missing or wrong", remedy="send `Authorization: Bearer <token>`")
+
+    def _call(self, request: Request, route: Route, key: str) -> None:
+        if request.method != b"POST":
+            self._wrong_method(request, b"POST")
+            return
+        kind = request.headers.get(b"content-type", b"application/json" if not request.body else b"")
+        coding = request.headers.get(b"content-encoding", b"identity").lower()
+        if not _JSON_TYPE.fullmatch(kind.strip()) or coding != b"identity":
+            self._answer_error(request, InvalidArgument("the body must be application/json, not encoded"), status=415)
+            return
+        if request.query:
+            raise InvalidArgument("a handler takes its arguments in the body, not behind the path")
+        idempotency_key = self._idempotency_key(request)
+        try:
+            arguments = route.from_json(request.body, key)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise InvalidArgument(str(error)) from None
+        message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
+        pending = Pending(self, request, route, message, idempotency_key, self._loop.time())
+        refusal = self.client.refusal()
+        if refusal is not None:
+            pending.refused(refusal)
+            return
+        self._pending[pending] = None
+        try:
+            self.client.submit_message(message, pending)
+        except DeathlessError as error:
+            pending.failed(error)
+
+    def _query(self, request: Request, route: Route, key: str) -> None:
+        if request.method not in (b"GET", b"HEAD"):
+            self._wrong_method(request, b"GET, HEAD")
+            return
+        named = parse_query(request.query)
+        stale = named.pop(RESERVED_STALE, ["false"])
+        if stale not in (["true"], ["false"]):
+            raise InvalidArgument("stale must be true or false - at `$.stale`")
+        try:
+            arguments = route.from_query(named, key)
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(str(error)) from None
+        message = self.client.encode(route.name, key, arguments)
+        pending = Pending(self, request, route, message, b"", self._loop.time())
+        self._pending[pending] = None
+        try:
+            self.client.ask_message(message, pending, stale=stale == ["true"])
+        except DeathlessError as error:
+            pending.failed(error)
+
+    def _idempotency_key(self, request: Request) -> bytes:
+        key = request.headers.get(b"idempotency-key")
+        if key is None:
+            return uuid7(time.time_ns()).encode()
+        if len(key) > 2 and key[:1] == key[-1:] == b'"':
+            key = key[1:-1]
+        if not _KEY_TEXT.fullmatch(key):
+            text = f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters"
+            raise InvalidArgument(text)
+        return key
+
+    # ---- answers ---------------------------------------------------------------------------------------------
+
+    def finish(self, pending: Pending, status: int, body: bytes, error: DeathlessError | None = None) -> None:
+        """Answer a request that went to the shard; a second answer to it is dropped."""
+        self._pending.pop(pending, None)
+        if pending.request.answered:
+            return
+        self._seconds.observe(self._loop.time() - pending.began)
+        self._answers[str(status)] += 1
+        headers: list[tuple[bytes, bytes]] = []
+        if pending.idempotency_key:
+            headers.append((b"idempotency-key", pending.idempotency_key))
+        if isinstance(error, RetryLater):
+            headers.append(_retry_after(error))
+        pending.request.respond(status, body, headers=headers)
+
+    def _answer_error(self, request: Request, error: DeathlessError, *, status: int = 0) -> None:
+        status = status or error.http_status
+        self._answers[str(status)] += 1
+        headers: list[tuple[bytes, bytes]] = []
+        if isinstance(error, RetryLater):
+            headers.append(_retry_after(error))
+        if status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        request.respond(status, problem(error, field=field_of(error)), headers=headers)
+
+    def _wrong_method(self, request: Request, allowed: bytes) -> None:
+        self._answers["405"] += 1
+        error = InvalidArgument(f"method {_text(request.method)} is not allowed here, use {allowed.decode()}")
+        request.respond(405, problem(error), headers=[(b"allow", allowed)])
+
+    def count_refused(self, status: int) -> None:
+        """A message that could not be read was answered below us."""
+        self._answers[str(status)] += 1
+
+    # ---- the process's own pages -----------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """A session with the primary stands."""
+        return self.client.state is State.READY
+
+    def _fixed(self, request: Request) -> None:
+        if request.method not in (b"GET", b"HEAD"):
+            self._wrong_method(request, b"GET, HEAD")
+        elif request.target == b"/healthz":
+            request.respond(200, b'{"status":"ok"}')
+        elif request.target == b"/readyz":
+            body = msgspec.json.encode({"status": self.client.state.value, "primary": self.client.primary})
+            request.respond(200 if self.ready else 503, body)
+        else:
+            task = self._loop.create_task(self._expose(request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _expose(self, request: Request) -> None:
+        text = self.metrics.expose()
+        if self._replica_metrics is not None:
+            text += await self._replica_metrics()
+        request.respond(200, text, content_type=CONTENT_TYPE.encode())
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def watch_tls(self, tls: TlsConfig | None) -> None:
+        """Look for renewed certificates from now on."""
+        self._tls = tls
+
+    def _sweep(self) -> None:
+        """Answer those whose time is over, oldest first."""
+        self.sweep(self._loop.time())
+        tls_files.refresh(self._tls)
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def sweep(self, now: float) -> None:
+        """Answer those who have waited for `request_timeout_s` at time `now` of the loop."""
+        late: list[Pending] = []
+        for pending in self._pending:
+            if now - pending.began < self._timeout_s:
+                break
+            late.append(pending)
+        for pending in late:
+            error = self.client.give_up(pending, self._timeout_s)
+            if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
+                error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
+            pending.failed(error)
+
+    async def close(self) -> None:
+        """End; the client is the owner's to close."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _retry_after(error: RetryLater) -> tuple[bytes, bytes]:
+    return b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))
+
+
+def _text(raw: bytes) -> str:
+    return raw[:100].decode("utf-8", "replace")
+
+
+def _unescape(raw: bytes, what: str) -> str:
+    """Undo percent-encoding. Raises: InvalidArgument."""
+    if b"%" not in raw:
+        plain = raw
+    elif _ESCAPE.search(raw):
+        raise InvalidArgument(f"{what} holds a % without two hexadecimal digits")
+    else:
+        plain = unquote_to_bytes(raw)
+    try:
+        return plain.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{what} is not UTF-8") from None
+
+
+def parse_query(query: bytes) -> dict[str, list[str]]:
+    """Take `a=1&b=2` apart; '+' is a space. Raises: InvalidArgument."""
+    named: dict[str, list[str]] = {}
+    for pair in query.split(b"&"):
+        if pair:
+            name, _, value = pair.replace(b"+", b" ").partition(b"=")
+            named.setdefault(_unescape(name, "the query string"), []).append(_unescape(value, "the query string"))
+    return named
+
+
+async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
+    """Run the ingress of a replica until SIGTERM or SIGINT.
+
+    Args:
+        config: the replica's.
+        announce: told the address that is listened on.
+
+    Raises: InvalidConfig, InvalidService, PortTaken.
+    """
+    limits = config.make_limits()
+    service = load_service(config.module)
+    if service.name != config.service:
+        raise InvalidConfig(f"{config.module} is service {service.name!r}, the replica runs {config.service!r}")
+    directory = f"dir:{config.directory}"
+    name = f"ingress-{config.replica}"
+    async with Client(config.service, [directory], token=config.token, tls=config.tls, name=name) as client:
+        ingress = Ingress(
+            service,
+            client,
+            token=config.token,
+            limits=limits,
+            labels={"service": config.service, "replica": config.replica},
+            replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
+        )
+        http = HttpServer(
+            ingress,
+            HttpLimits(body_bytes_max=limits.message_bytes_max, connections_max=limits.connections_max),
+            now=time.monotonic,
+            wall=time.time,
+            refused=ingress.count_refused,
+        )
+        ingress.watch_tls(config.tls)
+        announce(await http.start(config.ingress_listen, tls_files.server_context(config.tls)))
+        gc.collect()
+        gc.freeze()
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        await ended.wait()
+        await http.stop(STOP_GRACE_S)
+        await ingress.close()
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m deathless.shell.ingress CONFIG.json`; the exit code is that of the error."""
+    config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ReplicaConfig)
+    configure(config.log_level, config.replica, "ingress")
+    address = Path(config.directory) / "replicas" / config.replica / "ingress.address"
+
+    def announce(bound: str) -> None:
+        """Leave the address where tools find it, whole or not at all."""
+        temporary = address.with_suffix(".new")
+        temporary.write_text(bound)
+        temporary.replace(address)
+
+    try:
+        if find_spec("uvloop") is not None:
+            import uvloop
+
+            uvloop.run(serve(config, announce))
+        else:
+            asyncio.run(serve(config, announce))
+    except DeathlessError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

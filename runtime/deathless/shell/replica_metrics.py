@@ -1,0 +1,98 @@
+"""The metrics of a replica, asked from its worker and shown by the ingress beside it.
+
+The worker answers the tool's `status` with its counters and positions; that costs it one packet per scrape, and no
+port of its own. Guarantees: gives what it got within the time, or `deathless_replica_up 0`; never raises for a worker
+that is busy or dead. Does not: keep a connection. Imports shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError
+from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
+from deathless.shell.members import read_members
+from deathless.shell.metrics import MetricSet
+from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.tls import client_context
+
+TIMEOUT_S: Final = 0.5
+PACKET_BYTES_MAX: Final = 1 << 20
+GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates", "dropped", "queries", "proofs"})
+"""Numbers of the status that only grow: counters."""
+
+
+async def ask_status(config: ReplicaConfig) -> dict[str, object]:
+    """Ask the worker of this replica for its status. Raises: OSError, TimeoutError, DeathlessError."""
+    member = read_members(config.directory).get(config.replica)
+    if member is None or not member.client:
+        raise ConnectionRefusedError("the replica announced no address")
+    host, port = split_address(member.client)
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bytes] = loop.create_future()
+
+    def received(packets: list[tuple[int, bytes]]) -> None:
+        for kind, body in packets:
+            if kind == Type.ADMIN_REPLY and not answer.done():
+                answer.set_result(decode_struct(AdminReply, body).result)
+
+    def lost() -> None:
+        if not answer.done():
+            answer.set_exception(ConnectionResetError("the replica hung up"))
+
+    hello = Hello(PROTOCOL_VERSION, "tool", config.service, f"ingress-{config.replica}", config.token)
+    connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX)
+    async with asyncio.timeout(TIMEOUT_S):
+        await loop.create_connection(lambda: connection, host, port, ssl=client_context(config.tls))
+        try:
+            connection.send(struct_packet(Type.ADMIN, Admin(1, "status", b"{}")))
+            return msgspec.json.decode(await answer, type=dict[str, object])
+        finally:
+            connection.close()
+
+
+def expose_status(status: Mapping[str, object] | None, labels: Mapping[str, str]) -> bytes:
+    """Give a status in the text format; None: the worker did not answer."""
+    metrics = MetricSet("deathless_replica", labels=labels)
+    metrics.gauge("up", "1 when the worker answered.", lambda: 0 if status is None else 1)
+    if status is not None:
+        _add(metrics, status)
+    return metrics.expose()
+
+
+def _add(metrics: MetricSet, status: Mapping[str, object]) -> None:
+    seen: set[str] = {"up"}
+    for name, value in (*status.items(), *_nested(status)):
+        if name in seen:
+            continue
+        if isinstance(value, bool | int | float):
+            seen.add(name)
+            number = float(value)
+            metrics.gauge(name, f"{name} of the status.", lambda number=number: number, counts=name in GROWING)
+        elif name == "role" and isinstance(value, str):
+            seen.add(name)
+            role = {value: 1.0}
+            metrics.gauge("role", "1 for the role it has.", lambda role=role: role, labels=("role",))
+        elif name == "followers" and isinstance(value, Mapping):
+            seen.add("follower_lsn")
+            applied = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
+            metrics.gauge("follower_lsn", "Last lsn applied.", lambda applied=applied: applied, labels=("follower",))
+
+
+def _nested(status: Mapping[str, object]) -> list[tuple[str, object]]:
+    counters = status.get("counters")
+    return list(counters.items()) if isinstance(counters, Mapping) else []
+
+
+async def replica_metrics(config: ReplicaConfig) -> bytes:
+    """Give the replica's metrics in the text format."""
+    labels = {"service": config.service, "replica": config.replica}
+    try:
+        return expose_status(await ask_status(config), labels)
+    except (OSError, TimeoutError, DeathlessError, msgspec.MsgspecError):
+        return expose_status(None, labels)

@@ -1,0 +1,375 @@
+"""One replica of a simulated cluster: a machine with supervisor, worker, helper, clocks, and its way to disk and lock.
+
+    supervisor   restarted by the cluster when it died with its machine
+    worker       restarted by the supervisor; dies with it
+    helper       writes and reads checkpoints for the worker; dies with it
+    lock         the way to a lock store over the network: what is under way arrives whether or not the asker lives
+
+Guarantees: killing or freezing is done here and nowhere else, so that what belongs together goes together. Does not:
+decide when. May import engine and below, and the simulation's parts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from deathless.base.limits import Limits
+from deathless.base.safeguards import Safeguards
+from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
+from deathless.simulation.clock import SimClock
+from deathless.simulation.disk import Inode, SimDisk, SimFileSystem
+from deathless.simulation.interposed import DiskWeather, InterposedFileSystem
+from deathless.simulation.lab import SERVICE_NAME
+from deathless.simulation.line import ToSupervisor, ToWorker
+from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
+from deathless.simulation.network import Network
+from deathless.simulation.scheduler import Process, ProcessState, Scheduler
+from deathless.simulation.supervisor_node import SupervisorNode
+from deathless.simulation.worker_node import Page, WorkerNode
+
+LINE_US: Final = 30  # over the socket pair
+START_MIN_US, START_MAX_US = 5_000, 40_000  # until a started worker runs its own code
+
+Gate = Callable[[str, str, str, str], None]
+"""(replica, operation, path, "before" or "after") of every call of a worker's file system; a scenario's place to stop it."""
+
+
+class Shared:
+    """What all replicas of a cluster share."""
+
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        network: Network,
+        disk: SimDisk,
+        lock_store: SimLockStore | None,
+        lock_profile: LockProfile,
+        limits: Limits,
+        safeguards: Safeguards,
+    ) -> None:
+        self.scheduler = scheduler
+        self.network = network
+        self.disk = disk
+        self.lock_store = lock_store  # None: the lock is in the directory, the fence is "seal"
+        self.lock_profile = lock_profile
+        self.limits = limits
+        self.safeguards = safeguards
+        self.members: dict[str, None] = {}  # names of replicas that have announced themselves
+        self.archive: dict[str, Inode] = {}  # segments that were collected, for the oracle
+        self.gate: Gate | None = None
+        self.failures: list[str] = []  # programs that ended in an exception that is none of ours
+
+
+class WatchedFileSystem(InterposedFileSystem):
+    """A process's file system: marks syncs in the worker's page, keeps collected segments for the oracle."""
+
+    def __init__(
+        self, inner: FileSystem, process: Process, chance: random.Random, weather: DiskWeather, node: ReplicaNode
+    ) -> None:
+        super().__init__(inner, process, chance, weather)
+        self._node = node
+
+    def sync(self, handle: Handle) -> None:
+        """See the port."""
+        page = self._node.page if self._process is self._node.worker else None
+        if page is not None:
+            page.syncs += 1
+        super().sync(handle)
+        if page is not None:
+            page.syncs += 1
+
+    def unlink(self, path: str) -> None:
+        """See the port."""
+        shared = self._node.shared
+        if path.startswith("log/"):
+            name = path.removeprefix("log/")
+            inode = shared.disk.folders["log"].entries.get(name)
+            if inode is not None and inode.blocks:
+                shared.archive[path] = inode
+        super().unlink(path)
+
+
+class LockCalls:
+    """Carries lock operations out: in the worker itself for a directory, in a process of their own for a store."""
+
+    def __init__(self, lock: Lock, channel: Process | None) -> None:
+        self._lock = lock
+        self._channel = channel
+
+    def ask(
+        self,
+        worker: WorkerNode,
+        operation: Callable[[Lock], object],
+        answered: Callable[[object], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """See worker_node.LockChannel."""
+        process = worker.process
+        generation = process.generation
+
+        def run() -> None:
+            try:
+                answer = operation(self._lock)
+            except Exception as error:  # noqa: BLE001  whatever it is, the one who asked judges it
+                ended = error
+                tell(lambda: failed(ended))
+            else:
+                tell(lambda: answered(answer))
+
+        def tell(callback: Callable[[], None]) -> None:
+            if self._channel is None:
+                callback()
+            elif process.generation == generation:
+                process.post(callback)
+
+        (process if self._channel is None else self._channel).post(run)
+
+
+class ReplicaNode:
+    """One machine; see the module. Attributes are what worker and supervisor ask of their `Host`."""
+
+    def __init__(self, name: str, shared: Shared) -> None:
+        self.name = name
+        self.shared = shared
+        self.scheduler = shared.scheduler
+        self.network = shared.network
+        self.limits = shared.limits
+        self.safeguards = shared.safeguards
+        self.clock = SimClock(shared.scheduler)
+        self.weather = DiskWeather()
+        self.page: Page | None = None
+        self.chance = shared.scheduler.fork(f"replica/{name}")
+        self.powered = False
+        process = shared.scheduler.process
+        self.worker = process(name, name, self._worker_exited)
+        self.helper = process(f"{name}.helper", name, self._helper_exited)
+        self.supervisor = process(f"{name}.sup", name, self._supervisor_exited)
+        self.channel = process(f"{name}.lock", name, self._helper_exited)
+        self.worker_node: WorkerNode | None = None
+        self.supervisor_node: SupervisorNode | None = None
+        self.lock_clients: list[SimLock] = []
+        self._views: dict[str, SimFileSystem] = {}
+        self._expected_end = False
+        for role in ("worker", "supervisor", "helper"):
+            self._views[role] = shared.disk.view(f"{name}.{role}", self._gate(role))
+
+    def _gate(self, role: str) -> Callable[[str, str, str], None]:
+        def gate(operation: str, path: str, moment: str) -> None:
+            hook = self.shared.gate
+            if hook is not None and role == "worker":
+                hook(self.name, operation, path, moment)
+
+        return gate
+
+    # ---- what programs ask -----------------------------------------------------------------------------------
+
+    def note(self, what: str) -> None:
+        """See Host."""
+        self.scheduler.note(self.name, what)
+
+    def nonce(self) -> bytes:
+        """See Host."""
+        return self.chance.randbytes(16)
+
+    def members(self) -> list[str]:
+        """See Host."""
+        return list(self.shared.members)
+
+    def draw_service(self) -> ServiceRecord:
+        """See Host."""
+        return ServiceRecord(
+            name=SERVICE_NAME,
+            service_id=self.nonce(),
+            incarnation=int.from_bytes(self.chance.randbytes(7), "little") | 1,
+            seed=self.chance.randbytes(32),
+            hash_seed=1,
+            fence="seal" if self.shared.lock_store is None else "etcd",
+            live=False,
+        )
+
+    def open_filesystem(self, process: Process) -> FileSystem:
+        """See Host."""
+        role = {self.worker: "worker", self.supervisor: "supervisor", self.helper: "helper"}[process]
+        view = self._views[role]
+        if role != "helper":
+            view.crash()
+        return WatchedFileSystem(view, process, self.chance, self.weather, self)
+
+    def _open_any_lock(self, filesystem: FileSystem, process: Process) -> Lock:
+        shared = self.shared
+        if shared.lock_store is not None:
+            lock = SimLock(shared.lock_store, process, self.chance, shared.lock_profile)
+            if self.lock_clients:
+                lock.reachable = self.lock_clients[0].reachable
+            self.lock_clients.append(lock)
+            return lock
+        directory = DirectoryLock(
+            filesystem,
+            process=f"{process.name}.{process.generation}",
+            fresh_store_id=self.nonce().hex(),
+            safeguards=shared.safeguards,
+        )
+        directory.prepare()
+        return directory
+
+    def open_first_lock(self, filesystem: FileSystem, process: Process) -> Lock:
+        """See supervisor_node.Host."""
+        return self._open_any_lock(filesystem, process)
+
+    def open_lock(self, filesystem: FileSystem) -> tuple[Lock, LockCalls]:
+        """See worker_node.Host."""
+        lock = self._open_any_lock(filesystem, self.worker)
+        if self.shared.lock_store is None:
+            return lock, LockCalls(lock, None)
+        if not self.channel.alive:
+            self.channel.start(_nothing)
+        remote = self._open_any_lock(filesystem, self.channel)
+        return lock, LockCalls(remote, self.channel)
+
+    def tell_supervisor(self, record: ToSupervisor) -> None:
+        """See worker_node.Host."""
+        self.worker.check()
+        generation = self.supervisor.generation
+
+        def arrive() -> None:
+            node = self.supervisor_node
+            if node is not None and self.supervisor.generation == generation:
+                self.supervisor.post(lambda: node.worker_said(record))
+
+        self.scheduler.call_later(LINE_US, arrive)
+
+    def tell_worker(self, record: ToWorker) -> None:
+        """See supervisor_node.Host."""
+        self.supervisor.check()
+        generation = self.worker.generation
+
+        def arrive() -> None:
+            node = self.worker_node
+            if node is not None and self.worker.generation == generation:
+                self.worker.post(lambda: node.ordered(record))
+
+        self.scheduler.call_later(LINE_US, arrive)
+
+    def start_worker(self) -> None:
+        """See supervisor_node.Host."""
+        page = Page()
+        node = WorkerNode(self, page)
+        self.page, self.worker_node = page, node
+        self._expected_end = False
+        self.worker.start(_nothing)
+        self.worker.call_later(self.chance.randrange(START_MIN_US, START_MAX_US), node.run)
+
+    # ---- what happens to it ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Power on: the supervisor starts."""
+        if self.powered or self.supervisor.alive:
+            return
+        self.powered = True
+        self.network.host_has_power(self.name)
+        self.supervisor_node = node = SupervisorNode(self)
+        self.shared.members[self.name] = None
+        self.supervisor.start(node.run)
+
+    def kill_worker(self) -> None:
+        """Kill -9 of the worker."""
+        self.worker.kill()
+
+    def kill_both(self) -> None:
+        """Kill -9 of the supervisor; its worker goes with it. `start` brings the machine's programs back."""
+        self.powered = False
+        self.supervisor.kill()
+
+    def lose_power(self) -> None:
+        """All programs end without a word to anybody."""
+        self.network.host_lost_power(self.name)
+        self.kill_both()
+        self.channel.kill()
+        for view in self._views.values():
+            view.crash()
+
+    def freeze(self, *, supervisor_too: bool) -> None:
+        """SIGSTOP of the worker, and of the supervisor."""
+        self.worker.freeze()
+        self.helper.freeze()
+        if supervisor_too:
+            self.supervisor.freeze()
+        self._children_changed()
+
+    def thaw(self) -> None:
+        """SIGCONT of everything."""
+        self.supervisor.thaw()
+        self.worker.thaw()
+        self.helper.thaw()
+        self._children_changed()
+
+    def _children_changed(self) -> None:
+        node = self.supervisor_node
+        if node is not None and self.supervisor.alive:
+            self.supervisor.post(node.children_changed)
+
+    def set_stale(self, stale: bool) -> None:  # noqa: FBT001  a switch
+        """Absent names and listings stay as first seen, or are looked up again."""
+        for view in self._views.values():
+            view.stale = stale
+            if not stale:
+                view.refresh()
+
+    def set_dead_disk(self, dead: bool) -> None:  # noqa: FBT001  a switch
+        """Every call of the file system fails, or works again."""
+        for view in self._views.values():
+            view.dead = dead
+
+    def set_lock_reachable(self, reachable: bool) -> None:  # noqa: FBT001  a switch
+        """The way to the lock store is cut, or stands again."""
+        for lock in self.lock_clients:
+            lock.reachable = reachable
+
+    def view_name(self) -> str:
+        """Name of the worker's view, for planned errors."""
+        return f"{self.name}.worker"
+
+    # ---- ends ------------------------------------------------------------------------------------------------
+
+    def _worker_exited(self, process: Process, error: BaseException | None) -> None:
+        self.network.process_died(process)
+        self._views["worker"].crash()
+        self.helper.kill()
+        self.worker_node = None
+        if error is not None:
+            self._failed("worker", error)
+        node = self.supervisor_node
+        if node is not None and self.supervisor.alive:
+            self.supervisor.post(node.worker_ended)
+
+    def _supervisor_exited(self, process: Process, error: BaseException | None) -> None:
+        self.network.process_died(process)
+        self._views["supervisor"].crash()
+        if error is not None:
+            self._failed("supervisor", error)
+        self.supervisor_node = None
+        self.worker.kill()  # the kernel does (PDEATHSIG)
+
+    def _helper_exited(self, _process: Process, error: BaseException | None) -> None:
+        self._views["helper"].crash()
+        if error is not None:
+            self._failed("helper", error)
+
+    def _failed(self, which: str, error: BaseException) -> None:
+        text = f"{which} ended in {type(error).__name__}: {error}"
+        self.note(text)
+        if not isinstance(error, OSError):
+            self.shared.failures.append(f"{self.name} {text}")
+
+    @property
+    def frozen(self) -> bool:
+        """The worker is stopped."""
+        return self.worker.state is ProcessState.FROZEN
+
+
+def _nothing() -> None:
+    """First callback of a process that waits for work."""

@@ -1,0 +1,341 @@
+"""A simulated supervisor: keeps its worker running, tells the others how it is, detects failure; twin of the shell's.
+
+Guarantees: the same duties in the same order as the real supervisor: reports each heartbeat and at once on a change,
+orders to take over by core.detection, who is primary, deaths in a message (I11), restarts. Its own death ends its worker.
+Does not: have an ingress or serve tools. May import engine and below, and the simulation's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from deathless.base.errors import LockUnavailable
+from deathless.base.limits import Limits
+from deathless.codec.wire import Hello, Type, decode_struct, struct_packet
+from deathless.core.detection import Detector, Report, WorkerState
+from deathless.engine.ports import FileSystem, Lock, ServiceRecord
+from deathless.simulation.clock import SimClock
+from deathless.simulation.lab import SERVICE_NAME
+from deathless.simulation.line import AddressesAre, Deaths, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor, ToWorker
+from deathless.simulation.network import Endpoint, Network
+from deathless.simulation.scheduler import Process, ProcessState, Timer
+from deathless.simulation.sockets import Accepted, Opened
+from deathless.simulation.worker_node import Page
+
+CONTROL_BUFFER_BYTES: Final = 4 << 20
+SYNC_MAX_S: Final = 2.0
+RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
+STABLE_S: Final = 10.0
+MEMBERS_S: Final = 0.5
+ORDERED_END_CODES: Final = frozenset({"", "DL2001"})
+FINAL_CODES: Final = frozenset(
+    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
+)
+"""As the shell's: errors an operator must act on; the worker is not started again."""
+DIVERGED_CODE: Final = "DL4008"
+
+
+class Host(Protocol):
+    """What a supervisor gets from its replica."""
+
+    name: str
+    clock: SimClock
+    network: Network
+    limits: Limits
+    worker: Process
+    supervisor: Process
+    page: Page | None
+
+    def open_filesystem(self, process: Process) -> FileSystem:
+        """A view of the shared directory for one process."""
+        ...
+
+    def open_first_lock(self, filesystem: FileSystem, process: Process) -> Lock:
+        """The lock, to be asked at once."""
+        ...
+
+    def draw_service(self) -> ServiceRecord:
+        """What a service keeps for its life, as this replica would draw it."""
+        ...
+
+    def members(self) -> list[str]:
+        """Names of all replicas that have announced themselves."""
+        ...
+
+    def start_worker(self) -> None:
+        """Start the worker's process, with a fresh page."""
+        ...
+
+    def tell_worker(self, record: ToWorker) -> None:
+        """Send over the line."""
+        ...
+
+    def note(self, what: str) -> None:
+        """Record in the trace."""
+        ...
+
+
+class SupervisorNode:
+    """One life of a supervisor."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.process = host.supervisor
+        self.limits = host.limits
+        self.detector = Detector(replica=host.name, limits=host.limits, now=self._now())
+        self.report = Report(replica=host.name, state=WorkerState.DEAD, role="starting", epoch=0, lsn=0)
+        self.stays_stopped = ""  # code of the error that an operator must act on
+        self._peers: dict[str, Opened] = {}
+        self._number = 0
+        self._timer: Timer | None = None
+        self._kicked = False
+        self._members_at = 0.0
+        self._started_at = 0.0
+        self._delay_s = 0.0
+        self._start_at: float | None = 0.0
+        self._worker_runs = False
+        self._told_primary: PrimaryIs | None = None
+        self._told_deaths: dict[tuple[int, int, int], None] = {}
+        self._deaths: dict[tuple[int, int], int] = {}
+        self._last_stop: Stopping | None = None
+        self._stop_ordered = False
+        self._running_since: tuple[object, float] = (None, 0.0)
+        self._sync_since: tuple[int, float] = (0, 0.0)
+        self._divergences: list[float] = []
+
+    def _now(self) -> float:
+        return self.host.clock.steady_us() / 1e6
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """First callback of the process: write the service if there is none, then begin."""
+        host = self.host
+        filesystem = host.open_filesystem(self.process)
+        lock = host.open_first_lock(filesystem, self.process)
+        while True:
+            try:
+                if lock.view().service is None:
+                    lock.create_service(host.draw_service())
+                break
+            except LockUnavailable:
+                # The real one ends, and its runner starts it again.
+                self.process.pause(100_000)
+        self._count_death_in_page()
+        host.network.listen(self.process, f"{host.name}:3", self._accept)
+        self.report.control = f"{host.name}:3"
+        self._turn()
+
+    def _turn(self) -> None:
+        """One round of the loop."""
+        self._kicked = False
+        now = self._now()
+        if now >= self._members_at:
+            self._members_at = now + MEMBERS_S
+            self._meet_members()
+        if not self._worker_runs and self._start_at is not None and now >= self._start_at:
+            self._start_worker(now)
+        self._watch_worker(now)
+        self._tell_others(now)
+        self._maybe_order_takeover(now)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.process.call_later(round(self.limits.heartbeat_s * 1e6), self._turn)
+
+    def _kick(self) -> None:
+        if not self._kicked:
+            self._kicked = True
+            self.process.post(self._turn_if_kicked)
+
+    def _turn_if_kicked(self) -> None:
+        if self._kicked:
+            self._turn()
+
+    def order_stop(self) -> None:
+        """SIGTERM: an orderly stop."""
+        self._stop_ordered = True
+        self._start_at = None
+        self.host.tell_worker(Stop())
+        self._kick()
+
+    # ---- the worker ------------------------------------------------------------------------------------------
+
+    def _start_worker(self, now: float) -> None:
+        self.host.start_worker()
+        self._worker_runs = True
+        self._started_at = now
+        self._start_at = None
+        self._last_stop = None
+        self._told_primary = None
+        self._told_deaths.clear()
+        report = self.report
+        report.state, report.role, report.client, report.replication = WorkerState.STARTING, "starting", "", ""
+
+    def worker_ended(self) -> None:
+        """SIGCHLD: it died."""
+        now = self._now()
+        self._worker_runs = False
+        self._count_death_in_page()
+        stop = self._last_stop
+        if (stop is not None and stop.code in ORDERED_END_CODES) or now - self._started_at >= STABLE_S:
+            self._delay_s = 0.0
+        else:
+            self._delay_s = min(max(self._delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
+        self._start_at = now + self._delay_s
+        self.report.state = WorkerState.DEAD
+        self.report.role = "dead"
+        if stop is not None and stop.code in FINAL_CODES:
+            self._start_at = None
+            self.report.condition = self.stays_stopped = stop.code
+        elif stop is not None and stop.code == DIVERGED_CODE:
+            self._divergences = [at for at in self._divergences if now - at < 3600] + [now]
+            if len(self._divergences) > self.limits.rebases_per_hour_max:
+                self._start_at = None
+                self.report.condition = self.stays_stopped = "Diverging"
+        if self._stop_ordered:
+            self._start_at = None
+        self.children_changed()
+
+    def children_changed(self) -> None:
+        """SIGCHLD: it died, was stopped or goes on."""
+        now = self._now()
+        self._watch_worker(now)
+        self._tell_others(now)
+        self._kick()
+
+    def _count_death_in_page(self) -> None:
+        """I11: the message that stood in the page when the worker died, and was not completed."""
+        running = self.host.page.read_running() if self.host.page is not None else None
+        if running is None:
+            return
+        self.host.page = None
+        if running.session or running.seq:
+            key = (running.session, running.seq)
+            self._deaths[key] = self._deaths.get(key, 0) + 1
+            self.report.deaths = [(session, seq, count) for (session, seq), count in self._deaths.items()]
+            self.host.note(f"worker died in message {key}, {self._deaths[key]} times")
+
+    def _watch_worker(self, now: float) -> None:
+        """Keep our own report true."""
+        report, page = self.report, self.host.page
+        if not self._worker_runs:
+            report.state = WorkerState.DEAD
+        elif self.host.worker.state is ProcessState.FROZEN:
+            report.state = WorkerState.STOPPED
+        elif page is not None and report.role != "starting":
+            report.state = WorkerState.STUCK if self._is_stuck(page, now) else WorkerState.RUNNING
+            report.lsn = page.lsn
+            report.full = page.full
+
+    def _is_stuck(self, page: Page, now: float) -> bool:
+        running = page.read_running()
+        if running != self._running_since[0]:
+            self._running_since = (running, now)
+        if page.syncs != self._sync_since[0]:
+            self._sync_since = (page.syncs, now)
+        if running is not None and now - self._running_since[1] > self.limits.turn_max_s:
+            self.host.worker.kill()
+            return True
+        return bool(page.syncs % 2) and now - self._sync_since[1] > SYNC_MAX_S
+
+    def worker_said(self, record: ToSupervisor) -> None:
+        """The worker says something."""
+        match record:
+            case RoleIs(role, epoch, _, lsn):
+                self.report.role, self.report.lsn = role, lsn
+                self.report.epoch = max(epoch, self.report.epoch)
+                self.report.condition = ""
+            case AddressesAre(client, replication):
+                self.report.client, self.report.replication = client, replication
+            case Stopping():
+                self._last_stop = record
+                if self.report.role == "primary":
+                    self.report.role = "stopping"
+        now = self._now()
+        self._watch_worker(now)
+        self._tell_others(now)
+        self._kick()
+
+    # ---- other supervisors -----------------------------------------------------------------------------------
+
+    def _meet_members(self) -> None:
+        members = self.host.members()
+        self.detector.members_seen(set(members))
+        for name in members:
+            if name != self.host.name and name not in self._peers:
+                self._connect(name)
+
+    def _connect(self, name: str) -> None:
+        def lost() -> None:
+            self._peers.pop(name, None)
+
+        hello = Hello(1, "supervisor", SERVICE_NAME, self.host.name)
+        self._peers[name] = Opened(
+            self.host.network, self.process, f"{name}:3", hello, received=_ignore, ready=self._kick, lost=lost
+        )
+
+    def _tell_others(self, now: float) -> None:
+        self.report.heard = self.detector.heard_ms(now)
+        self.detector.report_received(msgspec.structs.replace(self.report), now)
+        data = struct_packet(Type.REPORT, self.report)
+        for connection in list(self._peers.values()):
+            connection.send(data)
+        self._tell_worker()
+
+    def _tell_worker(self) -> None:
+        claim = self.detector.primary
+        if not self._worker_runs or self.report.role == "starting":
+            return
+        if claim is not None:
+            told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication)
+            if told != self._told_primary:
+                self._told_primary = told
+                self.host.tell_worker(told)
+        for report in self.detector.reports.values():
+            for session, seq, count in report.deaths:
+                if (session, seq, count) not in self._told_deaths:
+                    self._told_deaths[session, seq, count] = None
+                    reports = self.detector.reports.values()
+                    total = sum(c for r in reports for s, q, c in r.deaths if (s, q) == (session, seq))
+                    self.host.tell_worker(Deaths(session, seq, total))
+
+    def _maybe_order_takeover(self, now: float) -> None:
+        page = self.host.page
+        if not self._worker_runs or self._stop_ordered or page is None:
+            return
+        age = now - page.upstream_us / 1e6 if page.upstream_us else float("inf")
+        order = self.detector.decide(now, age)
+        if order is not None:
+            self.host.note(f"orders a takeover from epoch {order.epoch}: {order.reason}")
+            self.host.tell_worker(TakeOver(order.epoch, order.reason))
+
+    # ---- control address -------------------------------------------------------------------------------------
+
+    def _accept(self, end: Endpoint) -> None:
+        self._number += 1
+        Accepted(self, self._number, end, CONTROL_BUFFER_BYTES)
+
+    def opened(self, connection: Accepted, hello: Hello) -> None:
+        """See sockets.Owner."""
+
+    def lost(self, connection: Accepted) -> None:
+        """See sockets.Owner."""
+
+    def packets(self, connection: Accepted, packets: list[tuple[int, bytes]]) -> None:
+        """See sockets.Owner: reports of other supervisors."""
+        now = self._now()
+        for kind, body in packets:
+            if kind == Type.REPORT:
+                self.detector.report_received(decode_struct(Report, body), now)
+        self._tell_worker()
+        self._maybe_order_takeover(now)
+
+
+def _ignore(_packets: list[tuple[int, bytes]]) -> None:
+    """A supervisor says nothing on connections that it accepted."""
+
+
+Callback = Callable[[], None]

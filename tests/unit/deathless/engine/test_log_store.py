@@ -1,0 +1,249 @@
+"""The log as a replica holds it: seals, collection, takeovers one after the other, a stranger's directory."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from deathless.base.errors import Closed, Deposed, ForeignDirectory, Internal, LogTruncated
+from deathless.codec.frames import ORIGIN, Cut, Position
+from deathless.engine.log_route import Identity, listed_segments
+from deathless.engine.log_store import ShardLog, seal_path
+from deathless.engine.ports import LogStore, Tail
+from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.simulation.disk import SimDisk
+from deathless.simulation.log_driver import LIMITS, SERVICE_ID, STORE, LogDriver
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(random.Random(1))
+
+
+def driver(disk: SimDisk, name: str, released: list[bytes], safeguards: Safeguards = ALL_SAFEGUARDS) -> LogDriver:
+    made = LogDriver(disk.view(name), name, released, safeguards=safeguards)
+    made.start()
+    return made
+
+
+def primary(disk: SimDisk, name: str = "r0", safeguards: Safeguards = ALL_SAFEGUARDS) -> LogDriver:
+    made = driver(disk, name, [], safeguards)
+    made.take_over()
+    return made
+
+
+def test_it_is_the_port(disk: SimDisk) -> None:
+    store: LogStore = ShardLog(disk.view("r0"), LIMITS, "r0")
+    assert not store.sealed(1)
+
+
+def test_seals_stand_durably_and_existing_ones_count(disk: SimDisk) -> None:
+    log = ShardLog(disk.view("r0"), LIMITS, "r0")
+    log.prepare()
+    log.link_seals(2, 3)
+    other = ShardLog(disk.view("r1"), LIMITS, "r1")
+    other.link_seals(0, 4)
+    disk.cut_power()
+    fresh = ShardLog(disk.view("r2"), LIMITS, "r2")
+    assert [fresh.sealed(epoch) for epoch in range(6)] == [False, True, True, True, True, False]
+
+
+def test_seals_need_no_space(disk: SimDisk) -> None:
+    log = ShardLog(disk.view("r0"), LIMITS, "r0")
+    log.prepare()
+    disk.capacity_bytes = disk.used_bytes()
+    log.link_seals(1, 100)
+    assert log.sealed(100)
+
+
+def test_a_seal_file_with_as_many_names_as_it_can_have_is_replaced(disk: SimDisk) -> None:
+    log = ShardLog(disk.view("r0"), LIMITS, "r0")
+    log.link_seals(1, 1)
+    disk.fail("link", seal_path(2), number=errno.EMLINK)
+    log.link_seals(2, 3)
+    assert log.sealed(2)
+    assert disk.inode(seal_path(2)) is not disk.inode(seal_path(1))
+
+
+def test_a_seal_that_can_not_be_linked_is_an_error(disk: SimDisk) -> None:
+    log = ShardLog(disk.view("r0"), LIMITS, "r0")
+    disk.fail("link", seal_path(1))
+    with pytest.raises(OSError, match="Input/output"):
+        log.link_seals(1, 1)
+
+
+def test_a_sealed_primary_releases_nothing_more(disk: SimDisk) -> None:
+    old = primary(disk)
+    old.call(b"one")
+    primary(disk, "r1")
+    with pytest.raises(Deposed):
+        old.call(b"two")
+    assert old.released == [b"one"]
+
+
+def test_without_the_proof_a_frozen_primary_releases_what_its_successor_lacks(disk: SimDisk) -> None:
+    released: list[bytes] = []
+    old = driver(disk, "r0", released, replace(ALL_SAFEGUARDS, prove_before_release=False))
+    old.take_over()
+    new = driver(disk, "r1", released)
+    new.take_over()
+    old.call(b"late")
+    with pytest.raises(AssertionError):
+        new.check()
+
+
+def test_read_before_seal_loses_what_was_released_in_between(disk: SimDisk) -> None:
+    """Every other order than seal, then read is broken: the old primary still finds no seal when it proves."""
+    for ordered in (True, False):
+        released: list[bytes] = []
+        disk = SimDisk(random.Random(1))
+        old = driver(disk, "r0", released)
+        old.take_over()
+        safeguards = replace(ALL_SAFEGUARDS, seal_before_read=ordered)
+        late = [False]
+
+        def between(operation: str, path: str, moment: str, late: list[bool] = late, old: LogDriver = old) -> None:
+            if operation == "link" and path == seal_path(1) and moment == "before" and not late[0]:
+                late[0] = True
+                old.call(b"released before the seal")
+
+        new = LogDriver(disk.view("r1", between), "r1", released, safeguards=safeguards)
+        new.start()
+        new.take_over()
+        if ordered:
+            new.check()
+        else:
+            with pytest.raises(AssertionError):
+                new.check()
+
+
+def test_every_epoch_from_head_must_be_sealed(disk: SimDisk) -> None:
+    """Epoch 2 dies before head is set; epoch 3 must close epoch 1 as well, or epoch 1 goes on releasing."""
+    for every in (True, False):
+        released: list[bytes] = []
+        disk = SimDisk(random.Random(1))
+        old = driver(disk, "r0", released)
+        old.take_over()
+        lock = driver(disk, "r1", released).lock
+        assert lock.take("r1", b"n", lock.view()) is not None
+        new = driver(disk, "r2", released, replace(ALL_SAFEGUARDS, seal_every_epoch=every))
+        new.take_over()
+        if every:
+            with pytest.raises(Deposed):
+                old.call(b"late")
+            new.check()
+        else:
+            old.call(b"late")
+            with pytest.raises(AssertionError):
+                new.check()
+
+
+def test_a_tail_kept_only_in_the_page_cache_is_copied_and_synced_before_it_counts(disk: SimDisk) -> None:
+    old = primary(disk)
+    old.call(b"one")
+    old.call_unsynced(b"seen by the successor, not durable")
+    new = primary(disk, "r1")
+    assert len(new.released) == 2
+    disk.cut_power()
+    last = driver(disk, "r2", new.released)
+    last.take_over()
+    last.check()
+
+
+def test_collection_takes_whole_files_below_the_lsn_and_never_the_heads_first(disk: SimDisk) -> None:
+    first = primary(disk)
+    for number in range(10):
+        first.call(b"%d" % number * 3000)
+    second = primary(disk, "r1")
+    for number in range(20):
+        second.call(b"%d" % number * 3000)
+    before = listed_segments(disk.view("x"))
+    gone = second.log.collect(22)
+    assert gone
+    left = listed_segments(disk.view("x"))
+    assert left == [place for place in before if place == (2, 0) or place >= left[1]]
+    lsn, chain = second.log.oldest(2)
+    assert lsn <= 22
+    reader = driver(disk, "r2", [])
+    assert reader.log.read(2, lsn, chain, bytes_max=1 << 30)[0][0][0].first_lsn == lsn + 1
+    with pytest.raises(LogTruncated):
+        reader.log.read(2, 0, bytes(16), bytes_max=1 << 30)
+    assert second.log.collect(22) == []
+
+
+def test_collection_goes_oldest_first_so_that_a_crash_leaves_no_hole(disk: SimDisk) -> None:
+    for ordered in (True, False):
+        disk = SimDisk(random.Random(1))
+        first = primary(disk, "r0", replace(ALL_SAFEGUARDS, collect_oldest_first=ordered))
+        for number in range(30):
+            first.call(b"%d" % number * 3000)
+        before = listed_segments(disk.view("x"))
+        disk.fail("unlink", "log/e000000000001.r000003")
+        with pytest.raises(OSError, match="Input/output"):
+            first.log.collect(29)
+        disk.cut_power()
+        left = [place for place in listed_segments(disk.view("x")) if place != (1, 0)]
+        whole = left == before[-len(left) :]
+        assert whole is ordered
+
+
+def test_nothing_above_a_synced_confirmed_header_is_collected(disk: SimDisk) -> None:
+    for bounded in (True, False):
+        disk = SimDisk(random.Random(1))
+        first = primary(disk, "r0", replace(ALL_SAFEGUARDS, collect_below_confirmed=bounded))
+        for number in range(12):
+            first.call(b"%d" % number * 3000)
+        first.log.collect(1 << 40)
+        kept = listed_segments(disk.view("x"))[-2:]
+        confirmed = first.log.oldest(1)[0]
+        assert (confirmed <= 11) is True
+        assert len(kept) == 2
+        if bounded:
+            assert first.log.collect(1 << 40) == []
+
+
+def test_only_a_primary_collects(disk: SimDisk) -> None:
+    with pytest.raises(Closed):
+        driver(disk, "r0", []).log.collect(1)
+
+
+def test_a_chain_of_takeovers_without_messages_stays_readable(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    for number in range(5):
+        primary(disk, f"s{number}")
+    last = driver(disk, "r9", first.released)
+    last.take_over()
+    last.check()
+
+
+def test_the_identity_is_known_only_after_the_service_was_created(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    log = ShardLog(disk.view("x"), LIMITS, "x")
+    assert log.check_head(1).service == "bank"
+    log.identify(Identity(SERVICE_ID, 8, "seal", STORE))
+    with pytest.raises(ForeignDirectory):
+        log.check_head(1)
+
+
+def test_a_cut_that_does_not_fit_its_tail_is_our_bug(disk: SimDisk) -> None:
+    log = ShardLog(disk.view("r0"), LIMITS, "r0")
+    log.prepare()
+    cut = Cut(Position(1, 0, 4096, 0, bytes(16)), "bank", SERVICE_ID, 7, "seal", STORE, bytes(16), "r0", 0)
+    with pytest.raises(Internal):
+        log.write_cut(2, msgspec.msgpack.encode(cut), Tail([], [], ORIGIN), incarnation=7)
+
+
+def test_a_process_killed_between_any_two_steps_of_an_orderly_stop_starts_again(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    first.idle()
+    first.log.close()
+    first.follow()
+    again = primary(disk, "r0")
+    assert again.applied == [b"one"]
