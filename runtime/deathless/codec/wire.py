@@ -66,7 +66,6 @@ class Type(enum.IntEnum):
     APPLIED = 51
     HANDOVER = 52
     CHECKPOINT = 53
-    DIVERGED = 54
     REPORT = 64
 
 

@@ -53,6 +53,7 @@ class Report(msgspec.Struct, array_like=True):
     heard: dict[str, int] = {}
     deaths: list[tuple[int, int, int]] = []
     condition: str = ""  # why the replica stays stopped: an error's code
+    divergences: list[str] = []  # what each differing start of the worker gave, the last ones
     pid: int = 0
     worker_pid: int = 0
     full: bool = False

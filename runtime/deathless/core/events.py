@@ -309,9 +309,8 @@ class CheckpointAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class DivergenceReported:
-    """A follower computed something else than was logged; it stopped applying (I6)."""
+    """A follower computed something else than was logged; it stopped (I6)."""
 
-    conn: Conn
     replica: str
     text: str
 

@@ -169,7 +169,7 @@ class Primary:
         self.confirmed_chain = chain
         self.synced_lsn = lsn
         self.executed_lsn = lsn  # ran; equal to synced_lsn outside a frame's making
-        self.header_confirmed_lsn = -1  # highest confirmed lsn that a synced header carries
+        self.header_confirmed_lsn = lsn  # highest confirmed lsn that a synced header carries; the opening frame's first
         self.digest = b""
         self._sessions = sessions
         self._time_us = time_us
@@ -226,7 +226,8 @@ class Primary:
         skip = max(0, expected - run.first_seq) if self.safeguards.dedup else 0
         if run.count and skip >= run.count:
             run = Run(run.session, expected, run.acked, 0)
-        refusal = self._refusal(run, session.acked)
+        # An acknowledgement counts only for what the session was ever sent.
+        refusal = self._refusal(run, max(session.acked, min(run.acked, session.next_seq - 1)))
         if refusal is not None:
             return [*effects, self._refuse(conn, run, refusal[0], refusal[1])]
         if run.count == 0:
@@ -280,7 +281,7 @@ class Primary:
             return Overloaded(f"pending messages at {limits.pending_messages_max}"), 20
         if self._pending_bytes > limits.pending_bytes_max:
             return Overloaded(f"pending bytes at {limits.pending_bytes_max}"), 20
-        if run.first_seq + run.count - 1 - max(acked, run.acked) > limits.session_window_max:
+        if run.first_seq + run.count - 1 - acked > limits.session_window_max:
             return Overloaded(f"more than {limits.session_window_max} messages without acknowledged reply"), 50
         live = [f.applied_lsn for f in self._followers.values() if f.streaming]
         if live and self.confirmed_lsn - max(live) > limits.follower_lag_messages_max:

@@ -252,8 +252,8 @@ class Replica:
                 return [ReleaseLock(), StopReplica(None)]
             case CheckpointWritten(lsn, name) | CheckpointAnnounced(lsn, name):
                 return primary.checkpoint_written(lsn, name)
-            case DivergenceReported(conn, _, _):
-                return [*primary.connection_lost(conn, now, wall_us), *primary.rebase()]
+            case DivergenceReported():
+                return primary.rebase()
             case CheckpointVerified(lsn, _, good):
                 return primary.checkpoint_verified(lsn, good)
             case PrimarySeen(epoch, replica, address):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 
-from deathless.base.errors import NewerFormat, Unauthorized, UnknownService
+from deathless.base.errors import CorruptFrame, NewerFormat, Unauthorized, UnknownService
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     Admin,
@@ -90,6 +90,8 @@ class Intake:
                 stale, ids, messages = decode_queries(body)
                 post(ev.QueriesReceived(conn, stale, ids, messages))
             elif kind == Type.APPLIED:
+                if len(body) != U64.size:
+                    raise CorruptFrame(f"APPLIED of {len(body)} bytes")
                 post(ev.AppliedReceived(conn, U64.unpack(body)[0]))
             else:
                 self._rare(conn, kind, body)
@@ -128,8 +130,5 @@ class Intake:
         elif kind == Type.CHECKPOINT:
             told = decode_struct(Role, body)
             post(ev.CheckpointAnnounced(told.epoch, told.role))
-        elif kind == Type.DIVERGED:
-            told = decode_struct(Role, body)
-            post(ev.DivergenceReported(conn, told.role, told.primary))
         elif kind == Type.ADMIN:
             self._admin(conn, decode_struct(Admin, body))

@@ -20,7 +20,6 @@ from typing import Protocol, TypeVar, assert_never
 import msgspec
 
 from deathless.base.errors import (
-    DataCorrupt,
     DeathlessError,
     Deposed,
     ForeignDirectory,
@@ -93,10 +92,6 @@ class Outside(Protocol):
 
     def send_upstream(self, data: bytes) -> None:
         """Send to the primary."""
-        ...
-
-    def report_divergence(self, text: str) -> None:
-        """Tell the primary that this replica computed something else; then it stops."""
         ...
 
     def load_checkpoint(self) -> Snapshot | None:
@@ -247,8 +242,6 @@ class ReplicaEngine:
                 self.outside.tell_role(role, epoch, reason)
             case fx.StopReplica(error):
                 self._stopped = True
-                if isinstance(error, DataCorrupt) and error.code == "DL4008":
-                    self.outside.report_divergence(str(error))
                 self.outside.stop(error)
             case (
                 fx.ReadLock() | fx.TakeLock() | fx.LinkSeals() | fx.ReadTail() | fx.WriteCut() | fx.SetHead()

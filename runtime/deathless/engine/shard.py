@@ -174,7 +174,10 @@ class Shard:
         """Name the first message whose digest differs."""
         at = next((i for i, (a, b) in enumerate(zip(digests, data.digests, strict=True)) if a != b), len(digests) - 1)
         start = data.ends[at - 1] if at else 0
-        message = decode(data.blob[start : data.ends[at]])
+        try:
+            message = decode(data.blob[start : data.ends[at]])
+        except CorruptFrame:
+            return Diverged(f"lsn {frame.first_lsn + at}: a malformed message gave another reply")
         handler = message.method.decode(errors="replace") or f"record of kind {message.kind}"
         key = message.key.decode(errors="replace")
         return Diverged(f"lsn {frame.first_lsn + at}: handler {handler!r} for key {key!r} gave another state or reply")

@@ -28,10 +28,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -52,7 +52,7 @@ from deathless.base.limits import Limits
 from deathless.codec.wire import ReplyError
 from deathless.core.client_events import error_of
 from deathless.core.client_link import State
-from deathless.execution.service import HandlerSpec, Service
+from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpLimits, HttpServer, Request, problem
@@ -60,6 +60,7 @@ from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.replica_metrics import replica_metrics
+from deathless.shell.routes import Route, field_of, parse_query, unescape
 from deathless.shell.uuid7 import uuid7
 
 REQUEST_TIMEOUT_S: Final = 10.0  # without a reply after this the answer is 504
@@ -69,74 +70,9 @@ READY_S: Final = 0.2  # /readyz waits so long for a primary that is being replac
 IDEMPOTENCY_KEY_MAX: Final = 255
 RESERVED_STALE: Final = "stale"
 _KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
-_PATH: Final = re.compile(r"`(\$[^`]*)`")
-_NAMED: Final = re.compile(r"(?:required field|unknown field) `([^`]*)`")
 _JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
-_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
 _decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
-
-
-class Route:
-    """One handler or query, made ready: how its arguments come in and its result goes out."""
-
-    __slots__ = ("decode_json", "decode_result", "first_key", "name", "query", "spec")
-
-    def __init__(self, spec: HandlerSpec) -> None:
-        self.spec = spec
-        self.name = spec.name
-        self.query = spec.kind == "query"
-        self.first_key = spec.keys[0] if spec.keys else ""  # argument that the {key} of the URL stands for
-        self.decode_json: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(spec.args_type).decode
-        self.decode_result: Callable[[bytes], object] = msgspec.msgpack.Decoder(spec.result_type).decode
-
-    def from_json(self, body: bytes, key: str) -> msgspec.Struct:
-        """Give the arguments of a POST. Raises: msgspec.MsgspecError, InvalidArgument."""
-        body = body or b"{}"
-        if self.first_key:
-            named: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            self._put_key(named, msgspec.Raw(msgspec.json.encode(key)))
-            body = msgspec.json.encode(named)
-        return self.decode_json(body)
-
-    def _put_key(self, named: dict[str, msgspec.Raw], key: msgspec.Raw) -> None:
-        given = named.setdefault(self.first_key, key)
-        if given is not key and msgspec.json.decode(given) != msgspec.json.decode(key):
-            raise InvalidArgument(
-                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
-            )
-
-    def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
-        """Give the arguments of a GET; texts become what the handler's types say.
-
-        Raises: msgspec.MsgspecError, InvalidArgument.
-        """
-        if self.first_key and named.setdefault(self.first_key, [key]) != [key]:
-            raise InvalidArgument(
-                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
-            )
-        once = {name: texts[0] if len(texts) == 1 else texts for name, texts in named.items()}
-        try:
-            return msgspec.convert(once, self.spec.args_type, strict=False)
-        except msgspec.ValidationError:
-            # A sequence that was given one value looks like a value; try again with each as a sequence in turn.
-            lists = {name: texts if self._is_sequence(name) else once[name] for name, texts in named.items()}
-            return msgspec.convert(lists, self.spec.args_type, strict=False)
-
-    def _is_sequence(self, name: str) -> bool:
-        kinds = (msgspec.inspect.ListType, msgspec.inspect.VarTupleType, msgspec.inspect.SetType)
-        for field in msgspec.structs.fields(self.spec.args_type):
-            if field.encode_name == name:
-                return isinstance(msgspec.inspect.type_info(field.type), kinds)
-        return False
-
-    def result_to_json(self, result: bytes) -> bytes:
-        """Give the JSON of a msgpack result."""
-        try:
-            return msgspec.json.encode(self.decode_result(result))
-        except msgspec.ValidationError:
-            # Another version of the code wrote it; its plain values are still the recorded answer.
-            return msgspec.json.encode(msgspec.msgpack.decode(result))
 
 
 class Pending:
@@ -184,18 +120,6 @@ class Pending:
 
     def _finish_error(self, error: DeathlessError, kind: str = "") -> None:
         self.ingress.finish(self, error.http_status, problem(error, field=field_of(error), kind=kind), error)
-
-
-def field_of(error: DeathlessError) -> str:
-    """Give the path of the argument an error is about, `$.amount`; empty: it is about none."""
-    if not isinstance(error, InvalidArgument | TooLarge):
-        return ""
-    path = _PATH.search(error.message)
-    named = _NAMED.search(error.message)
-    base = path.group(1) if path is not None else "$"
-    if named is not None:
-        return f"{base}.{named.group(1)}"
-    return path.group(1) if path is not None else ""
 
 
 class Ingress:
@@ -267,7 +191,7 @@ class Ingress:
         route = self._routes.get(parts[3])
         if route is None:
             raise UnknownHandler(f"{self.service.name} has no handler or query {_text(parts[3])!r}")
-        key = _unescape(parts[2], "the key of the address")
+        key = unescape(parts[2], "the key of the address")
         if not key:
             raise InvalidArgument("the key must not be empty")
         if len(key.encode()) > self._key_bytes_max:
@@ -446,30 +370,6 @@ def _text(raw: bytes) -> str:
     return raw[:100].decode("utf-8", "replace")
 
 
-def _unescape(raw: bytes, what: str) -> str:
-    """Undo percent-encoding. Raises: InvalidArgument."""
-    if b"%" not in raw:
-        plain = raw
-    elif _ESCAPE.search(raw):
-        raise InvalidArgument(f"{what} holds a % without two hexadecimal digits")
-    else:
-        plain = unquote_to_bytes(raw)
-    try:
-        return plain.decode()
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"{what} is not UTF-8") from None
-
-
-def parse_query(query: bytes) -> dict[str, list[str]]:
-    """Take `a=1&b=2` apart; '+' is a space. Raises: InvalidArgument."""
-    named: dict[str, list[str]] = {}
-    for pair in query.split(b"&"):
-        if pair:
-            name, _, value = pair.replace(b"+", b" ").partition(b"=")
-            named.setdefault(_unescape(name, "the query string"), []).append(_unescape(value, "the query string"))
-    return named
-
-
 async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     """Run the ingress of a replica until SIGTERM or SIGINT.
 
@@ -525,13 +425,9 @@ def main(arguments: list[str]) -> int:
         temporary.write_text(bound)
         temporary.replace(address)
 
+    runner = asyncio.run if find_spec("uvloop") is None else import_module("uvloop").run
     try:
-        if find_spec("uvloop") is not None:
-            import uvloop
-
-            uvloop.run(serve(config, announce))
-        else:
-            asyncio.run(serve(config, announce))
+        runner(serve(config, announce))
     except DeathlessError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -39,6 +39,13 @@ class Deaths(msgspec.Struct, tag="deaths", frozen=True):
     deaths: int
 
 
+class Diverged(msgspec.Struct, tag="diverged", frozen=True):
+    """To the worker: another replica computed something else than was logged (I6)."""
+
+    replica: str
+    text: str
+
+
 class Stop(msgspec.Struct, tag="stop", frozen=True):
     """To the worker: stop in order."""
 
@@ -66,7 +73,7 @@ class Stopping(msgspec.Struct, tag="stopping", frozen=True):
     text: str
 
 
-ToWorker = TakeOver | PrimaryIs | Deaths | Stop
+ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | Stop
 ToSupervisor = RoleIs | AddressesAre | Stopping
 
 

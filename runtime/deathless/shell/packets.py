@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Protocol as TypingProtocol
@@ -17,6 +18,7 @@ from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_pack
 from deathless.engine.intake import authorise
 
 _LOG = logging.getLogger("deathless.packets")
+DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
 
 
 class Owner(TypingProtocol):
@@ -52,6 +54,7 @@ class ServerConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -103,6 +106,7 @@ class ClientConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        keep_alive(transport)
         transport.write(struct_packet(Type.HELLO, self._hello))
 
     def data_received(self, data: bytes) -> None:
@@ -135,6 +139,18 @@ class ClientConnection(asyncio.Protocol):
         """Abort at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def keep_alive(transport: asyncio.BaseTransport) -> None:
+    """Have the kernel end a connection whose other end is gone without a word: nothing waits for it for ever."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.shell.members import read_members
-from deathless.shell.metrics import MetricSet
+from deathless.shell.metrics import MetricSet, Read
 from deathless.shell.packets import ClientConnection, split_address
 from deathless.shell.tls import client_context
 
@@ -72,16 +72,18 @@ def _add(metrics: MetricSet, status: Mapping[str, object]) -> None:
             continue
         if isinstance(value, bool | int | float):
             seen.add(name)
-            number = float(value)
-            metrics.gauge(name, f"{name} of the status.", lambda number=number: number, counts=name in GROWING)
+            metrics.gauge(name, f"{name} of the status.", _constant(float(value)), counts=name in GROWING)
         elif name == "role" and isinstance(value, str):
             seen.add(name)
-            role = {value: 1.0}
-            metrics.gauge("role", "1 for the role it has.", lambda role=role: role, labels=("role",))
+            metrics.gauge("role", "1 for the role it has.", _constant({value: 1.0}), labels=("role",))
         elif name == "followers" and isinstance(value, Mapping):
             seen.add("follower_lsn")
             applied = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
-            metrics.gauge("follower_lsn", "Last lsn applied.", lambda applied=applied: applied, labels=("follower",))
+            metrics.gauge("follower_lsn", "Last lsn applied.", _constant(applied), labels=("follower",))
+
+
+def _constant(value: float | Mapping[str, float]) -> Read:
+    return lambda: value
 
 
 def _nested(status: Mapping[str, object]) -> list[tuple[str, object]]:

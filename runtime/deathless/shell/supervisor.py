@@ -38,6 +38,7 @@ from deathless.shell.members import Member, read_members, remove_member, write_m
 from deathless.shell.orders import (
     AddressesAre,
     Deaths,
+    Diverged,
     LineProtocol,
     PrimaryIs,
     RoleIs,
@@ -57,6 +58,8 @@ RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of a worker that 
 STABLE_S = 10.0  # a worker that ran so long starts again without waiting
 STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 MEMBERS_S = 0.5  # between two looks at members/
+HOUR_S = 3600.0
+DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
 FINAL_CODES = frozenset({"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"})
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
@@ -120,6 +123,7 @@ class Supervisor:
         self._running_since: tuple[object, float] = (None, 0.0)
         self._sync_since: tuple[int, float] = (0, 0.0)
         self._divergences: list[float] = []
+        self._told_divergences: dict[str, int] = {}
         self._exit_code = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._hash_seed = 0
@@ -285,15 +289,23 @@ class Supervisor:
             self.report.condition = stop.code
             _LOG.error("worker stays stopped", extra={"code": stop.code, "why": stop.text})
         elif stop is not None and stop.code == "DL4008":
-            self._divergences = [at for at in self._divergences if now - at < 3600] + [now]
-            if len(self._divergences) > self.limits.rebases_per_hour_max:
-                child.start_at = None
-                self.report.condition = "Diverging"
+            self._worker_diverged(stop.text, now)
         if self._stop_ordered:
             child.start_at = None
             self._exit_code = 0
         else:
             _LOG.warning("worker ended", extra={"exit_code": code, "why": stop.text if stop else "killed"})
+
+    def _worker_diverged(self, text: str, now: float) -> None:
+        """I6: tell the others, so that the primary checkpoints at once; start again from that, at most so often an hour."""
+        self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
+        self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
+        if len(self._divergences) > self.limits.rebases_per_hour_max:
+            self.worker.start_at = None
+            self.report.condition = "DL4008"
+        else:
+            self.worker.start_at = now + DIVERGED_S * 2 ** (len(self._divergences) - 1)
+        _LOG.error("worker diverged", extra={"why": text, "times_this_hour": len(self._divergences)})
 
     def _count_death_in_page(self) -> None:
         """I11: the message that stood in the page when the worker died, and was not completed."""
@@ -414,6 +426,9 @@ class Supervisor:
                 self._told_primary = told
                 self._line.send(told)
         for report in self.detector.reports.values():
+            if len(report.divergences) > self._told_divergences.get(report.replica, 0):
+                self._line.send(Diverged(report.replica, report.divergences[-1]))
+            self._told_divergences[report.replica] = len(report.divergences)
             for session, seq, count in report.deaths:
                 if (session, seq, count) not in self._told_deaths:
                     self._told_deaths.add((session, seq, count))

@@ -39,7 +39,6 @@ from deathless.codec.wire import (
     AdminReply,
     Follow,
     Hello,
-    Role,
     Type,
     packet,
     struct_packet,
@@ -59,7 +58,7 @@ from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.logs import configure
-from deathless.shell.orders import AddressesAre, Deaths, LineProtocol, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToWorker
+from deathless.shell.orders import AddressesAre, Deaths, Diverged, LineProtocol, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToWorker
 from deathless.shell.packets import ClientConnection, ServerConnection, listen, split_address
 from deathless.shell.page import FULL, LSN, SYNCS, TICKS, UPSTREAM, Page
 from deathless.shell.storage import open_log
@@ -68,8 +67,9 @@ from deathless.shell.tls import client_context, server_context
 T = TypeVar("T")
 _LOG = logging.getLogger("deathless.worker")
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 1.0
-COLLECT_S = 1.0  # between two garbage collections, with no turn under way
 PING_S = 0.05  # an idle primary is heard by its followers this often
+COLLECT_TICKS = 20  # between two collections of young garbage, with no turn under way
+FULL_COLLECT_TICKS = 1200  # and of all; states are bytes, which cost it nothing
 
 
 class WatchedFileSystem(RealFileSystem):
@@ -199,6 +199,8 @@ class Worker:
                 self._post(ev.TakeoverOrdered(epoch, reason))
             case Deaths(session, seq, deaths):
                 self._post(ev.DeathsReported(session, seq, deaths))
+            case Diverged(replica, text):
+                self._post(ev.DivergenceReported(replica, text))
             case Stop():
                 self._post(ev.StopOrdered())
             case _:
@@ -214,7 +216,9 @@ class Worker:
             ping = packet(Type.PING)
             for number in self._followers:
                 self._connections[number].send(ping)
-        if cells[TICKS] % int(COLLECT_S / PING_S) == 0:
+        if cells[TICKS] % FULL_COLLECT_TICKS == 0:
+            gc.collect()
+        elif cells[TICKS] % COLLECT_TICKS == 0:
             gc.collect(1)
         self._checkpoints.confirmed(self.engine.core.confirmed_lsn)
         self._loop.call_later(PING_S, self._tick)
@@ -384,10 +388,6 @@ class Worker:
         """See Outside."""
         if self._upstream is not None:
             self._upstream.send(data)
-
-    def report_divergence(self, text: str) -> None:
-        """See Outside."""
-        self.send_upstream(struct_packet(Type.DIVERGED, Role(self.config.replica, self.engine.place.lsn, text)))
 
     def _upstream_lost(self, connection: ClientConnection) -> None:
         if self._upstream is connection:
