@@ -48,7 +48,8 @@ LEADER_CHANGED = Refusal(14, "etcdserver: leader changed", 503)
 TIMED_OUT = Refusal(14, "etcdserver: request timed out", 503)
 BAD_TOKEN = Refusal(16, "etcdserver: invalid auth token", 401)
 
-Plan = Fault | Refusal | bytes
+# An event holds the request up until it is set.
+Plan = Fault | Refusal | bytes | asyncio.Event
 
 
 def b64(data: bytes) -> str:
@@ -250,6 +251,8 @@ class FakeMember:
         async with self._came:
             self._came.notify_all()
         plan = self._plans[path].popleft() if self._plans[path] else None
+        if isinstance(plan, asyncio.Event):
+            await plan.wait()
         if plan is Fault.LOST:
             return self._cut(request)
         if plan is Fault.SILENCE:

@@ -55,7 +55,8 @@ from deathless.core.client_link import State
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
 from deathless.shell.client import Client
-from deathless.shell.http_protocol import HttpLimits, HttpServer, Request, problem
+from deathless.shell.http_protocol import HttpServer
+from deathless.shell.http_request import HttpLimits, Request, problem
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet

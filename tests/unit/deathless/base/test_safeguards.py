@@ -10,7 +10,6 @@ import deathless
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 
 PACKAGE = Path(deathless.__file__).parent
-TESTS = Path(__file__).resolve().parents[3]
 
 
 def test_every_safeguard_is_on() -> None:

@@ -92,6 +92,19 @@ async def test_read_without_an_answer_goes_to_the_next_endpoint(plan: Plan) -> N
         assert (first.count("kv/range"), second.count("kv/range")) == (1, 1)
 
 
+async def test_requests_that_fail_together_move_on_by_one_endpoint() -> None:
+    async with (
+        FakeMember() as first,
+        FakeMember() as second,
+        FakeMember() as third,
+        Opened(first.url, second.url, third.url) as gateway,
+    ):
+        first.plan("kv/range", Fault.SILENCE, Fault.SILENCE)
+        await asyncio.gather(read(gateway), read(gateway))
+        assert gateway.endpoint == second.url
+        assert third.requests == []
+
+
 async def test_single_endpoint_is_asked_again_until_it_answers() -> None:
     async with FakeMember() as member, Opened(member.url) as gateway:
         member.plan("kv/range", NO_LEADER, LEADER_CHANGED, NO_LEADER)
@@ -174,6 +187,21 @@ async def test_token_that_ended_is_replaced_and_the_write_done_once() -> None:
         await asyncio.gather(write(gateway), read(gateway), read(gateway))
         assert member.logins == 2
         assert member.store.keys[b"k"].version == 1
+
+
+async def test_late_refusal_of_an_old_token_does_not_throw_the_new_one_away() -> None:
+    async with FakeMember(password="pw") as member, Opened(member.url, user="u", password="pw") as gateway:
+        gateway.settings = EtcdSettings(endpoints=(member.url,), username="u", password="pw", attempt_timeout_s=5)
+        await read(gateway)
+        held = asyncio.Event()
+        member.plan("kv/range", held)
+        late = asyncio.create_task(read(gateway))
+        await member.wait_count("kv/range", 2)
+        member.tokens.clear()
+        await write(gateway)
+        held.set()
+        await late
+        assert member.logins == 2
 
 
 async def test_token_of_an_older_user_list_is_replaced() -> None:

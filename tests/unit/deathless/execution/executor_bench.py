@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
-import pytest
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
@@ -86,21 +85,3 @@ def value(reply: bytes) -> object:
 def error(reply: bytes) -> ReplyError:
     assert reply[0] == 1, reply
     return msgspec.msgpack.decode(reply[1:], type=ReplyError)
-
-
-MakeBench = Callable[..., Bench]
-
-
-@pytest.fixture
-def bench() -> MakeBench:
-    return Bench
-
-
-@pytest.fixture
-def value_of() -> Callable[[bytes], object]:
-    return value
-
-
-@pytest.fixture
-def error_of() -> Callable[[bytes], ReplyError]:
-    return error

@@ -1,0 +1,144 @@
+"""The Python client for code without an event loop; the same calls, blocking.
+
+    with SyncClient("bank", ["127.0.0.1:4100"]) as bank:
+        balance = bank.call("deposit", "alice", amount=5)
+
+One thread of its own runs the loop; any number of threads may call. Calls that threads make at the same time share
+packets. Guarantees: those of `Client`. Does not: work after a fork (open it in the child). Imports shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from deathless.base.config import TlsConfig
+from deathless.base.errors import Closed
+from deathless.shell.client import Args, Client
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """A blocking client of one service; use it as a context manager. Arguments as for `Client`."""
+
+    def __init__(
+        self,
+        service: str,
+        addresses: Sequence[str],
+        *,
+        token: str | None = None,
+        tls: TlsConfig | None = None,
+        name: str = "",
+    ) -> None:
+        self._client = Client(service, addresses, token=token, tls=tls, name=name)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"deathless-{service}", daemon=True)
+        self._started = False
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        if not self._started and not self._closed:
+            self._started = True
+            self._thread.start()
+            self._wait(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _start(self) -> None:
+        self._client.start()
+
+    def close(self) -> None:
+        """End; what has no reply fails in the threads that wait for it."""
+        if self._closed:
+            return
+        if self._started:
+            self._wait(self._client.close())
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._closed = True
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed or not self._started:
+            work.close()
+            raise Closed("the client is closed" if self._closed else "the client was not started: use `with`")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def ready(self, timeout: float | None = None) -> None:
+        """Wait until a session with the primary stands. Raises: PeerUnreachable, NotPrimary, Closed."""
+        self._wait(self._client.ready(timeout))
+
+    def call(
+        self,
+        handler: str,
+        key: str,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,
+        result: type[T] | None = None,
+        **args: object,
+    ) -> Any:
+        """Call a handler and wait for its result; see `Client.request` for meaning and errors."""
+        return self.request(handler, key, args, idempotency_key=idempotency_key, timeout=timeout, result=result)
+
+    def request(
+        self,
+        handler: str,
+        key: str,
+        args: Args,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,
+        result: type[T] | None = None,
+    ) -> Any:
+        """Call a handler with arguments of any name; see `Client.request`."""
+        client = self._client
+        return self._wait(
+            client.request(handler, key, args, idempotency_key=idempotency_key, timeout=timeout, result=result)
+        )
+
+    def submit(self, handler: str, key: str, args: Args, *, idempotency_key: str | None = None) -> Future[Any]:
+        """Send a call without waiting; the Future (of `concurrent.futures`) gets its result."""
+        if self._closed or not self._started:
+            raise Closed("the client is closed" if self._closed else "the client was not started: use `with`")
+        work = self._client.request(handler, key, args, idempotency_key=idempotency_key)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_many(
+        self, handler: str, keys: Sequence[str], args: Sequence[Args], *, return_errors: bool = False
+    ) -> list[Any]:
+        """Call one handler for many keys; see `Client.call_many`."""
+        return self._wait(self._client.call_many(handler, keys, args, return_errors=return_errors))
+
+    def query(
+        self,
+        query: str,
+        key: str,
+        /,
+        *,
+        stale: bool = False,
+        timeout: float | None = None,
+        result: type[T] | None = None,
+        **args: object,
+    ) -> Any:
+        """Ask a query; see `Client.query`."""
+        return self._wait(self._client.ask(query, key, args, stale=stale, timeout=timeout, result=result))
+
+    def read(self, what: Callable[[Client], T]) -> T:
+        """Give what a function reads from the client in its own thread: `client.read(lambda c: c.primary)`."""
+
+        async def ask() -> T:
+            return what(self._client)
+
+        return self._wait(ask())

@@ -1,0 +1,254 @@
+"""A whole cluster in one process: replicas, clients, lock, disk and network under one scheduler.
+
+Why it exists: the parts are tested by themselves; what loses data is what happens between them. A `Setup` says how a
+cluster is made, `draw_setup` draws one from a seed, `Cluster` builds it and lets time pass. Which faults come when is
+the injector's, what was wrong is the verdict's.
+
+Guarantees: the same seed and setup give the same run. Does not: judge. May import engine and below, and the
+simulation's parts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.core.detection import Detector
+from deathless.simulation.checkers.history import History
+from deathless.simulation.client_node import ClientNode
+from deathless.simulation.disk import SimDisk
+from deathless.simulation.lab import HOOKS
+from deathless.simulation.lock import LockProfile, SimLockStore
+from deathless.simulation.network import Network, NetworkProfile
+from deathless.simulation.replica_node import ReplicaNode, Shared
+from deathless.simulation.scheduler import Scheduler, draw
+from deathless.simulation.tap import Tap
+from deathless.simulation.worker_node import WorkerNode
+from deathless.simulation.workload import Request, WorkloadProfile, draw_profile, draw_repeats, draw_requests
+
+SPAN_US: Final = 1_600_000  # over which clients ask and faults begin
+POLL_US: Final = 20_000  # between two looks at whether something waited for has come
+REPEAT_MAX_US: Final = 400_000  # until another client repeats a keyed request
+
+LAB_LIMITS: Final = Limits(
+    message_bytes_max=4096,
+    entity_bytes_max=1 << 16,
+    reply_bytes_max=4096,
+    frame_bytes_max=16384,
+    segment_bytes_max=1 << 16,
+    allocate_bytes=1 << 14,
+    spare_bytes=1 << 16,
+    stream_buffer_bytes_max=1 << 17,
+    idempotency_window_s=10_000 * 86400,
+    session_idle_max_s=10_000 * 86400,
+    reign_min_s=0.3,
+    reign_max_s=1.0,
+)
+"""Small sizes, so that files roll and buffers end; long memories, so that clock jumps forget nothing by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a cluster is made.
+
+    Attributes:
+        fence: "seal" (lock in the directory) or "etcd" (lock store).
+        workload: one profile for all clients; None: no clients (a scenario brings its own).
+    """
+
+    replicas: int = 3
+    fence: str = "seal"
+    clients: int = 3
+    limits: Limits = LAB_LIMITS
+    network: NetworkProfile = field(default_factory=NetworkProfile)
+    lock: LockProfile = field(default_factory=LockProfile)
+    workload: WorkloadProfile | None = None
+    safeguards: Safeguards = ALL_SAFEGUARDS
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the replicas."""
+        return tuple(f"r{i}" for i in range(self.replicas))
+
+    def client_names(self) -> tuple[str, ...]:
+        """Names of the clients."""
+        return tuple(f"c{i}" for i in range(self.clients))
+
+
+def draw_setup(seed: int, *, replicas: int | None = None, fence: str | None = None, safeguards: Safeguards = ALL_SAFEGUARDS) -> Setup:
+    """Draw how the cluster of a seed is made; what is given is not drawn."""
+    chance = draw(seed, "setup")
+    drawn_replicas = chance.choice((1, 2, 3, 3, 3, 3, 3, 3, 4, 5))
+    drawn_fence = chance.choice(("seal", "etcd"))
+    return Setup(
+        replicas=replicas or drawn_replicas,
+        fence=fence or drawn_fence,
+        clients=chance.choice((2, 2, 3, 4)),
+        limits=_draw_limits(chance),
+        network=NetworkProfile(
+            spike_share=chance.choice((0.0, 0.01, 0.1)),
+            split_share=chance.choice((0.0, 0.05)),
+            ghosts_share=chance.choice((0.0, 0.0, 0.3)),
+        ),
+        lock=LockProfile(lost_answers_share=chance.choice((0.0, 0.0, 0.05))),
+        workload=draw_profile(draw(seed, "workload"), requests=14, span_us=SPAN_US),
+        safeguards=safeguards,
+    )
+
+
+def _draw_limits(chance: random.Random) -> Limits:
+    base = LAB_LIMITS
+    values: dict[str, int] = {}
+    for name in Limits.__dataclass_fields__:
+        values[name] = getattr(base, name)
+    values["checkpoint_every_messages"] = chance.choice((1_000_000, 1_000_000, 12, 25))
+    values["frame_messages_max"] = chance.choice((8192, 8192, 4))
+    values["segment_bytes_max"] = chance.choice((1 << 15, 1 << 16, 1 << 20))
+    values["stream_buffer_bytes_max"] = chance.choice((1 << 17, 1 << 15))
+    values["sessions_max"] = chance.choice((100_000,) * 9 + (2,))
+    values["clock_step_us"] = chance.choice((1000, 50_000))
+    return Limits(**values)
+
+
+class Cluster:
+    """A running cluster.
+
+    Args:
+        seed: of all chance.
+        setup: how it is made.
+        keep_trace: keep all lines of the trace.
+    """
+
+    def __init__(self, seed: int, setup: Setup, *, keep_trace: bool = False) -> None:
+        HOOKS.reset()
+        self.seed = seed
+        self.setup = setup
+        self.scheduler = Scheduler(seed, keep_trace=keep_trace)
+        self.network = Network(self.scheduler, self.scheduler.fork("network"), setup.network)
+        self.disk = SimDisk(self.scheduler.fork("disk"))
+        self.lock_store = SimLockStore() if setup.fence == "etcd" else None
+        self.history = History()
+        self.key_replies: list[tuple[str, bytes]] = []  # (idempotency key, reply) as callers saw them
+        self.shared = Shared(
+            scheduler=self.scheduler,
+            network=self.network,
+            disk=self.disk,
+            lock_store=self.lock_store,
+            lock_profile=setup.lock,
+            limits=setup.limits,
+            safeguards=setup.safeguards,
+        )
+        self.replicas = {name: ReplicaNode(name, self.shared) for name in setup.names()}
+        self.tap = Tap(self.scheduler, setup.names())
+        self.network.taps.append(self.tap)
+        self.clients: dict[str, ClientNode] = {}
+        self._repeats: dict[bytes, tuple[str, int]] = {}  # key -> (client that repeats it, after microseconds)
+        if setup.workload is not None:
+            self._make_clients(setup.workload)
+
+    def _make_clients(self, profile: WorkloadProfile) -> None:
+        names = self.setup.client_names()
+        for name in names:
+            chance = self.scheduler.fork(f"requests/{name}")
+            requests = draw_requests(chance, profile, name)
+            others = [other for other in names if other != name] or [name]
+            for repeated in draw_repeats(chance, profile, requests):
+                self._repeats[repeated.idempotency_key] = (chance.choice(others), chance.randrange(REPEAT_MAX_US))
+            self.add_client(name, requests, profile.window)
+
+    def add_client(self, name: str, requests: list[Request], window: int = 1) -> ClientNode:
+        """Make a client, not yet started."""
+        self.clients[name] = client = ClientNode(
+            name,
+            self.scheduler,
+            self.network,
+            addresses=[f"{replica}:1" for replica in self.replicas],
+            requests=requests,
+            window=window,
+            history=self.history,
+            asked=self._asked,
+            answered=lambda key, reply: self.key_replies.append((key.decode(), reply)),
+        )
+        return client
+
+    def _asked(self, request: Request) -> None:
+        repeat = self._repeats.get(request.idempotency_key)
+        if request.idempotency_key and repeat is not None:
+            name, after_us = repeat
+            twin = self.clients[name]
+            self.scheduler.call_later(after_us, lambda: twin.repeat(request) if twin.process.alive else None)
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start replicas and clients, not all at the same moment."""
+        chance = self.scheduler.fork("start")
+        for node in self.replicas.values():
+            self.scheduler.call_at(chance.randrange(50_000), node.start)
+        for client in self.clients.values():
+            self.scheduler.call_at(chance.randrange(100_000), client.start)
+
+    def run_until(self, condition: Callable[[], bool], within_us: int) -> bool:
+        """Let time pass until `condition` holds, looked at now and then. False: it did not come to hold in time."""
+        end_us = self.scheduler.now_us + within_us
+        while not condition():
+            if self.scheduler.now_us >= end_us:
+                return False
+            self.scheduler.run_until(min(end_us, self.scheduler.now_us + POLL_US))
+        return True
+
+    def run_for(self, us: int) -> None:
+        """Let time pass."""
+        self.scheduler.run_until(self.scheduler.now_us + us)
+
+    def close(self) -> None:
+        """End everything."""
+        HOOKS.reset()
+        self.shared.gate = None
+        self.scheduler.close()
+
+    # ---- what is ---------------------------------------------------------------------------------------------
+
+    @property
+    def served(self) -> bool:
+        """Every client has all its answers."""
+        return all(client.done for client in self.clients.values())
+
+    def workers(self) -> list[WorkerNode]:
+        """Workers whose engine runs."""
+        nodes = (node.worker_node for node in self.replicas.values())
+        return [node for node in nodes if node is not None and node.engine is not None and not node.stopping]
+
+    def maybe_primary(self) -> ReplicaNode | None:
+        """The replica that is primary in the highest epoch; None: nobody is."""
+        leading = [
+            (worker.running.core.primary.epoch, worker.host.name)
+            for worker in self.workers()
+            if worker.running.core.primary is not None
+        ]
+        return self.replicas[max(leading)[1]] if leading else None
+
+    def maybe_follower(self) -> WorkerNode | None:
+        """A replica that follows; None: there is none."""
+        return next((w for w in self.workers() if w.running.core.state.value == "standby"), None)
+
+    @property
+    def settled(self) -> bool:
+        """One primary with nothing under way; everybody else stands where it stands."""
+        workers = self.workers()
+        leading = [w for w in workers if w.running.core.primary is not None]
+        if len(leading) != 1 or len(workers) != len(self.replicas):
+            return False
+        primary = leading[0].running.core.primary
+        assert primary is not None
+        if not primary.drained:
+            return False
+        places = {(w.running.place.lsn, w.running.place.chain, w.running.place.digest) for w in workers}
+        return len(places) == 1
+
+    def detectors(self) -> list[Detector]:
+        """Of all supervisors that run."""
+        return [n.supervisor_node.detector for n in self.replicas.values() if n.supervisor_node is not None]

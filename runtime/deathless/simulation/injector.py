@@ -1,0 +1,174 @@
+"""Carries a fault plan out on a cluster, and ends every fault.
+
+Guarantees: after the plan's `heal_us` nothing is broken any more: what was frozen goes on, what was killed is back,
+links, disks and lock stores work. Does not: draw faults (faults.py does). May import the simulation's parts.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from deathless.core import events as ev
+from deathless.simulation.cluster import Cluster
+from deathless.simulation.faults import PRIMARY_TARGET, Fault, FaultKind, FaultPlan
+from deathless.simulation.replica_node import ReplicaNode
+
+ADMIN_CONN = ev.Conn(1 << 40)
+"""A connection that does not exist: answers to what it asks go nowhere."""
+
+
+class Injector:
+    """Hangs a plan on a cluster's clock."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self._cluster = cluster
+        self._frozen: dict[str, int] = {}  # replica -> how many faults freeze it
+        for fault in plan.faults:
+            self._plan(fault)
+
+    def _plan(self, fault: Fault) -> None:
+        self._cluster.scheduler.call_at(fault.at_us, lambda: self._begin(fault))
+
+    def _begin(self, fault: Fault) -> None:
+        cluster = self._cluster
+        cluster.scheduler.note("fault", str(fault))
+        if fault.kind is FaultKind.CLIENT_KILL:
+            cluster.clients[fault.target].kill()
+            return
+        if fault.kind is FaultKind.CLIENT_RESET:
+            for end in cluster.network.open_connections(fault.target):
+                cluster.network.reset(end)
+            return
+        node = self._target(fault)
+        end_fault = self._start(fault, node)
+        if end_fault is not None:
+            ending = end_fault
+
+            def heal() -> None:
+                cluster.scheduler.note("fault", f"{fault.kind} {node.name} is over")
+                ending()
+
+            cluster.scheduler.call_later(fault.duration_us, heal)
+
+    def _target(self, fault: Fault) -> ReplicaNode:
+        cluster = self._cluster
+        if fault.target != PRIMARY_TARGET:
+            return cluster.replicas[fault.target]
+        return cluster.maybe_primary() or cluster.replicas[fault.other]
+
+    def _start(self, fault: Fault, node: ReplicaNode) -> Callable[[], None] | None:  # noqa: PLR0911  one case per kind
+        """Begin a fault on its replica; gives what ends it."""
+        cluster = self._cluster
+        match fault.kind:
+            case FaultKind.KILL:
+                node.kill_worker()
+            case FaultKind.KILL_BOTH:
+                node.kill_both()
+                return node.start
+            case FaultKind.POWER_CUT:
+                for each in cluster.replicas.values():
+                    each.lose_power()
+                cluster.disk.cut_power()
+                return lambda: [each.start() for each in cluster.replicas.values()] and None
+            case FaultKind.FREEZE | FaultKind.FREEZE_WORKER:
+                return self._freeze(node, supervisor_too=fault.kind is FaultKind.FREEZE)
+            case FaultKind.SYNC_ERROR:
+                cluster.disk.fail("sync", "log/", number=errno.EIO, view=node.view_name())
+                return lambda: cluster.disk.heal()
+            case FaultKind.SLOW_DISK:
+                node.weather.slow_us = fault.size
+                return lambda: setattr(node.weather, "slow_us", 0)
+            case FaultKind.DISK_FULL:
+                return self._fill()
+            case FaultKind.DEAD_DISK:
+                node.set_dead_disk(True)
+                return lambda: node.set_dead_disk(False)
+            case FaultKind.STALE_LOOKUPS:
+                if cluster.lock_store is None:
+                    return None  # the lock in the directory is kept off such file systems
+                node.set_stale(True)
+                return lambda: node.set_stale(False)
+            case FaultKind.CLOCK_FORWARD | FaultKind.CLOCK_BACK:
+                node.clock.jump(fault.size if fault.kind is FaultKind.CLOCK_FORWARD else -fault.size)
+            case FaultKind.LOCK_SILENT:
+                return self._silence_lock()
+            case FaultKind.LOCK_CUT_OFF:
+                node.set_lock_reachable(False)
+                return lambda: node.set_lock_reachable(True)
+            case FaultKind.STEAL:
+                self._steal()
+            case FaultKind.SWITCHOVER:
+                self._switch_over(node)
+            case _:
+                return self._start_network(fault, node)
+        return None
+
+    def _start_network(self, fault: Fault, node: ReplicaNode) -> Callable[[], None] | None:
+        network = self._cluster.network
+        others = [name for name in self._cluster.replicas if name != node.name]
+        match fault.kind:
+            case FaultKind.PARTITION:
+                pairs = [pair for other in others for pair in ((node.name, other), (other, node.name))]
+                if fault.at_us % 2:  # clients are cut off as well
+                    pairs += [p for c in self._cluster.clients for p in ((node.name, c), (c, node.name))]
+                for source, target in pairs:
+                    network.hold(source, target)
+                return lambda: [network.heal(source, target) for source, target in pairs] and None
+            case FaultKind.PARTITION_ONE_WAY | FaultKind.CUT:
+                other = fault.other if fault.other != node.name else next(iter(others), node.name)
+                (network.cut if fault.kind is FaultKind.CUT else network.hold)(node.name, other)
+                return lambda: network.heal(node.name, other)
+            case FaultKind.RESET | FaultKind.HALF_OPEN:
+                for end in network.open_connections(node.name):
+                    network.reset(end, half_open=fault.kind is FaultKind.HALF_OPEN)
+                return None
+            case FaultKind.SLOW_NETWORK:
+                network.slow(node.name, fault.size)
+                return lambda: network.slow(node.name, 0)
+            case _:
+                raise AssertionError(f"nobody carries {fault.kind} out")
+
+    def _freeze(self, node: ReplicaNode, *, supervisor_too: bool) -> Callable[[], None]:
+        self._frozen[node.name] = self._frozen.get(node.name, 0) + 1
+        node.freeze(supervisor_too=supervisor_too)
+
+        def thaw() -> None:
+            self._frozen[node.name] -= 1
+            if not self._frozen[node.name]:
+                node.thaw()
+
+        return thaw
+
+    def _fill(self) -> Callable[[], None]:
+        nodes = list(self._cluster.replicas.values())
+        for node in nodes:
+            node.weather.full = True
+
+        def empty() -> None:
+            for node in nodes:
+                node.weather.full = False
+
+        return empty
+
+    def _silence_lock(self) -> Callable[[], None] | None:
+        store = self._cluster.lock_store
+        if store is None:
+            return None
+        store.available = False
+
+        def answer() -> None:
+            store.available = True
+
+        return answer
+
+    def _steal(self) -> None:
+        worker = self._cluster.maybe_follower()
+        if worker is not None:
+            epoch = worker.running.core.known_epoch
+            worker.process.post(lambda: worker.post(ev.TakeoverOrdered(epoch, "stolen by the plan")))
+
+    def _switch_over(self, node: ReplicaNode) -> None:
+        worker = node.worker_node
+        if worker is not None and worker.engine is not None and worker.engine.core.primary is not None:
+            worker.process.post(lambda: worker.post(ev.SwitchoverOrdered(ADMIN_CONN, 1, "")))

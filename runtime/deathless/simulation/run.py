@@ -1,0 +1,117 @@
+"""Runs one seed from start to verdict.
+
+    start -> clients ask while faults come -> everything is healed -> all answers are in -> all replicas agree -> verdict
+
+Guarantees: `run_seed` depends on its arguments alone; the same ones give the same trace hash in any process. Does not:
+print. May import the simulation's parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.simulation.checkers.history import Violation
+from deathless.simulation.cluster import SPAN_US, Cluster, Setup, draw_setup
+from deathless.simulation.faults import FaultKind, FaultPlan, draw_plan
+from deathless.simulation.injector import Injector
+from deathless.simulation.scheduler import draw
+from deathless.simulation.verdict import judge
+
+BEGIN_US: Final = 150_000  # no fault comes before: the first primary stands by then, usually
+ANSWER_BOUND_US: Final = 12_000_000  # an answer is there that long after the healing, at the latest
+SETTLE_BOUND_US: Final = 12_000_000  # and then all replicas stand at one place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is not drawn but given; None and empty: drawn.
+
+    Attributes:
+        kinds: of faults that may come; None: all.
+    """
+
+    replicas: int | None = None
+    fence: str | None = None
+    kinds: Sequence[FaultKind] | None = None
+    safeguards: Safeguards = ALL_SAFEGUARDS
+    keep_trace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of one seed.
+
+    Attributes:
+        calls: in the log at the end.
+        takeovers: the last epoch.
+        virtual_s, cpu_s: seconds that passed inside, and for us.
+        trace: the last lines, or all of them.
+    """
+
+    seed: int
+    violations: tuple[Violation, ...]
+    trace_hash: str
+    setup: Setup
+    plan: FaultPlan
+    operations: int
+    events: int
+    virtual_s: float
+    cpu_s: float
+    trace: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def good(self) -> bool:
+        """Nothing was wrong."""
+        return not self.violations
+
+
+def run_seed(seed: int, options: Options = Options()) -> Result:
+    """Simulate the cluster of a seed and judge it."""
+    begun = time.process_time()
+    setup = draw_setup(seed, replicas=options.replicas, fence=options.fence, safeguards=options.safeguards)
+    kinds = tuple(FaultKind) if options.kinds is None else tuple(options.kinds)
+    plan = draw_plan(
+        draw(seed, "plan"),
+        replicas=setup.names(),
+        clients=setup.client_names(),
+        begin_us=BEGIN_US,
+        end_us=SPAN_US,
+        kinds=kinds,
+    )
+    cluster = Cluster(seed, setup, keep_trace=options.keep_trace)
+    try:
+        Injector(cluster, plan)
+        cluster.start()
+        violations = finish(cluster, plan.heal_us)
+        return Result(
+            seed=seed,
+            violations=tuple(violations),
+            trace_hash=cluster.scheduler.trace.hexdigest(),
+            setup=setup,
+            plan=plan,
+            operations=len(cluster.history),
+            events=cluster.scheduler.events,
+            virtual_s=cluster.scheduler.now_us / 1e6,
+            cpu_s=time.process_time() - begun,
+            trace=tuple(cluster.scheduler.trace.lines),
+        )
+    finally:
+        cluster.close()
+
+
+def finish(cluster: Cluster, heal_us: int) -> list[Violation]:
+    """Let a cluster come to its end after the last fault, and judge it."""
+    cluster.scheduler.run_until(heal_us)
+    cluster.run_until(lambda: cluster.served, ANSWER_BOUND_US)
+    settled = cluster.run_until(lambda: cluster.settled, SETTLE_BOUND_US)
+    violations = judge(cluster, healed_us=heal_us, bound_us=ANSWER_BOUND_US)
+    if not settled:
+        roles = ", ".join(
+            f"{w.host.name} {w.running.core.role} lsn {w.running.place.lsn}" for w in cluster.workers()
+        )
+        violations.append(Violation(checker="settling", text=f"the replicas do not come to one place: {roles}"))
+    return violations

@@ -1,0 +1,216 @@
+"""Judges a finished cluster: recovers its log as a fresh process would, replays it, and asks every checker.
+
+Why a replay: the log is the only truth. A fresh shard runs every confirmed message from the first on, without a
+crash; what it answers is what every caller must have been answered, and its state what every replica must hold.
+
+Guarantees: uses no part of the cluster's replicas, only disk, lock and evidence. Does not: change the log (collected
+segments are put back first). May import engine and below, checkers, and the simulation's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deathless.base.errors import DeathlessError
+from deathless.codec.frames import FrameKind, decode_data
+from deathless.codec.messages import PARKED_HEADER, Kind, decode
+from deathless.core.keys import KeyTable
+from deathless.core.replica import ShardPlace
+from deathless.core.sessions import SessionTable
+from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.log_route import Identity
+from deathless.engine.log_store import ShardLog
+from deathless.engine.ports import Frame, LockView
+from deathless.engine.shard import Shard, cut_runs
+from deathless.execution.executor import HandlerExecutor
+from deathless.execution.running import PAGE_BYTES, Cells
+from deathless.simulation.checkers import (
+    MODELS,
+    InconclusiveError,
+    Violation,
+    check_conservation,
+    check_exactly_once,
+    check_linearizable,
+    check_liveness,
+    check_released,
+    check_replies,
+    check_session_order,
+)
+from deathless.simulation.checkers.history import Operation
+from deathless.simulation.checkers.replies import Request as ReplyKey
+from deathless.simulation.cluster import Cluster
+from deathless.simulation.disk import Folder
+from deathless.simulation.lab import Cell, cells_of, lab, tag_of
+
+READ_BYTES = 1 << 24
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a fresh process finds in the log."""
+
+    shard: Shard
+    frames: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (first, last lsn) -> chain
+    replies: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session, seq) -> reply
+    sessions: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session,) -> nonce
+    order: list[tuple[int, int]] = field(default_factory=list)  # (session, seq) by lsn
+    tags: list[str] = field(default_factory=list)  # of the messages, each where it first stood
+    calls: int = 0
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """State of every key."""
+        return cells_of(self.shard.executor.state())
+
+
+def recover(cluster: Cluster) -> Recovered:
+    """Replay the whole log in a fresh shard.
+
+    Raises: DeathlessError when the log can't be read or does not give what it says.
+    """
+    disk = cluster.disk
+    for path, inode in cluster.shared.archive.items():
+        entries = disk.folders.setdefault("log", Folder()).entries
+        entries.setdefault(path.removeprefix("log/"), inode)
+    view = _lock_view(cluster)
+    service = view.service
+    assert service is not None, "nobody created the service"
+    limits = cluster.setup.limits
+    filesystem = disk.view("oracle")
+    identity = Identity(service.service_id, service.incarnation, service.fence, view.store_id)
+    log = ShardLog(filesystem, limits, "oracle", identity)
+    keys = KeyTable(limits)
+    executor = HandlerExecutor(lab, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
+    found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits))
+    seen: dict[tuple[int, bytes], None] = {}
+    end = view.head == 0
+    while not end:
+        place = found.shard.place
+        frames, end = log.read(view.head, place.lsn, place.chain, bytes_max=READ_BYTES)
+        for frame, _ in frames:
+            _take(found, frame, seen)
+    return found
+
+
+def _lock_view(cluster: Cluster) -> LockView:
+    if cluster.lock_store is not None:
+        return cluster.lock_store.read()
+    return DirectoryLock(cluster.disk.view("oracle.lock"), process="oracle", fresh_store_id="").view()
+
+
+def _take(found: Recovered, frame: Frame, seen: dict[tuple[int, bytes], None]) -> None:
+    assert frame.kind == FrameKind.DATA
+    found.frames[frame.first_lsn, frame.last_lsn] = frame.chain
+    lsn = frame.first_lsn
+    for run, messages in cut_runs(decode_data(frame)):
+        for index, message in enumerate(messages):
+            decoded = decode(message)
+            if run.session:
+                found.order.append((run.session, run.first_seq + index))
+                found.calls += 1
+                mark = (0, decoded.idempotency_key) if decoded.idempotency_key else (lsn, b"")
+                if mark not in seen:
+                    seen[mark] = None
+                    found.tags.append(tag_of(decoded.args))
+            elif decoded.kind == Kind.REGISTER:
+                found.sessions.setdefault((lsn,), decoded.args)
+            elif decoded.kind == Kind.PARKED:
+                session, seq = PARKED_HEADER.unpack_from(decoded.args)
+                found.order.append((session, seq))
+            lsn += 1
+    for run, replies in found.shard.apply(frame):
+        for index, reply in enumerate(replies):
+            found.replies.setdefault((run.session, run.first_seq + index), reply)
+
+
+def judge(cluster: Cluster, *, healed_us: int, bound_us: int) -> list[Violation]:
+    """Ask every checker.
+
+    Args:
+        healed_us: when the last fault ended.
+        bound_us: how long an answer may take from then on.
+    """
+    violations = [Violation(checker="crash", text=text) for text in cluster.shared.failures]
+    violations += _stayed_stopped(cluster)
+    gone = [client.name for client in cluster.clients.values() if client.gone]
+    operations = cluster.history.operations
+    violations += check_liveness(operations, healed_us=healed_us, bound_us=bound_us, gone=gone)
+    try:
+        found = recover(cluster)
+    except (DeathlessError, AssertionError, OSError) as error:
+        return [*violations, Violation(checker="recovery", text=f"{type(error).__name__}: {error}")]
+    violations += _agreement(cluster, found)
+    violations += _released(cluster, found)
+    violations += check_session_order(_without_expired(found), _sent(cluster), _applied_in_order(found))
+    applied = [tag for cell in found.cells.values() for tag in cell.tags]
+    violations += check_exactly_once(operations, applied)
+    banks = {key: cell.number for key, cell in found.cells.items() if key.startswith("bank")}
+    bank_operations = [op for op in operations if op.keys[0].startswith("bank")]
+    violations += check_conservation(bank_operations, banks)
+    violations += _linearizable(operations)
+    return violations
+
+
+def _stayed_stopped(cluster: Cluster) -> list[Violation]:
+    return [
+        Violation(checker="stopped", text=f"{name} stays stopped: {node.supervisor_node.stays_stopped}")
+        for name, node in cluster.replicas.items()
+        if node.supervisor_node is not None and node.supervisor_node.stays_stopped
+    ]
+
+
+def _agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
+    """Every living replica stands where the log ends, with the state that a crash-free replay gives."""
+    place = found.shard.place
+    state = found.shard.executor.state()
+    violations: list[Violation] = []
+    for worker in cluster.workers():
+        shard = worker.running.shard
+        mine = shard.place
+        if (mine.lsn, mine.chain, mine.digest) != (place.lsn, place.chain, place.digest):
+            text = f"{worker.host.name} is at lsn {mine.lsn} {mine.digest.hex()}, the log gives {place.lsn} {place.digest.hex()}"
+            violations.append(Violation(checker="agreement", text=text))
+        elif shard.executor.state() != state or shard.sessions.snapshot() != found.shard.sessions.snapshot():
+            violations.append(Violation(checker="agreement", text=f"{worker.host.name} holds another state than the log gives"))
+    return violations
+
+
+def _released(cluster: Cluster, found: Recovered) -> list[Violation]:
+    last = found.shard.place.lsn
+    logged: dict[str, Mapping[tuple[int, ...], bytes]] = {
+        "reply": found.replies,
+        "session": found.sessions,
+        "frame": found.frames,
+        "confirmed": {(lsn,): b"" for lsn in range(last + 1)},
+    }
+    violations = check_released(cluster.tap.released, logged)
+    replayed: dict[ReplyKey, bytes] = {(session, seq): reply for (session, seq), reply in found.replies.items()}
+    violations += check_replies([(request, reply) for request, reply in cluster.tap.replies], replayed)
+    violations += check_replies(cluster.key_replies)
+    return violations
+
+
+def _without_expired(found: Recovered) -> list[tuple[int, int]]:
+    """Sessions and seqs in log order."""
+    return found.order
+
+
+def _sent(cluster: Cluster) -> dict[str, list[str]]:
+    return {client.name: client.sent for client in cluster.clients.values()}
+
+
+def _applied_in_order(found: Recovered) -> list[str]:
+    applied = {tag: None for cell in found.cells.values() for tag in cell.tags}
+    return [tag for tag in found.tags if tag in applied]
+
+
+def _linearizable(operations: list[Operation]) -> list[Violation]:
+    violations: list[Violation] = []
+    for name, model in MODELS.items():
+        concerned = [op for op in operations if op.keys[0].startswith(name)]
+        try:
+            violations += check_linearizable(concerned, model)
+        except InconclusiveError as error:
+            violations.append(Violation(checker="inconclusive", text=str(error)))
+    return violations

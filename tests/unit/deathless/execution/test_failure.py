@@ -1,0 +1,112 @@
+"""An exception becomes the same reply in every process, or no reply at all (I5)."""
+
+import msgspec
+import pytest
+
+from deathless.base.errors import Closed, Invalid, TooLarge
+from deathless.codec.wire import ReplyError
+from deathless.execution.failure import TEXT_MAX, bad_arguments, bounded, failed, is_fatal, query_failed
+
+
+def read(reply: bytes) -> tuple[str, str, str]:
+    assert reply[0] == 1
+    error = msgspec.msgpack.decode(reply[1:], type=ReplyError)
+    return error.code, error.type, error.text
+
+
+class NotEnough(Invalid):
+    code = "BANK01"
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Deep(Exception):
+    def __str__(self) -> str:
+        raise RecursionError
+
+
+class Numbered(Invalid):
+    code = 7  # type: ignore[assignment]  # what an author may get wrong
+
+
+def test_exception_is_told_by_code_type_and_text() -> None:
+    assert read(failed(ValueError("too little"))) == ("DL3014", "ValueError", "too little")
+
+
+def test_error_that_tells_the_caller_what_to_change_keeps_its_code() -> None:
+    assert read(failed(NotEnough("a holds 3", remedy="pay in"))) == ("BANK01", "NotEnough", "a holds 3")
+    assert read(failed(TooLarge("9 bytes"))) == ("DL3006", "TooLarge", "9 bytes")
+
+
+def test_other_errors_of_ours_are_failures_of_the_handler() -> None:
+    assert read(failed(Closed("ended")))[:2] == ("DL3014", "Closed")
+
+
+def test_code_that_is_no_text_is_not_used() -> None:
+    assert read(failed(Numbered("x")))[0] == "DL3014"
+
+
+def test_addresses_are_masked() -> None:
+    code, _, text = read(failed(ValueError(f"bad {object()!r}")))
+    assert (code, text) == ("DL3014", "bad <object object at 0x?>")
+
+
+def test_text_is_bounded_after_masking() -> None:
+    assert read(failed(ValueError("x" * 10_000)))[2] == "x" * (TEXT_MAX - 3) + "..."
+    assert bounded("0x7f0000000000" * 40) == "0x?" * 40
+
+
+def test_text_with_lone_surrogates_can_be_told() -> None:
+    assert read(failed(ValueError("\ud800")))[2] == "\\ud800"
+
+
+def test_exception_without_text_is_told_by_its_type() -> None:
+    assert read(failed(Mute())) == ("DL3014", "Mute", "(its text can't be given)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RecursionError("deep"), MemoryError(), ExceptionGroup("both", [ValueError(), ExceptionGroup("", [MemoryError()])])],
+)
+def test_what_depends_on_the_process_is_never_a_reply(error: Exception) -> None:
+    assert is_fatal(error)
+    with pytest.raises(type(error)):
+        failed(error)
+    with pytest.raises(type(error)):
+        bad_arguments(error)
+
+
+def test_text_that_needs_too_much_stack_is_never_a_reply() -> None:
+    with pytest.raises(RecursionError):
+        failed(Deep())
+
+
+def test_group_of_ordinary_exceptions_is_a_reply() -> None:
+    assert read(failed(ExceptionGroup("two", [ValueError(), KeyError()])))[1] == "ExceptionGroup"
+
+
+def test_arguments_that_do_not_fit_are_told_with_their_path() -> None:
+    class Wanted(msgspec.Struct):
+        amount: int
+
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.msgpack.decode(msgspec.msgpack.encode({"amount": "x"}), type=Wanted)
+    code, kind, text = read(bad_arguments(caught.value))
+    assert (code, kind) == ("DL3003", "InvalidArgument")
+    assert "$.amount" in text
+
+
+def test_exception_of_the_authors_own_while_decoding_is_a_failure() -> None:
+    assert read(bad_arguments(KeyError("x")))[:2] == ("DL3014", "KeyError")
+
+
+@pytest.mark.parametrize("error", [RecursionError(), MemoryError(), SystemExit(3)])
+def test_query_answers_whatever_it_raises(error: BaseException) -> None:
+    assert read(query_failed(error)) == ("DL3014", type(error).__name__, "the query could not be finished")
+
+
+def test_query_tells_ordinary_exceptions_as_handlers_do() -> None:
+    assert query_failed(ValueError("x")) == failed(ValueError("x"))

@@ -1,0 +1,53 @@
+"""Schemas of what a service takes and gives."""
+
+from typing import Annotated
+
+import msgspec
+
+from deathless.execution.context import Context
+from deathless.execution.schema import json_schemas
+from deathless.execution.service import Service
+
+
+class Account(msgspec.Struct):
+    balance: int = 0
+
+
+class Receipt(msgspec.Struct):
+    cents: int
+
+
+bank = Service("bank", state=Account)
+
+
+@bank.handler
+def deposit(account: Account, ctx: Context, amount: Annotated[int, msgspec.Meta(gt=0)], note: str = "") -> Receipt:
+    account.balance += amount
+    return Receipt(amount)
+
+
+@bank.query
+def balance(account: Account) -> int:
+    return account.balance
+
+
+def test_arguments_and_results_are_described_by_handler() -> None:
+    schemas = json_schemas(bank)
+    assert schemas.results["balance"] == {"type": "integer"}
+    assert schemas.results["deposit"] == {"$ref": "#/components/schemas/Receipt"}
+    assert schemas.components["Receipt"]["required"] == ["cents"]
+    assert set(schemas.arguments) == {"deposit", "balance"}
+
+
+def test_arguments_name_bounds_defaults_and_what_is_required() -> None:
+    schema = json_schemas(bank).components["deposit_arguments"]
+    assert schema["required"] == ["amount"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"] == {
+        "amount": {"type": "integer", "exclusiveMinimum": 0},
+        "note": {"type": "string", "default": ""},
+    }
+
+
+def test_schemas_are_the_same_each_time() -> None:
+    assert msgspec.json.encode(json_schemas(bank)) == msgspec.json.encode(json_schemas(bank))
