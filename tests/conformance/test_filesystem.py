@@ -84,7 +84,9 @@ def test_an_existing_file_is_opened_for_writing_without_losing_what_it_holds(fs:
     fs.close(handle)
 
 
-@pytest.mark.parametrize(("offset", "size"), [(0, 0), (0, 1), (4095, 2), (4096, 4096), (5, 9000), (8999, 10), (9000, 5), (50_000, 5)])
+@pytest.mark.parametrize(
+    ("offset", "size"), [(0, 0), (0, 1), (4095, 2), (4096, 4096), (5, 9000), (8999, 10), (9000, 5), (50_000, 5)]
+)
 def test_reads_are_short_only_at_the_end(fs: FileSystem, offset: int, size: int) -> None:
     data = bytes(range(250)) * 36
     write_file(fs, "a", data)

@@ -13,10 +13,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import pytest_asyncio
+from etcd_server import EtcdCluster
 
 from deathless.engine.async_lock import SyncToAsync
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, ServiceRecord
+from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+from deathless.shell.etcd_lock import EtcdLock
 from deathless.shell.filesystem import RealFileSystem
 from deathless.simulation.disk import SimDisk
 
@@ -50,16 +54,35 @@ async def simulated_directory(_: Path) -> AsyncIterator[Connect]:
     yield _directory(disk.view)
 
 
-STORES: dict[str, Store] = {"directory": real_directory, "simulated directory": simulated_directory}
+@contextlib.asynccontextmanager
+async def real_etcd(folder: Path) -> AsyncIterator[Connect]:
+    """The lock in a real etcd."""
+    with EtcdCluster(folder) as cluster:
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def connect(_: str) -> AsyncLock:
+                client = await stack.enter_async_context(EtcdClient(EtcdSettings(endpoints=cluster.urls)))
+                return await stack.enter_async_context(EtcdLock(client, prefix="/deathless/default/bank/0/"))
+
+            yield connect
 
 
-@pytest.fixture(params=list(STORES))
+STORES: dict[str, Store] = {
+    "directory": real_directory,
+    "simulated directory": simulated_directory,
+    "etcd": real_etcd,
+}
+
+
+@pytest_asyncio.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.etcd] if name == "etcd" else []) for name in STORES]
+)
 async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connect]:
     async with STORES[request.param](tmp_path) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest_asyncio.fixture
 async def lock(connect: Connect) -> AsyncLock:
     """A connection to a store that holds the service."""
     lock = await connect("r0")
@@ -140,7 +163,9 @@ async def test_head_is_set_by_the_holder_alone(lock: AsyncLock, connect: Connect
     assert await lock.set_head(old) is None
 
 
-async def test_a_deposed_holder_can_not_set_a_head_above_what_its_successor_read(lock: AsyncLock, connect: Connect) -> None:
+async def test_a_deposed_holder_can_not_set_a_head_above_what_its_successor_read(
+    lock: AsyncLock, connect: Connect
+) -> None:
     old = await taken(lock, "r0")
     other = await connect("r1")
     await taken(other, "r1")
@@ -154,7 +179,7 @@ async def test_a_head_set_after_the_look_makes_the_take_fail(lock: AsyncLock, co
     seen = await other.view()
     await lock.set_head(holder)
     assert await other.take("r1", b"n", seen) is None
-    assert await taken(other, "r1")
+    assert (await taken(other, "r1")).epoch > holder.epoch
 
 
 async def test_the_service_goes_live_by_the_holder_alone_and_stays_so(lock: AsyncLock, connect: Connect) -> None:

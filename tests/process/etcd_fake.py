@@ -78,6 +78,7 @@ class FakeStore:
     """Keys and revisions of one cluster."""
 
     cluster_id: int = CLUSTER_ID
+    version: str = "3.6.16"
     revision: int = 1
     keys: dict[bytes, Entry] = field(default_factory=dict)
     leases: set[int] = field(default_factory=set)
@@ -117,6 +118,8 @@ class FakeStore:
             case "kv/txn":
                 holds = all(self._holds(one) for one in body.get("compare", ()))
                 return self._write(body.get("success" if holds else "failure", []), succeeded=holds)
+            case "maintenance/status":
+                return {"header": self.header(), "version": self.version}
             case "kv/compaction":
                 return {"header": self.header()}
             case _:

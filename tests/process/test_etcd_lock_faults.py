@@ -93,6 +93,11 @@ async def test_first_reign_goes_through_every_step(single: EtcdMember) -> None:
         assert (await lock.view())[1:4] == (1, 1, None)
 
 
+async def test_start_finds_nothing_wrong_with_a_fresh_etcd(single: EtcdMember) -> None:
+    async with locks(single.url) as [lock]:
+        await lock.check()
+
+
 async def test_service_is_created_once_whoever_tries(single: EtcdMember) -> None:
     async with locks(single.url, count=4, renewed=False) as contenders:
         records = [msgspec.structs.replace(RECORD, service_id=b"%d" % n * 16) for n in range(4)]

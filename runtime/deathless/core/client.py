@@ -265,7 +265,7 @@ class ClientMachine(Generic[W]):
             case LinkLost(link=link, reason=reason):
                 self._lost(self._link(link), reason, now, out)
             case AddressesFound(addresses=addresses):
-                self._addresses_found(addresses)
+                self._addresses_found(addresses, now)
             case CloseRequested():
                 self._close(out)
                 return out
@@ -283,13 +283,14 @@ class ClientMachine(Generic[W]):
                 return known
         return None
 
-    def _addresses_found(self, addresses: tuple[str, ...]) -> None:
+    def _addresses_found(self, addresses: tuple[str, ...], now: float) -> None:
         if addresses == self._addresses:
             return
         if not self._addresses:
             # Clients of one service begin at different replicas, so one frozen replica does not delay them all.
             self._turn = int(self._jitter() * len(addresses))
         self._addresses = addresses
+        self._dial_at = now  # there is somebody new to ask
         self._refusals = {a: r for a, r in self._refusals.items() if a in addresses}
 
     def _queries_submitted(self, event: QueriesSubmitted[W], out: list[Effect[W]]) -> None:

@@ -8,7 +8,7 @@ is tried (design section 5, "Detection") when
                has heard it meanwhile; held back by a minimum reign that doubles with each such steal;
     VACANT     nobody claims to be primary, and everybody known has reported or had time to.
 
-Candidates take turns: standbys before the checkpointer (`WhenAlone`), the furthest applied first, then by name; the k-th
+Candidates take turns: standbys before the checkpointer (`WhenAlone`), those far behind last, then by name; the k-th
 waits k * TURN_S. The lock decides between two that try at once; nothing here is needed for safety (I2).
 
 Does not: sockets, clocks. Imports base only.
@@ -25,6 +25,7 @@ from deathless.base.limits import Limits
 
 TURN_S = 0.15  # between two candidates' turns
 AGAIN_S = 0.5  # an order that had no effect is given again after this
+FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
 VACANT_S = 0.3  # how long a start waits for the others to report
 
 
@@ -96,7 +97,8 @@ class Detector:
         self._started_at = now
         self._since: float | None = None  # since when the present cause stands
         self._cause = ""  # its kind: reported, silent or vacant
-        self._ordered_at: float | None = None
+        self._ordered_at: float | None = None  # for the present cause
+        self._tried_at: float | None = None  # for any
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
 
@@ -130,10 +132,10 @@ class Detector:
         """
         own = self.reports.get(self.replica)
         if own is None or own.role not in ("standby", "checkpointer") or own.state != WorkerState.RUNNING:
-            self._since = None
+            self._cause, self._since = "", None
             return None
         cause = self._find_cause(now, upstream_age_s)
-        kind = cause.partition(":")[0]
+        kind = f"{cause.partition(':')[0]} {self._suspected_epoch()}" if cause else ""
         if kind != self._cause or not cause:
             self._cause, self._since, self._ordered_at = kind, now if cause else None, None
         if not cause or self._since is None:
@@ -147,8 +149,14 @@ class Detector:
             if now - self._reign_since < reign:
                 return None
             self._silent_steals = min(self._silent_steals + 1, 16)
-        self._ordered_at = now
-        return Order(self.primary.epoch if self.primary is not None else 0, cause)
+        self._ordered_at = self._tried_at = now
+        return Order(self._suspected_epoch(), cause)
+
+    def _suspected_epoch(self) -> int:
+        """The epoch to take over from: with no primary known, the highest that any worker met in the lock."""
+        if self.primary is not None:
+            return self.primary.epoch
+        return max((report.epoch for report in self.reports.values()), default=0)
 
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""
@@ -157,9 +165,7 @@ class Detector:
     def _find_cause(self, now: float, upstream_age_s: float) -> str:
         claim = self.primary
         if claim is None:
-            waited = now - self._started_at
-            missing = self._members - set(self.reports)
-            return "vacant: no primary" if not missing or waited >= VACANT_S else ""
+            return "vacant: no primary" if self._is_vacant(now) else ""
         if claim.replica == self.replica:
             return f"reported: epoch {claim.epoch} was ours and its worker ended"
         report = self.reports[claim.replica]
@@ -179,6 +185,16 @@ class Detector:
                 return ""
         return f"silent: {claim.replica} unheard for {heard:.1f} s"
 
+    def _is_vacant(self, now: float) -> bool:
+        """Everybody known has reported or had time to, nobody is on the way, and our last try had time to show."""
+        for report in self.reports.values():
+            fresh = now - self._heard_at[report.replica] <= self._limits.suspect_after_s
+            if report.role == "taking-over" and report.state == WorkerState.RUNNING and fresh:
+                return False
+        if self._tried_at is not None and now - self._tried_at < AGAIN_S:
+            return False
+        return not self._members - set(self.reports) or now - self._started_at >= VACANT_S
+
     def _turn(self, now: float) -> int:
         """How many candidates go before us."""
         candidates = [
@@ -188,5 +204,9 @@ class Detector:
             and r.state == WorkerState.RUNNING
             and (r.replica == self.replica or now - self._heard_at[r.replica] <= self._limits.suspect_after_s)
         ]
-        candidates.sort(key=lambda r: (r.role == "checkpointer" and not self._always, -r.lsn, r.replica))
+        # Reports are a heartbeat old and our own is not: only a clear lag counts, or each would see itself first.
+        best = max((r.lsn for r in candidates), default=0)
+        candidates.sort(
+            key=lambda r: (r.role == "checkpointer" and not self._always, r.lsn < best - FAR_BEHIND, r.replica)
+        )
         return next((i for i, r in enumerate(candidates) if r.replica == self.replica), 0)

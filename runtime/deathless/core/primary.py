@@ -202,6 +202,7 @@ class Primary:
         self._collect_below: int | None = None
         self._switchover: Switchover | None = None
         self.switchover_failed: tuple[Conn, int, str] | None = None  # to be told to who asked
+        self._doubted = False  # a successor is spoken of: prove, also with nothing to release
         self.closed = False  # the lock was handed on: release nothing, admit nothing
 
     # ---- admission -------------------------------------------------------------------------------------------
@@ -367,10 +368,8 @@ class Primary:
         limits = self.limits
         runs: list[Pending] = []
         time_us = min(wall_us, self._time_us + limits.time_jump_max_s * 1_000_000) if self._time_us else wall_us
-        count = size = 0
-        if time_us >= self._time_us + limits.clock_step_us:
-            runs.append((Run(0, 0, 0, 1), (encode_time(time_us),)))
-            count = 1
+        due = time_us >= self._time_us + limits.clock_step_us
+        count, size = int(due), 0
         while self._pending:
             run, messages = self._pending[0]
             weight = sum(map(len, messages))
@@ -380,6 +379,8 @@ class Primary:
             count += len(messages)
             size += weight
             runs.append((run, messages))
+        if due or count == 0:  # acknowledgements alone make no frame
+            runs.insert(0, (Run(0, 0, 0, 1), (encode_time(max(time_us, self._time_us)),)))
         self._pending_messages = max(0, self._pending_messages - count)
         self._pending_bytes = max(0, self._pending_bytes - size) if self._pending else 0
         if not self._pending:
@@ -435,14 +436,21 @@ class Primary:
         if self._proof is not None or self.closed:
             return []
         queries = [q for q in self._queries if q.saw_lsn <= self.synced_lsn]
-        if self.synced_lsn == self.confirmed_lsn and not queries and self._collect_below is None:
+        owed = queries or self._collect_below is not None or self._doubted
+        if self.synced_lsn == self.confirmed_lsn and not owed:
             return []
         if queries:
             self._queries = [q for q in self._queries if q.saw_lsn > self.synced_lsn]
+        self._doubted = False
         self._proof_number += 1
         self._proof = Proof(self._proof_number, self.synced_lsn, queries)
         self.counters.proofs += 1
         return [Prove(self._proof_number)]
+
+    def doubt(self) -> list[Effect]:
+        """Somebody speaks of a successor: begin a proof even with nothing to release."""
+        self._doubted = True
+        return self._maybe_prove()
 
     def proof_answered(self, number: int, owned: bool, now: float, wall_us: int) -> list[Effect]:
         """Release what the proof covers; a definite no deposes (I1, I2)."""

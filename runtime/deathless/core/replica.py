@@ -258,7 +258,9 @@ class Replica:
                 return primary.checkpoint_verified(lsn, good)
             case PrimarySeen(epoch, replica, address):
                 if epoch > primary.epoch and replica != self.replica:
+                    # Hearsay; an idle primary asks the fence, which alone deposes (I2).
                     self.known_epoch, self.known_primary, self.known_address = epoch, replica, address
+                    return primary.doubt()
                 elif replica == self.replica:
                     self.known_address = address
                 return []
@@ -306,6 +308,8 @@ class Replica:
         return effects
 
     def _takeover_lost(self, now: float) -> list[Effect]:
+        if self.takeover is not None:  # whoever suspects nobody next time suspects the holder we met
+            self.known_epoch = max(self.known_epoch, self.takeover.seen_epoch)
         self.takeover = None
         self.state = State.FOLLOWING
         self._retry_at = now + FOLLOW_RETRY_S

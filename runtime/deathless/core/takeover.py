@@ -96,6 +96,7 @@ class Takeover:
         self.epoch = 0
         self.head = 0
         self.last_lsn = 0
+        self.seen_epoch = 0  # highest epoch the lock showed
         self.confirmed_lsn = confirmed_lsn
         self._suspected_epoch = suspected_epoch
         self._safeguards = safeguards
@@ -152,6 +153,7 @@ class Takeover:
 
     def _lock_seen(self, holder_epoch: int, epoch: int) -> list[Effect]:
         self._expect(Step.LOOKING)
+        self.seen_epoch = max(holder_epoch, epoch)
         if max(holder_epoch, epoch) > self._suspected_epoch and holder_epoch > self._suspected_epoch:
             self.step = Step.LOST  # a newer primary than the one suspected: follow it
             return []

@@ -1,9 +1,9 @@
 """A synchronous lock under the face of an asynchronous one.
 
 Why it exists: stores behind a network are awaited, the directory answers at once; the engine and the conformance
-suite speak to one face, `AsyncLock`. Guarantees: every call runs whole before it returns to the loop; nothing is retried
-or cached. Does not: use threads (a look-up in a local directory takes microseconds; a sync in a thread beside busy
-Python starves). May import base and codec through the ports.
+suite speak to one face, `AsyncLock`. Guarantees: every call runs whole before it returns to the loop; nothing is
+retried or cached. Does not: use threads (a look-up in a local directory takes microseconds; a sync in a thread beside
+busy Python starves). May import base and codec through the ports.
 """
 
 from __future__ import annotations

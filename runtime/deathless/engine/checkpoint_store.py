@@ -256,7 +256,9 @@ class CheckpointStore:
 
     def _check_name(self, name: str, lsn: int, chain: bytes) -> None:
         if checkpoint_name(lsn, chain) != name:
-            raise CorruptCheckpoint(f"{CHECKPOINT_FOLDER}/{name} holds the checkpoint of lsn {lsn}, chain {chain.hex()}")
+            raise CorruptCheckpoint(
+                f"{CHECKPOINT_FOLDER}/{name} holds the checkpoint of lsn {lsn}, chain {chain.hex()}"
+            )
 
     def _unlink(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

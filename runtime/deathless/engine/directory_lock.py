@@ -13,7 +13,8 @@ Every file is written and synced under a temporary name first, then linked, then
 overwritten or removed but temporary names, so that a name once seen is true for ever and can be cached.
 
     take       link epoch.(seen + 1): FileExistsError means another was faster. Then look again: a head that moved
-               since `seen` means that the deposed holder set it in between, so the take does not count (the next one will)
+               since `seen` means that the deposed holder set it in between, so the take does not count (the next
+               one will)
     set_head   link head.N, then look for epoch.(N + 1): one that stands may have read the older head, so N is
                deposed; none means that every later taker will read a head of at least N
     owns       epoch.(N + 1) and released.N are absent, by their exact names
@@ -23,9 +24,9 @@ absence in a listing proves nothing. `revision` = 4 x epoch + head + 2 if releas
 grows with every change (a new epoch adds at least 4 and takes back at most 2).
 
 Guarantees: of two takes with one `seen` at most one succeeds; a `LockView` is not older than the call. An outcome
-that is not known (an error while reading or linking) is LockUnavailable; an error while syncing leaves as OSError: stop (I8). Does
-not: expire anything, or work where look-ups are stale (`shell.filesystem.check_local` keeps it off such file
-systems). May import codec and base.
+that is not known (an error while reading or linking) is LockUnavailable; an error while syncing leaves as OSError:
+stop (I8). Does not: expire anything, or work where look-ups are stale (`shell.filesystem.check_local` keeps it off
+such file systems). May import codec and base.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class DirectoryLock:
 
     Args:
         fs: the shared directory.
-        process: a name that no other living process uses: the replica's, a dot, something drawn. Part of temporary names.
+        process: a name that no other living process uses: the replica's, a dot, something drawn. Part of temporary
+            names.
         fresh_store_id: what the store's id becomes if it has none yet; drawn at random.
         safeguards: all on, but in tests.
     """

@@ -5,8 +5,8 @@ each start and takeover an OPENING frame above the lock's `head` says that the s
 (design section 5): its epochs may be given twice, so the start is refused until an operator adopts the log.
 
 Guarantees: reads only; a bad frame ends the view of its file and is named, it stops nothing. Does not: follow cuts
-(log_reader does), and does not prove absence: a listing is a hint here as everywhere, though the names between `above` and
-`probe_through` are looked up one by one. May import codec and base.
+(log_reader does), and does not prove absence: a listing is a hint here as everywhere, though the names between
+`above` and `probe_through` are looked up one by one. May import codec and base.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class SegmentInfo(NamedTuple):
 def frames_of(fs: FileSystem, epoch: int, roll: int, *, chunk_bytes: int = 1 << 20) -> Iterator[Scanned]:
     """Give the valid frames of one file, in order, wherever cuts lead.
 
-    Raises: FileNotFoundError; CorruptFrame where a valid frame stands behind a bad one, or the chain breaks; NewerFormat.
+    Raises: FileNotFoundError; CorruptFrame where a valid frame stands behind a bad one, or the chain breaks;
+        NewerFormat.
     """
     scan = SegmentScan(fs, epoch, roll, chunk_bytes=chunk_bytes)
     try:
@@ -69,7 +70,7 @@ def frames_of(fs: FileSystem, epoch: int, roll: int, *, chunk_bytes: int = 1 << 
 
 
 def describe(fs: FileSystem) -> Iterator[SegmentInfo]:
-    """Describe every segment that a listing shows, ascending by epoch and roll. Files removed meanwhile are left out."""
+    """Describe every segment that a listing shows, ascending; files removed meanwhile are left out."""
     for epoch, roll in listed_segments(fs):
         try:
             yield describe_segment(fs, epoch, roll)
@@ -108,7 +109,20 @@ def describe_segment(fs: FileSystem, epoch: int, roll: int) -> SegmentInfo:
     except (DataCorrupt, msgspec.MsgspecError) as error:
         problem = str(error)
     return SegmentInfo(
-        epoch, roll, segment_name(epoch, roll), size, used, frames, messages, first, last, confirmed, cut, opening, rolled_to, problem
+        epoch,
+        roll,
+        segment_name(epoch, roll),
+        size,
+        used,
+        frames,
+        messages,
+        first,
+        last,
+        confirmed,
+        cut,
+        opening,
+        rolled_to,
+        problem,
     )
 
 

@@ -15,8 +15,8 @@ Confirmed is the highest confirmed lsn in any header on the way (OPENING, CONFIR
 base, or told by the caller. A frame is confirmed whole.
 
 Guarantees: frames given continue each other and the (lsn, chain) asked for; nothing behind a cut is given; `read`
-gives nothing unconfirmed. Does not: cache bytes; between two calls it keeps places alone, and every call reads through fresh
-descriptors. May import codec and base.
+gives nothing unconfirmed. Does not: cache bytes; between two calls it keeps places alone, and every call reads
+through fresh descriptors. May import codec and base.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class LogReader:
         safeguards: all on, but in tests.
     """
 
-    def __init__(self, fs: FileSystem, identity: Identity | None = None, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+    def __init__(
+        self, fs: FileSystem, identity: Identity | None = None, safeguards: Safeguards = ALL_SAFEGUARDS
+    ) -> None:
         self.routes = RouteFinder(fs, identity, safeguards)
         self._fs = fs
         self._safeguards = safeguards
@@ -192,8 +194,8 @@ class LogReader:
             chain.take(found, path)
             if place.incarnation not in {None, frame.incarnation} or frame.confirmed_lsn > place.lsn:
                 raise CorruptFrame(
-                    f"{path} offset {found.offset}: frame at lsn {frame.first_lsn} names incarnation {frame.incarnation} "
-                    f"and confirmed lsn {frame.confirmed_lsn}, which do not fit the frames before it"
+                    f"{path} offset {found.offset}: frame at lsn {frame.first_lsn} names incarnation "
+                    f"{frame.incarnation} and confirmed lsn {frame.confirmed_lsn}, which does not fit what is before it"
                 )
         position = place.position
         lsn, behind = place.lsn, place.chain
@@ -225,8 +227,8 @@ class LogReader:
         try:
             if scan.frame_or_reread(0, 0) is not None:
                 raise CorruptFrame(
-                    f"{segment_path(place.epoch, place.roll)} offset {place.offset}: the frame at lsn {place.lsn + 1} is not "
-                    f"what was written, and {scan.path} goes on"
+                    f"{segment_path(place.epoch, place.roll)} offset {place.offset}: the frame at lsn {place.lsn + 1} "
+                    f"is not what was written, and {scan.path} goes on"
                 )
         finally:
             scan.close()
@@ -234,8 +236,8 @@ class LogReader:
     def _cut_short(self, scan: SegmentScan, place: Place, leave: Leave) -> CorruptFrame | LogTruncated:
         """The error for a place before a cut's where no valid frame stands."""
         text = (
-            f"{scan.path} offset {place.offset}: no valid frame at lsn {place.lsn + 1}, but epoch {leave.into} continues "
-            f"from lsn {leave.position.lsn}"
+            f"{scan.path} offset {place.offset}: no valid frame at lsn {place.lsn + 1}, but epoch {leave.into} "
+            f"continues from lsn {leave.position.lsn}"
         )
         return LogTruncated(text) if scan.empty_at(place.offset) else CorruptFrame(text)
 
@@ -245,8 +247,8 @@ class LogReader:
         exact = place.offset == base.length and place.lsn == base.lsn and place.chain == base.chain
         if self._safeguards.check_chain and not exact:
             raise CorruptFrame(
-                f"{segment_path(place.epoch, place.roll)} offset {place.offset}: the log is at lsn {place.lsn} there, but the "
-                f"cut of epoch {leave.into} names lsn {base.lsn} at offset {base.length}"
+                f"{segment_path(place.epoch, place.roll)} offset {place.offset}: the log is at lsn {place.lsn} there, "
+                f"but the cut of epoch {leave.into} names lsn {base.lsn} at offset {base.length}"
             )
         return place._replace(epoch=leave.into, roll=0, offset=0, ordinal=0, incarnation=None)
 
@@ -263,7 +265,7 @@ class LogReader:
         self._hint = (frame, roll, offset)
 
     def _hinted(self, head: int, lsn: int, chain: bytes) -> Route | None:
-        """The way from a noted frame, if the file has just that frame there; without it a segment is read from its start."""
+        """The way from a noted frame, if the file has just that one there; else a segment is read from its start."""
         if self._hint is None:
             return None
         frame, roll, offset = self._hint
@@ -311,7 +313,8 @@ class _Join:
             return
         if place.lsn > self._lsn or place.chain != self._chain:
             raise LogTruncated(
-                f"{segment_path(place.epoch, place.roll)}: lsn {self._lsn} with chain hash {self._chain.hex()} is not on this log",
+                f"{segment_path(place.epoch, place.roll)}: lsn {self._lsn} with chain hash {self._chain.hex()} is not "
+                "on this log",
                 remedy="the directory or the replica's state is of another history: see `deathless log verify`",
             )
         self._joined = True

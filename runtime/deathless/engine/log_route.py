@@ -8,9 +8,9 @@ stands behind that place, or in files that no cut leads to, is not the log.
                                              ^
     e3.r0 [cut (1, r1, behind d)|opening|e|f|...]                 e2 died before head was set: no cut leads to it
 
-Going back stops at the file that holds the first message after the lsn asked for, so that files below a collection are not
-missed. Within the head's epoch a listing proposes the last file, and exact names are tried downwards from there:
-**absence in a listing proves nothing**. Forward, the ROLL frames lead (log_reader).
+Going back stops at the file that holds the first message after the lsn asked for, so that files below a collection
+are not missed. Within the head's epoch a listing proposes the last file, and exact names are tried downwards from
+there: **absence in a listing proves nothing**. Forward, the ROLL frames lead (log_reader).
 
 Guarantees: every file on the way was looked up by its exact name; one that must be there and is not is LogTruncated
 with its name, never an end of log; a cut of another service, incarnation, fence or lock store is ForeignDirectory.
@@ -124,7 +124,9 @@ class RouteFinder:
         safeguards: all on, but in tests.
     """
 
-    def __init__(self, fs: FileSystem, identity: Identity | None = None, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+    def __init__(
+        self, fs: FileSystem, identity: Identity | None = None, safeguards: Safeguards = ALL_SAFEGUARDS
+    ) -> None:
         self._fs = fs
         self._identity = identity
         self._safeguards = safeguards

@@ -109,7 +109,9 @@ class ShardLog:
         if newest is not None and self._safeguards.refuse_older_store:
             above, opening = newest
             if above > head:
-                raise StoreOlderThanLog(f"{segment_path(above, 0)} opened epoch {above}, the lock store's head is {head}")
+                raise StoreOlderThanLog(
+                    f"{segment_path(above, 0)} opened epoch {above}, the lock store's head is {head}"
+                )
             if opening.store_revision > revision:
                 raise StoreOlderThanLog(
                     f"{segment_path(above, 0)} names revision {opening.store_revision}, the lock store is at {revision}"
@@ -139,7 +141,11 @@ class ShardLog:
             epoch twice. Closed after an error, or for an epoch not above the last. OSError: stop.
         """
         decoded = msgspec.msgpack.decode(cut, type=Cut)
-        if decoded.base != tail.position or decoded.copies != len(tail.unconfirmed) or decoded.incarnation != incarnation:
+        if (
+            decoded.base != tail.position
+            or decoded.copies != len(tail.unconfirmed)
+            or decoded.incarnation != incarnation
+        ):
             raise Internal(f"cut of epoch {epoch} does not fit the tail that it continues")
         self._writer.begin(epoch, cut, tail.position, [frame for frame, _ in tail.unconfirmed], incarnation)
 

@@ -76,14 +76,17 @@ class Chain:
         frame = found.frame
         if frame.first_lsn != self.lsn + 1 or frame.prev_chain != self.chain:
             raise CorruptFrame(
-                f"{path} offset {found.offset}: frame at lsn {frame.first_lsn} does not continue the log's end at lsn {self.lsn}"
+                f"{path} offset {found.offset}: frame at lsn {frame.first_lsn} does not continue the log's end at lsn "
+                f"{self.lsn}"
             )
         if frame.kind != FrameKind.DATA:
             if frame.chain != frame.prev_chain or frame.count != 0:
                 raise CorruptFrame(f"{path} offset {found.offset}: a frame without messages moves the chain")
             return
         if frame.count == 0 or chain_after(frame.prev_chain, frame.first_lsn, frame.payload) != frame.chain:
-            raise CorruptFrame(f"{path} offset {found.offset}: chain hash of the frame at lsn {frame.first_lsn} is wrong")
+            raise CorruptFrame(
+                f"{path} offset {found.offset}: chain hash of the frame at lsn {frame.first_lsn} is wrong"
+            )
         self.lsn = frame.last_lsn
         self.chain = frame.chain
 

@@ -9,16 +9,16 @@ and nowhere else.
 
 - begin: the epoch's first file is created exclusively (from the spare), cut and copies are written, then the file
   is synced, then its folder. Only then may head be set.
-- append: write; sync: sync. Nothing is written between the two. The descriptor of a file is kept from its creation to its end: an error of an earlier
-  write-back is reported to that descriptor or to none.
-- roll: next file created, allocated and synced, folder synced, ROLL frame written and synced in the old file, and only then
-  frames in the new one. So a ROLL frame always leads to a file that is there.
+- append: write; sync: sync. Nothing is written between the two. The descriptor of a file is kept from its creation
+  to its end: an error of an earlier write-back is reported to that descriptor or to none.
+- roll: next file created, allocated and synced, folder synced, ROLL frame written and synced in the old file, and only
+  then frames in the new one. So a ROLL frame always leads to a file that is there.
 - reserve: space is allocated in steps before messages are run; "no space" is an answer here, not an error. Two blocks
   behind every reservation stay free, for the ROLL frame and for one CONFIRM frame, so that a full disk does not keep
   a primary from confirming. Without a spare nothing is reserved: the next takeover must fit.
 
-Guarantees: what was appended before `sync` returned is durable; frames continue each other. Does not: prove anything, or judge what it
-is given beyond lsn and room. May import codec and base.
+Guarantees: what was appended before `sync` returned is durable; frames continue each other. Does not: prove
+anything, or judge what it is given beyond lsn and room. May import codec and base.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class SegmentWriter:
     def begin(self, epoch: int, cut: bytes, base: Position, copies: Sequence[Frame], incarnation: int) -> None:
         """Create the epoch's first file with cut and copies, durable when this returns.
 
-        Raises: OutOfSpace: nothing was left behind, try again later. StoreOlderThanLog when the file exists. OSError: stop.
+        Raises: OutOfSpace: nothing was left behind, try again later. StoreOlderThanLog when the file exists. OSError:
+            stop.
         """
         if self._state is not WriterState.IDLE or epoch <= self.epoch:
             raise Closed(f"the log's writer is {self._state.value} in epoch {self.epoch}; it can't begin epoch {epoch}")

@@ -7,8 +7,9 @@ epoch's first segment is that file, linked under the segment's name.
     no spare --prepare--> spare stands --link_as--> linked twice --unlink, sync--> a segment; no spare
 
 One file under two names would be one segment written by two epochs. Hence: the spare's own name is gone, durably,
-before anything is written to the segment, so a spare that stands after a crash was never written to; and at its first `prepare`
-a process replaces a spare that it finds by a file of its own, so that no older process can hold the same one.
+before anything is written to the segment, so a spare that stands after a crash was never written to; and at its first
+`prepare` a process replaces a spare that it finds by a file of its own, so that no older process can hold the same
+one.
 
 Guarantees: a spare that `link_as` gives away reads as zeros and has its space. Does not: spend the spare on new
 messages (the writer refuses those when there is none, so that a takeover still fits). May import codec and base.

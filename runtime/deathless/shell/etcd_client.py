@@ -146,6 +146,10 @@ class EtcdClient:
         """Drop all history below `revision`. Raises EtcdCompacted when that was done before."""
         await self._gateway.call("kv/compaction", wire.encode_compaction(revision), wire.HEADER, repeatable=False)
 
+    async def server_version(self) -> str:
+        """Return the version of the member that answers, like `3.6.16`."""
+        return (await self._gateway.call("maintenance/status", b"{}", wire.STATUS, repeatable=True)).version
+
     def watch(self, key: bytes, *, prefix: bool = False, from_revision: int) -> Watch:
         """Watch a key, or all keys that begin with it, from a revision on; see `Watch`.
 

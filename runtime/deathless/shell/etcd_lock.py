@@ -41,7 +41,7 @@ import msgspec
 from deathless.base.errors import Closed, ForeignDirectory, InvalidConfig, LockUnavailable
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient
-from deathless.shell.etcd_errors import EtcdCompacted, EtcdError, EtcdUnavailable, LeaseNotFound
+from deathless.shell.etcd_errors import EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
 from deathless.shell.etcd_wire import Compare, Delete, Get, Op, Put, RangeResult, Relation, Target, TxnResult
 
 T = TypeVar("T")
@@ -49,6 +49,7 @@ T = TypeVar("T")
 LEASE_TTL_S: Final = 10  # a replica gone for good frees the lock after this, where nobody stole it before
 RENEWALS_PER_TTL: Final = 3
 RESENDS_MAX: Final = 2  # of a guarded write whose outcome is unknown
+VERSION_MIN: Final = (3, 5, 5)  # before, a single member could answer before its write was durable
 RENEW_PAUSE_S: Final = 0.5  # after a renewal that got no answer
 
 _LOG: Final = logging.getLogger("deathless.etcd")
@@ -128,9 +129,13 @@ class EtcdLock:
     async def check(self) -> None:
         """Read once, to find wrong settings at start.
 
-        Raises: EtcdUnavailable, EtcdAuth, EtcdRefused, each for itself.
+        Raises: EtcdUnavailable, EtcdAuth, EtcdRefused (an etcd older than VERSION_MIN too), each for itself.
         """
         await self._client.range(self._prefix, prefix=True)
+        version = await self._client.server_version()
+        if _numbers(version) < VERSION_MIN:
+            wanted = ".".join(map(str, VERSION_MIN))
+            raise EtcdRefused(f"etcd is {version}, {wanted} or newer is needed")
 
     # ------------------------------------------------------------ the port
 
@@ -141,7 +146,8 @@ class EtcdLock:
 
     async def create_service(self, record: ServiceRecord) -> ServiceRecord:
         """Write `service` if absent; give what stands there now."""
-        write = Put(key=self._service, value=msgspec.json.encode(record))
+        creating = msgspec.structs.replace(record, live=False)
+        write = Put(key=self._service, value=msgspec.json.encode(creating))
         look = Get(key=self._service)
         with _no_answer():
             done = await self._guarded([Compare.absent(self._service)], [write, look], [look])
@@ -304,6 +310,12 @@ class EtcdLock:
 def store_id(cluster_id: int) -> str:
     """Return a cluster's id as it stands in views and cuts."""
     return f"etcd-{cluster_id:016x}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return `3.6.0-rc.1` as (3, 6, 0); a version that reads otherwise is older than any."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    return tuple(int(one) for one in found.groups()) if found else ()
 
 
 def _unchanged(key: bytes, existed: bool, revision: int) -> list[Compare]:

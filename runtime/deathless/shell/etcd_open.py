@@ -4,7 +4,8 @@ Why it is a module of its own: `deathless.shell.lock` must work without the extr
 needs aiohttp is imported from here, and only when a config says `lock: etcd`.
 
 Guarantees: what is wrong with the config (files, prefix, endpoints, a missing extra) is InvalidConfig, before
-anything is sent. Does not: wait for etcd; the first use of the lock does. Imports base, engine.
+anything is sent; a user that etcd refuses, or an etcd that is too old, is told before the lock is used. An etcd that
+is away at this moment is not: the first use of the lock says so and may be tried again. Imports base, engine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from deathless.base.config import EtcdConfig, ReplicaConfig
 from deathless.base.errors import InvalidConfig
+from deathless.shell.etcd_errors import EtcdUnavailable
 from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ SHARD = 0  # a service has one shard so far
 async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
     """Open the lock of the replica's shard; ends its lease and connections at the end.
 
-    Raises: InvalidConfig naming the setting.
+    Raises: InvalidConfig naming the setting; EtcdAuth or EtcdRefused when etcd says no.
     """
     try:
         from deathless.shell.etcd_client import EtcdClient  # noqa: PLC0415 - needs the extra [etcd]
@@ -38,6 +40,8 @@ async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
     etcd = config.etcd or EtcdConfig()
     async with EtcdClient(settings_of(etcd)) as client:
         lock = EtcdLock(client, prefix=f"{etcd.prefix}{config.service}/{SHARD}/", lease_ttl_s=etcd.lease_ttl_s)
+        with contextlib.suppress(EtcdUnavailable):
+            await lock.check()
         async with lock:
             yield lock
 

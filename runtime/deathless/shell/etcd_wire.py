@@ -400,6 +400,12 @@ class LoginAnswer(msgspec.Struct):
     token: str
 
 
+class StatusAnswer(msgspec.Struct):
+    """Answer of a member about itself."""
+
+    version: str
+
+
 class HeaderAnswer(msgspec.Struct):
     """Answer of which only the header matters."""
 
@@ -468,6 +474,7 @@ DELETE: Final = msgspec.json.Decoder(DeleteResult, strict=False)
 LEASE: Final = msgspec.json.Decoder(LeaseAnswer, strict=False)
 KEEP_ALIVE: Final = msgspec.json.Decoder(KeepAliveLine, strict=False)
 LOGIN: Final = msgspec.json.Decoder(LoginAnswer, strict=False)
+STATUS: Final = msgspec.json.Decoder(StatusAnswer, strict=False)
 HEADER: Final = msgspec.json.Decoder(HeaderAnswer, strict=False)
 ERROR: Final = msgspec.json.Decoder(ErrorAnswer, strict=False)
 WATCH: Final = msgspec.json.Decoder(WatchLine, strict=False)

@@ -23,9 +23,7 @@ async def open_lock(config: ReplicaConfig, filesystem: FileSystem, process: str)
     Raises: InvalidConfig for an unknown kind.
     """
     if config.lock == "directory":
-        directory = DirectoryLock(
-            filesystem, process=f"{config.replica}.{process}", fresh_store_id=os.urandom(8).hex()
-        )
+        directory = DirectoryLock(filesystem, process=f"{config.replica}.{process}", fresh_store_id=os.urandom(8).hex())
         directory.prepare()
         yield SyncToAsync(directory)
         return

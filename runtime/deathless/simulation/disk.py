@@ -40,7 +40,9 @@ ZEROS: Final = bytes(BLOCK)
 Gate = Callable[[str, str, str], None]
 """(operation, path, "before" or "after") -> None; may pause or raise."""
 
-CHANGES: Final = frozenset({"create", "write", "sync", "allocate", "link", "rename", "unlink", "make_folder", "sync_folder"})
+CHANGES: Final = frozenset(
+    {"create", "write", "sync", "allocate", "link", "rename", "unlink", "make_folder", "sync_folder"}
+)
 """Operations that change something: each one is a crash point, before and after."""
 
 
@@ -194,7 +196,9 @@ class SimDisk:
         for inode in self._inodes():
             inode.cut_power(self.rng)
 
-    def fail(self, operation: str, path: str = "", *, number: int = errno.EIO, count: int = 1, view: str | None = None) -> None:
+    def fail(
+        self, operation: str, path: str = "", *, number: int = errno.EIO, count: int = 1, view: str | None = None
+    ) -> None:
         """Let the next `count` calls of `operation` on paths that begin with `path` raise OSError(`number`)."""
         self._faults.append(PlannedFault(operation, path, number, count, view))
 

@@ -35,7 +35,7 @@ import greenlet
 
 TRACE_TAIL_LINES: Final = 400
 TRACE_BLOCK_LINES: Final = 128
-EVENTS_MAX: Final = 5_000_000
+EVENTS_MAX: Final = 400_000
 
 
 class ProcessKilled(BaseException):

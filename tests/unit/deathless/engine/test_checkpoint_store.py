@@ -99,7 +99,7 @@ def test_a_crash_while_pruning_leaves_no_mark_without_its_file(disk: SimDisk) ->
     for seed in range(6):
         disk = SimDisk(random.Random(seed))
         writer, reader = stores(disk)
-        old = [counted(writer, reader, lsn) for lsn in (1, 2, 3)][0]
+        old, *_ = [counted(writer, reader, lsn) for lsn in (1, 2, 3)]
         disk.fail("sync_folder", "checkpoints", count=1)
         with pytest.raises(OSError, match="Input/output"):
             writer.prune()
@@ -202,7 +202,8 @@ def test_newer_and_useless_ones_are_passed_over(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "x", checkpoint_name(1, bytes(16)) + ".verified", "t.r0", checkpoint_name(1, bytes(16)).replace("00", "zz")]
+    "name",
+    ["", "x", checkpoint_name(1, bytes(16)) + ".verified", "t.r0", checkpoint_name(1, bytes(16)).replace("00", "zz")],
 )
 def test_other_names_are_no_checkpoints(name: str) -> None:
     assert parse_checkpoint_name(name) is None

@@ -129,8 +129,22 @@ def collection(world: World) -> None:
     successor.collect()
 
 
+def late_collection(world: World) -> None:
+    """Only the last collection is cut short: the log that a broken checkpoint would need is gone by then."""
+    primary = world.driver()
+    primary.start()
+    primary.take_over()
+    for number in range(3):
+        for _ in range(4):
+            primary.call(b"%d" % number * 5000)
+        primary.checkpoint()
+    world.point.armed = True
+    primary.collect()
+    primary.call(b"x")
+
+
 SCENARIOS: list[Scenario] = [first_start, appends, rolls, takeovers, collection]
-CHANCES = 4  # power cuts with other chance at each point
+CHANCES = 3  # power cuts with other chance at each point
 
 
 def crashes(scenario: Scenario, safeguards: Safeguards) -> Iterator[World]:
@@ -196,13 +210,13 @@ def test_a_killed_process_at_any_point_loses_nothing_released(scenario: Scenario
         ("sync_folder", takeovers),
         ("roll_file_first", rolls),
         ("sync_roll", rolls),
-        ("sync_checkpoint", collection),
+        ("sync_checkpoint", late_collection),
     ],
 )
 def test_without_this_safeguard_a_crash_point_loses_something(safeguard: str, scenario: Scenario) -> None:
     safeguards = replace(ALL_SAFEGUARDS, **{safeguard: False})
     for world in crashes(scenario, safeguards):
-        for seed in range(4 * CHANCES):
+        for seed in range(5 * CHANCES):
             try:
                 recover(world, seed)
             except (AssertionError, DeathlessError):

@@ -95,7 +95,7 @@ def test_reading_goes_on_in_stretches_across_rolls_and_epochs(lab: Lab) -> None:
             message = b"%d.%d" % (number, call) * 900
             assert primary.call(message)
             wanted.append(message)
-    primary.idle()
+        primary.idle()
     reader = lab.reader()
     got: list[bytes] = []
     lsn, chain, end, stretches = 0, START, False, 0

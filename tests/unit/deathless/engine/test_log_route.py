@@ -102,7 +102,7 @@ def test_a_head_without_a_cut_is_truncated(disk: SimDisk) -> None:
 def test_a_directory_of_another_is_refused_unless_adopted(disk: SimDisk, change: dict[str, object], text: str) -> None:
     epochs(disk, 1, 1)
     fs = disk.view("x")
-    foreign = Identity(**{**OURS._asdict(), **change})  # type: ignore[arg-type]  # fields of mixed types
+    foreign = Identity(**{**OURS._asdict(), **change})
     with pytest.raises(ForeignDirectory, match=text):
         RouteFinder(fs, foreign).find(2, 0)
     RouteFinder(fs, foreign, Safeguards(check_identity=False)).find(2, 0)

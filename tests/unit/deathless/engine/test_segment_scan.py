@@ -104,17 +104,23 @@ def test_nothing_valid_behind_means_the_log_ends_there(tail: bytes) -> None:
 
 @pytest.mark.parametrize("hole", [bytes(BLOCK), b"\xff" * BLOCK], ids=["zeros", "garbage"])
 @pytest.mark.parametrize("chunk", [BLOCK, 1 << 20])
-def test_a_later_valid_frame_behind_a_bad_one_is_corruption_and_names_file_offset_and_lsn(hole: bytes, chunk: int) -> None:
+def test_a_later_valid_frame_behind_a_bad_one_is_corruption_and_names_file_offset_and_lsn(
+    hole: bytes, chunk: int
+) -> None:
     parts = frames(4)
     scan = SegmentScan(file_of(parts[0] + hole + bytes(3 * BLOCK) + parts[3]), EPOCH, 0, chunk_bytes=chunk)
-    with pytest.raises(CorruptFrame, match=rf"{PATH} offset {BLOCK}: the frame at lsn 2 .* offset {5 * BLOCK} \(lsn 4\)"):
+    with pytest.raises(
+        CorruptFrame, match=rf"{PATH} offset {BLOCK}: the frame at lsn 2 .* offset {5 * BLOCK} \(lsn 4\)"
+    ):
         scan.judge_end(BLOCK, 1, 2, 7)
 
 
 def test_without_looking_beyond_a_bad_frame_corruption_passes_for_the_end() -> None:
     parts = frames(3)
     off = replace(ALL_SAFEGUARDS, look_beyond_bad_frame=False)
-    assert SegmentScan(file_of(parts[0] + bytes(BLOCK) + parts[2]), EPOCH, 0, None, off).judge_end(BLOCK, 1, 2, 7) is None
+    assert (
+        SegmentScan(file_of(parts[0] + bytes(BLOCK) + parts[2]), EPOCH, 0, None, off).judge_end(BLOCK, 1, 2, 7) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +157,9 @@ class HalfWritten(SimFileSystem):
         return super().read(handle, offset, size)
 
 
-@pytest.mark.parametrize(("safeguards", "seen"), [(ALL_SAFEGUARDS, 2), (replace(ALL_SAFEGUARDS, reread_bad_frame=False), 1)])
+@pytest.mark.parametrize(
+    ("safeguards", "seen"), [(ALL_SAFEGUARDS, 2), (replace(ALL_SAFEGUARDS, reread_bad_frame=False), 1)]
+)
 def test_a_bad_frame_is_read_again_through_a_fresh_descriptor(safeguards: Safeguards, seen: int) -> None:
     whole = b"".join(frames(2))
     fs = HalfWritten(whole, whole[: BLOCK + 150] + b"\xff" * (BLOCK - 150))

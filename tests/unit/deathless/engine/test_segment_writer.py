@@ -42,7 +42,11 @@ class Bench:
 
     def data(self, size: int = 10) -> None:
         self.writer.append(
-            FrameKind.DATA, data_payload(self.lsn, (b"x" * size,)), first_lsn=self.lsn + 1, count=1, confirmed_lsn=self.lsn
+            FrameKind.DATA,
+            data_payload(self.lsn, (b"x" * size,)),
+            first_lsn=self.lsn + 1,
+            count=1,
+            confirmed_lsn=self.lsn,
         )
         self.lsn += 1
 
@@ -60,7 +64,14 @@ def test_an_epochs_first_file_is_the_spare_and_durable_before_anything_follows()
     bench.calls.clear()
     bench.begin()
     name = "e000000000001.r000000.seg"
-    assert bench.calls == [f"link {name}", "unlink spare", "sync_folder r0", f"write {name}", f"sync {name}", "sync_folder log"]
+    assert bench.calls == [
+        f"link {name}",
+        "unlink spare",
+        "sync_folder r0",
+        f"write {name}",
+        f"sync {name}",
+        "sync_folder log",
+    ]
     assert bench.fs.size(bench.fs.open(segment_path(1, 0))) == SPARE
 
 
@@ -73,7 +84,14 @@ def test_a_roll_makes_the_next_file_durable_before_the_roll_frame_says_so() -> N
     bench.calls.clear()
     assert bench.writer.reserve(5000)
     old, new = "e000000000001.r000000.seg", "e000000000001.r000001.seg"
-    assert bench.calls == [f"create {new}", f"allocate {new}", f"sync {new}", "sync_folder log", f"write {old}", f"sync {old}"]
+    assert bench.calls == [
+        f"create {new}",
+        f"allocate {new}",
+        f"sync {new}",
+        "sync_folder log",
+        f"write {old}",
+        f"sync {old}",
+    ]
 
 
 def test_frames_begin_on_block_boundaries_and_are_synced_through_one_descriptor() -> None:

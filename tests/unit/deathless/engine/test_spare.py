@@ -67,7 +67,9 @@ def test_a_full_disk_keeps_an_untouched_spare_of_an_earlier_process(disk: SimDis
 
 
 @pytest.mark.parametrize("content", [b"written", b""])
-def test_a_full_disk_does_not_make_a_spare_of_a_file_that_was_used_or_is_too_short(disk: SimDisk, content: bytes) -> None:
+def test_a_full_disk_does_not_make_a_spare_of_a_file_that_was_used_or_is_too_short(
+    disk: SimDisk, content: bytes
+) -> None:
     fs = disk.view("old")
     fs.make_folder("replicas/r0")
     handle = fs.create("replicas/r0/spare")

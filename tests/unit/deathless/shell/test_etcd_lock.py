@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from etcd_fake import BAD_TOKEN, CLUSTER_ID, TIMED_OUT, FakeMember, Fault, Refusal, canceled, created, events
+from etcd_fake import BAD_TOKEN, CLUSTER_ID, TIMED_OUT, FakeMember, FakeStore, Fault, Refusal, canceled, created, events
 
 from deathless.base.errors import ForeignDirectory, InvalidConfig, LockUnavailable
 from deathless.engine.ports import AsyncLock, Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient, EtcdSettings
-from deathless.shell.etcd_errors import EtcdAuth, EtcdUnavailable
+from deathless.shell.etcd_errors import EtcdAuth, EtcdRefused, EtcdUnavailable
 from deathless.shell.etcd_lock import EtcdLock, store_id
 
 pytestmark = pytest.mark.asyncio
@@ -320,6 +320,19 @@ async def test_start_tells_wrong_credentials_from_a_store_that_is_away() -> None
         member.plan("kv/range", *[TIMED_OUT] * 60)
         with pytest.raises(EtcdUnavailable):
             await lock.check()
+
+
+@pytest.mark.parametrize("version", ["3.5.4", "3.4.23", "2.3.8", "", "new"])
+async def test_etcd_that_may_answer_before_it_is_durable_is_refused(version: str) -> None:
+    async with FakeMember(FakeStore(version=version)) as member, locks(member) as [lock]:
+        with pytest.raises(EtcdRefused, match=r"3\.5\.5 or newer"):
+            await lock.check()
+
+
+@pytest.mark.parametrize("version", ["3.5.5", "3.5.30", "3.6.0-rc.1", "3.10.0", "4.0.0"])
+async def test_newer_etcd_is_accepted(version: str) -> None:
+    async with FakeMember(FakeStore(version=version)) as member, locks(member) as [lock]:
+        await lock.check()
 
 
 async def test_prefix_that_can_not_begin_keys_is_refused() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
 import pytest
-from etcd_fake import FakeMember
+from etcd_fake import FakeMember, Refusal
+from etcd_server import free_ports
 
 from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
-from deathless.base.errors import InvalidConfig
+from deathless.base.errors import InvalidConfig, LockUnavailable
+from deathless.shell.etcd_errors import EtcdAuth
 from deathless.shell.etcd_open import open_etcd_lock, settings_of
+from deathless.shell.etcd_settings import EtcdSettings
 
 
 def config_of(etcd: EtcdConfig | None) -> ReplicaConfig:
@@ -27,6 +31,28 @@ async def test_lock_is_opened_below_the_prefix_and_gives_its_lease_back(tmp_path
             assert await lock.take("r0", b"n", await lock.view()) is not None
             assert b"/deathless/prod/bank/0/lock" in member.store.keys
         assert member.store.leases == set()
+
+
+@pytest.mark.asyncio
+async def test_etcd_that_says_no_is_told_at_once_and_one_that_is_away_is_not() -> None:
+    async with FakeMember(password="pw") as member:
+        with pytest.raises(EtcdAuth):
+            async with open_etcd_lock(config_of(EtcdConfig(endpoints=(member.url,)))):
+                pass
+        member.password = None
+        member.plan("kv/range", Refusal(14, "etcdserver: request timed out", 503))
+        async with open_etcd_lock(config_of(EtcdConfig(endpoints=(member.url,)))) as lock:
+            assert (await lock.view()).epoch == 0
+
+
+@pytest.mark.asyncio
+async def test_etcd_that_is_away_does_not_keep_a_replica_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = functools.partial(EtcdSettings, attempt_timeout_s=0.1, call_timeout_s=0.1)
+    monkeypatch.setattr("deathless.shell.etcd_open.EtcdSettings", quick)
+    [port] = free_ports(1)
+    async with open_etcd_lock(config_of(EtcdConfig(endpoints=(f"http://127.0.0.1:{port}",)))) as lock:
+        with pytest.raises(LockUnavailable):
+            await lock.view()
 
 
 def test_tls_files_and_server_name_reach_the_client() -> None:

@@ -1,0 +1,258 @@
+"""A set of real replicas for tests: supervisors and workers as processes in a temporary directory.
+
+    with ReplicaSet(tmp_path) as replicas:
+        replicas.wait_primary()
+        replicas.kill_worker(replicas.primary())
+
+Nothing here sleeps for a guessed time: every wait polls a condition and fails at a deadline, telling the logs' ends.
+`Load` calls the service from several sessions while a test breaks things, and `verdict` compares what was acknowledged
+with what the service holds: lost and doubled calls are counted, not believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, cast
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError
+from deathless.shell.admin import Access, ask
+from deathless.shell.client import Client
+from deathless.shell.members import read_members
+
+DEADLINE_S = 60.0
+POLL_S = 0.02
+SERVICE = Path(__file__).with_name("ledger.py")
+T = TypeVar("T")
+Status = dict[str, object]
+
+
+def wait_for(condition: Callable[[], T | None], what: str, describe: Callable[[], str] = str) -> T:
+    """Poll until `condition` gives something; fails naming `what` at the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {DEADLINE_S:g} s for {what}\n{describe()}")
+        pause.wait(POLL_S)
+
+
+class ReplicaSet:
+    """Supervisors of one service.
+
+    Args:
+        folder: for data, configs and logs.
+        replicas: how many.
+        settings: further fields of ReplicaConfig.
+    """
+
+    def __init__(self, folder: Path, *, replicas: int = 3, service: str = "ledger", **settings: object) -> None:
+        self.folder = folder
+        self.directory = folder / "data"
+        self.service = service
+        self.names = [f"r{i}" for i in range(replicas)]
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._settings = {"module": f"{SERVICE}:ledger", **settings}
+
+    def config(self, name: str) -> ReplicaConfig:
+        """Give one replica's config."""
+        fields = {"service": self.service, "directory": str(self.directory), "replica": name, **self._settings}
+        return msgspec.convert(fields, ReplicaConfig)
+
+    def __enter__(self) -> Self:
+        for name in self.names:
+            self.start(name)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for name, process in self.processes.items():
+            for pid in (self._worker_pid(name), process.pid):
+                if pid and process.poll() is None:
+                    os.kill(pid, signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def start(self, name: str) -> None:
+        """Start a supervisor."""
+        path = self.folder / f"{name}.json"
+        path.write_bytes(msgspec.json.encode(self.config(name)))
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "deathless.shell.supervisor", str(path)], stdout=log, stderr=log
+            )
+
+    def stop(self) -> dict[str, int]:
+        """Stop all in order; gives their exit codes."""
+        for process in self.processes.values():
+            process.terminate()
+        return {name: process.wait(DEADLINE_S) for name, process in self.processes.items()}
+
+    # ---- looking ---------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Status]:
+        """What the replicas say of themselves, by name; those that do not answer are left out."""
+        found: dict[str, Status] = {}
+        for name, member in read_members(str(self.directory)).items():
+            try:
+                answer = asyncio.run(ask(member.control, "status", self._access(), answer_s=1.0))
+            except DeathlessError:
+                continue
+            for report in cast("list[Status]", answer["replicas"]):
+                if report["replica"] == name:
+                    found[name] = report
+        return found
+
+    def _access(self) -> Access:
+        config = self.config(self.names[0])
+        return Access(self.service, config.token, config.tls)
+
+    def role_of(self, role: str) -> str | None:
+        """Name of a running replica in `role`, the one of the highest epoch; None: there is none."""
+        found = [(s["epoch"], n) for n, s in self.status().items() if s["role"] == role and s["state"] == "running"]
+        return cast("str", max(found)[1]) if found else None
+
+    def primary(self, *, besides: str = "") -> str:
+        """Wait for a primary and give its name."""
+
+        def look() -> str | None:
+            name = self.role_of("primary")
+            return None if name == besides else name
+
+        return wait_for(look, "a primary", self.describe)
+
+    def wait_roles(self, **wanted: int) -> None:
+        """Wait until so many replicas have each role, e.g. primary=1, checkpointer=1, standby=1."""
+
+        def look() -> bool:
+            roles = [s["role"] for s in self.status().values() if s["state"] == "running"]
+            return all(roles.count(role) == count for role, count in wanted.items())
+
+        wait_for(look, f"roles {wanted}", self.describe)
+
+    def wait_same_lsn(self) -> None:
+        """Wait until every replica has applied the same."""
+
+        def look() -> bool:
+            status = self.status()
+            return len(status) == len(self.names) and len({s["lsn"] for s in status.values()}) == 1
+
+        wait_for(look, "one lsn on all replicas", self.describe)
+
+    def describe(self) -> str:
+        """Status and the ends of the logs, for a failing test."""
+        parts = [f"{n}: {s['role']} {s['state']} epoch {s['epoch']} lsn {s['lsn']}" for n, s in self.status().items()]
+        for name in self.names:
+            log = self.folder / f"{name}.log"
+            if log.exists():
+                parts.append(f"--- {name}\n" + "\n".join(log.read_text().splitlines()[-12:]))
+        return "\n".join(parts)
+
+    # ---- breaking --------------------------------------------------------------------------------------------
+
+    def _worker_pid(self, name: str) -> int:
+        return cast("int", self.status().get(name, {}).get("worker_pid", 0))
+
+    def signal_worker(self, name: str, number: int) -> int:
+        """Send a signal to a worker; gives its pid."""
+        pid = wait_for(lambda: self._worker_pid(name), f"a worker of {name}", self.describe)
+        os.kill(pid, number)
+        return pid
+
+    def kill_worker(self, name: str) -> None:
+        """kill -9 of a worker."""
+        self.signal_worker(name, signal.SIGKILL)
+
+    def kill_replica(self, name: str) -> None:
+        """kill -9 of a supervisor; its worker dies with it."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+
+class Load:
+    """Calls from several sessions in a thread of its own; each call has a tag of its own."""
+
+    def __init__(self, replicas: ReplicaSet, *, sessions: int = 3) -> None:
+        self.acknowledged: list[str] = []
+        self.sent: list[str] = []
+        self.errors: list[BaseException] = []
+        self._replicas = replicas
+        self._sessions = sessions
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), f"calls did not end\n{self._replicas.describe()}"
+        if self.errors and error is None:
+            raise self.errors[0]
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(self._session(number) for number in range(self._sessions)))
+
+    async def _session(self, number: int) -> None:
+        try:
+            async with client_of(self._replicas) as client:
+                count = 0
+                while not self._stop.is_set():
+                    tag = f"{number}.{count}"
+                    self.sent.append(tag)
+                    await client.call("note", f"k{count % 5}", tag=tag)
+                    self.acknowledged.append(tag)
+                    count += 1
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def wait_more(self, count: int = 20) -> None:
+        """Wait until `count` more calls are acknowledged."""
+        goal = len(self.acknowledged) + count
+        wait_for(
+            lambda: len(self.acknowledged) >= goal or bool(self.errors), f"{count} more calls", self._replicas.describe
+        )
+        if self.errors:
+            raise self.errors[0]
+
+
+def client_of(replicas: ReplicaSet) -> Client:
+    """A client that finds the replicas by itself."""
+    config = replicas.config(replicas.names[0])
+    return Client(replicas.service, [f"dir:{replicas.directory}"], token=config.token or None, tls=config.tls)
+
+
+def held_tags(replicas: ReplicaSet) -> list[str]:
+    """Every tag that the service holds, with repetitions."""
+
+    async def look() -> list[str]:
+        async with client_of(replicas) as client:
+            return [tag for key in range(5) for tag in cast("list[str]", await client.query("notes", f"k{key}"))]
+
+    return asyncio.run(look())
+
+
+def check_exactly_once(load: Load, replicas: ReplicaSet) -> None:
+    """Every acknowledged call is held once, every other at most once, nothing else is held."""
+    held = held_tags(replicas)
+    lost = set(load.acknowledged) - set(held)
+    doubled = {tag for tag in held if held.count(tag) > 1} if len(held) != len(set(held)) else set()
+    assert not lost, f"lost {sorted(lost)[:5]} of {len(load.acknowledged)}\n{replicas.describe()}"
+    assert not doubled, f"doubled {sorted(doubled)[:5]}\n{replicas.describe()}"
+    assert set(held) <= set(load.sent)
