@@ -148,7 +148,7 @@ def test_an_open_file_outlives_its_name(fs: FileSystem) -> None:
         fs.unlink("a")
 
 
-def test_rename_replaces(fs: FileSystem) -> None:
+def test_rename_replaces_what_stands_under_the_name(fs: FileSystem) -> None:
     write_file(fs, "a", b"1")
     write_file(fs, "b", b"2")
     fs.rename("a", "b")

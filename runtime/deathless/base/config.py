@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
 
 
@@ -51,15 +52,16 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     promote_checkpointer: str = "WhenAlone"  # WhenAlone | Always
     log_level: str = "info"
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
-    limits: dict[str, float] = {}
+    limits: dict[str, int | float] = {}  # by the names of `Limits`
 
     def make_limits(self) -> Limits:
         """Give the limits with this replica's changes. Raises: InvalidConfig."""
-        from deathless.base.errors import InvalidConfig
-
         try:
-            limits = Limits(**self.limits)  # type: ignore[arg-type]  # each field's type is checked by validate
-        except TypeError as error:
+            limits = msgspec.convert(self.limits, Limits)
+        except msgspec.ValidationError as error:
             raise InvalidConfig(f"limits: {error}") from None
+        unknown = sorted(set(self.limits) - set(Limits.__dataclass_fields__))
+        if unknown:
+            raise InvalidConfig(f"limits.{unknown[0]} is not known")
         limits.validate()
         return limits

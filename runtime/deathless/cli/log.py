@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import print_json, print_json_line, print_table, show_bytes
+from deathless.cli.output import count, print_json, print_json_line, print_table, show_bytes
 
 if TYPE_CHECKING:
     from deathless.engine.log_reader import Step
@@ -263,7 +263,8 @@ def _show_report(report: object, *, quick: bool) -> None:
     from deathless.shell.verification import Verification
 
     assert isinstance(report, Verification)
-    print(f"{report.files} files, {report.frames:,} frames, {report.messages:,} messages, {show_bytes(report.bytes)}")
+    parts = (count(report.files, "file"), count(report.frames, "frame"), count(report.messages, "message"))
+    print(", ".join((*parts, show_bytes(report.bytes))))
     print(f"lsn {report.first_lsn} to {report.last_lsn}, confirmed through {report.confirmed_lsn}")
     print(f"chain hash at the end {report.chain}")
     if not quick and report.executed_through is not None:
@@ -275,4 +276,4 @@ def _show_report(report: object, *, quick: bool) -> None:
         print(f"note: {note}")
     for problem in report.problems:
         print(f"PROBLEM {problem}")
-    print("verdict: " + ("sound" if not report.problems else f"{len(report.problems)} problem(s)"))
+    print("verdict: " + ("sound" if not report.problems else count(len(report.problems), "problem")))

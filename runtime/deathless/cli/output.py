@@ -56,11 +56,21 @@ def console() -> Console:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under headings, aligned, without boxes: it reads the same on a terminal and in a file."""
     cells = [[_cell(value) for value in row] for row in rows]
+    right = [_is_column_of_numbers([row[i] for row in cells]) for i in range(len(columns))]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
-    right = [bool(cells) and all(row[i].replace(",", "").replace("-", "").isdecimal() or row[i] == "-" for row in cells) for i in range(len(columns))]
     for row in ([name.upper() for name in columns], *cells):
         line = "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def _is_column_of_numbers(cells: list[str]) -> bool:
+    found = [cell.replace(",", "") for cell in cells if cell != "-"]
+    return bool(found) and all(cell.isdecimal() for cell in found)
+
+
+def count(number: int, word: str) -> str:
+    """Give "1 key", "2 keys"."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _cell(value: object) -> str:

@@ -562,22 +562,30 @@ class ClientMachine(Generic[W]):
             self._begin_service(link, now, out)
         elif not leads and before[0] is LinkState.LEADING:
             self._step_down(link, now)
-        if not leads and primary and primary != link.address and (epoch, primary) != self._hint_used:
+        if not leads and primary and primary != link.address:
             self._follow_hint(epoch, primary, now, out)
 
     def _follow_hint(self, epoch: int, primary: str, now: float, out: list[Effect[W]]) -> None:
-        """A replica names a primary we have not asked: dial it next, instead of whom we dial now."""
+        """A replica names a primary we have not asked: dial it next; in a newer epoch at once.
+
+        Two replicas that contradict each other must not send us to and fro, so an older epoch says nothing and the
+        same one waits for its turn.
+        """
         main = self._main
-        if epoch < self.epoch or (main is not None and main.address == primary and self._leading):
+        last_epoch, last_primary = self._hint_used
+        if epoch < max(self.epoch, last_epoch) or (main is not None and main.address == primary and self._leading):
+            return
+        if (epoch, primary) == (last_epoch, last_primary):
             return
         self._learned = self._hint = primary
         self._hint_used = (epoch, primary)
-        self._dial_at = now
         if self._probe is not None and self._probe.address == primary:
             self._hint = ""
-        elif self._probe is not None:
-            self._hang_up(self._probe, out)
-            self._probe = None
+        elif epoch > last_epoch:
+            self._dial_at = now
+            if self._probe is not None:
+                self._hang_up(self._probe, out)
+                self._probe = None
 
     def _weigh(self, probe: Link, now: float, out: list[Effect[W]]) -> None:
         """A probe told its role: make it `main`, keep it as a watcher, or let it go."""

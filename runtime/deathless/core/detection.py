@@ -132,14 +132,17 @@ class Detector:
         """
         own = self.reports.get(self.replica)
         if own is None or own.role not in ("standby", "checkpointer") or own.state != WorkerState.RUNNING:
-            self._cause, self._since = "", None
+            self._since = None
             return None
         cause = self._find_cause(now, upstream_age_s)
-        kind = f"{cause.partition(':')[0]} {self._suspected_epoch()}" if cause else ""
-        if kind != self._cause or not cause:
-            self._cause, self._since, self._ordered_at = kind, now if cause else None, None
-        if not cause or self._since is None:
+        if not cause:
+            self._cause, self._since, self._ordered_at = "", None, None
             return None
+        kind = f"{cause.partition(':')[0]} {self._suspected_epoch()}"
+        if kind != self._cause:
+            self._cause, self._since, self._ordered_at = kind, now, None
+        elif self._since is None:  # an attempt of ours came to nothing: AGAIN_S holds from when it was ordered
+            self._since = now
         if now - self._since < self._turn(now) * TURN_S:
             return None
         if self._ordered_at is not None and now - self._ordered_at < AGAIN_S:

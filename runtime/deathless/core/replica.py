@@ -163,8 +163,7 @@ class Replica:
 
     def deadline(self) -> float | None:
         """When TimerFired is due next, seconds of the monotonic clock; None: never."""
-        dues = [self._retry_at, self.primary.deadline() if self.primary is not None else None]
-        return min((d for d in dues if d is not None), default=None)
+        return self.primary.deadline() if self.primary is not None else self._retry_at
 
     @property
     def role(self) -> str:

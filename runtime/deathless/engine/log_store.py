@@ -13,7 +13,7 @@ Layout, below the shared directory:
 
     log/e000000000003.r000000.seg    segment: epoch 3, file 0 (codec.frames)
     seal/000000000002                epoch 2 is closed; linked, never removed
-    replicas/<replica>/spare         spare segment;  replicas/<replica>/seal   what its seals are links of
+    replicas/<replica>/spare         spare segment;  replicas/<replica>/seal   empty; its seals are links of it
 
 Guarantees (design section 5, I1, I6, I8): see each module. Seals stand durably when `link_seals` returns. Collection
 removes whole files only, never the head's first, never one that a reader at or above the collected lsn would open,
@@ -71,7 +71,6 @@ class ShardLog:
         self._fs = fs
         self._safeguards = safeguards
         self._replica_folder = f"replicas/{replica}"
-        self._replica = replica
         self._reader = LogReader(fs, identity, safeguards)
         self._spare = Spare(fs, replica, limits.spare_bytes)
         self._writer = SegmentWriter(fs, limits, self._spare, safeguards)
@@ -227,7 +226,7 @@ class ShardLog:
             self._fs.link(f"{self._replica_folder}/seal", seal_path(epoch))
 
     def _make_seal_source(self) -> None:
-        """Make the file that seals are links of: a link needs no space of its own on a full disk."""
+        """Make the empty file that seals are links of: on a full disk a link still finds room, a new file may not."""
         path = f"{self._replica_folder}/seal"
         if self._fs.exists(path):
             return
@@ -235,7 +234,6 @@ class ShardLog:
         self._fs.make_folder(self._replica_folder)
         handle = self._fs.create(path)
         try:
-            self._fs.write(handle, 0, f"closed by {self._replica}\n".encode())
             self._fs.sync(handle)
         finally:
             self._fs.close(handle)

@@ -117,8 +117,7 @@ class _Reader(ast.NodeVisitor):
         self._found.append((getattr(node, "lineno", 0), rule, text))
 
     def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if function.name == "__del__":
-            self._tell(function, "finalizer", "__del__ runs when the object goes, which differs between processes")
+        self._check_finalizer(function)
         for node in ast.walk(function):
             if isinstance(node, ast.Global):
                 self._globals.update(node.names)
@@ -154,13 +153,11 @@ class _Reader(ast.NodeVisitor):
             return f"builtins.{node.id}"
         return None
 
-    def _check_name(self, node: ast.expr) -> bool:
+    def _check_name(self, node: ast.expr) -> None:
         dotted = self._dotted(node)
         ban = find_ban(dotted) if dotted else None
-        if dotted is None or ban is None:
-            return False
-        self._tell(node, ban.rule, f"{dotted.removeprefix('builtins.')}: {ban.why}")
-        return True
+        if dotted is not None and ban is not None:
+            self._tell(node, ban.rule, f"{dotted.removeprefix('builtins.')}: {ban.why}")
 
     def visit_Name(self, node: ast.Name) -> None:
         """Check a bare name."""
@@ -169,8 +166,19 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Check a dotted name; where it is none, what it is an attribute of."""
-        if not self._check_name(node):
+        if self._dotted(node) is None:
             self.visit(node.value)
+        elif isinstance(node.ctx, ast.Load):
+            self._check_name(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        """A function inside the unit."""
+        self._check_finalizer(node)
+        self.generic_visit(node)
+
+    def _check_finalizer(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if node.name == "__del__":
+            self._tell(node, "finalizer", "__del__ runs when the object goes, which differs between processes")
 
     # Sets.
 

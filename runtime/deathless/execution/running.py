@@ -73,7 +73,7 @@ class Cells:
         self.cells[0] = NOBODY
 
 
-def read_running(page: bytes) -> Running | None:
+def read_running(page: bytes | bytearray | memoryview) -> Running | None:
     """Give the message a page names; None: nothing was being run."""
     session, first_seq, index = memoryview(page)[:PAGE_BYTES].cast("Q")
     return None if session == NOBODY else Running(session, first_seq + index)

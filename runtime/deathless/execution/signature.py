@@ -91,18 +91,9 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     result = hint(inspect.signature(function).return_annotation, "return")
     check_type(result, f"{where}: result")
     keywords = tuple(parameter.name for parameter in rest if parameter.kind is parameter.KEYWORD_ONLY)
-    try:
-        # Without the garbage collector: no handler gets to see this object, so nothing can make it part of a cycle.
-        arguments = msgspec.defstruct(
-            f"{getattr(function, '__name__', kind)}_arguments",
-            fields,
-            forbid_unknown_fields=True,
-            kw_only=True,
-            frozen=True,
-            gc=False,
-        )
-    except (TypeError, ValueError) as error:
-        raise InvalidService(f"{where}: {error}") from None
+    # Without the garbage collector: no handler gets to see this object, so nothing can make it part of a cycle.
+    name = f"{getattr(function, '__name__', kind)}_arguments"
+    arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True, frozen=True, gc=False)
     return Signature(arguments=arguments, result=result, takes_context=takes_context, keywords=keywords)
 
 

@@ -518,12 +518,22 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
 
+def read_config(path: str) -> ReplicaConfig:
+    """Read a replica's config. Raises: InvalidConfig naming file and field."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=ReplicaConfig)
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one replica from a JSON config file; gives the exit code of `base.errors`."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ReplicaConfig)
-    configure(config.log_level, config.replica, "supervisor")
     try:
+        config = read_config(arguments[0])
+        configure(config.log_level, config.replica, "supervisor")
         return asyncio.run(Supervisor(config, arguments[0]).run())
     except DeathlessError as error:
         _LOG.error("supervisor stops", extra={"code": error.code, "why": str(error)})

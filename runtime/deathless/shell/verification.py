@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptCheckpoint, DataCorrupt, DeathlessError
+from deathless.base.errors import CorruptCheckpoint, DataCorrupt, DeathlessError, UpgradeRequired
 from deathless.codec import checkpoint as codec
 from deathless.codec.frames import BLOCK, FrameKind
 from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName
@@ -78,7 +78,7 @@ def _read_chain(look: Inspection, report: Verification, chains: dict[int, bytes]
         report.first_lsn = route.start.lsn + 1
         report.confirmed_lsn = route.confirmed
         chains[route.start.lsn] = route.start.chain
-        for step in look.steps(route):
+        for step in look.reader.walk(route, judge=True):
             last = step
             frame = step.found.frame
             path, offset = place_of(step)
@@ -183,6 +183,9 @@ def _check_checkpoint(look: Inspection, each: CheckpointName, chains: dict[int, 
 async def _run_again(config: ReplicaConfig, report: Verification) -> None:
     try:
         result = await replay(config, ReplayOrder(oldest=True))
+    except UpgradeRequired as error:
+        report.notes.append(f"nothing was run again: {error.message}")
+        return
     except DeathlessError as error:
         report.problems.append(str(error))
         return

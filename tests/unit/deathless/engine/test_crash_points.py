@@ -116,7 +116,7 @@ def collection(world: World) -> None:
     reader = world.driver()
     reader.start()
     world.point.armed = True
-    for number in range(4):
+    for number in range(3):
         for _ in range(4):
             primary.call(b"%d" % number * 5000)
         primary.checkpoint(reader)
@@ -207,6 +207,7 @@ def test_a_killed_process_at_any_point_loses_nothing_released(scenario: Scenario
     [
         ("sync_before_release", appends),
         ("sync_copies", takeovers),
+        ("cut_at_confirmed", takeovers),
         ("sync_folder", takeovers),
         ("roll_file_first", rolls),
         ("sync_roll", rolls),

@@ -23,7 +23,9 @@ def test_longest_name_that_fits_says_which_rule(name: str, rule: str) -> None:
     assert ban.rule == rule
 
 
-@pytest.mark.parametrize("name", ["os.path.join", "datetime.datetime", "builtins.len", "uuid.UUID", "json.dumps", "timely"])
+@pytest.mark.parametrize(
+    "name", ["os.path.join", "datetime.datetime", "builtins.len", "uuid.UUID", "json.dumps", "timely"]
+)
 def test_other_names_may_be_used(name: str) -> None:
     assert find_ban(name) is None
 

@@ -68,3 +68,13 @@ def test_context_tells_nothing_that_a_replay_would_not() -> None:
 def test_query_sees_neither_chance_nor_lsn() -> None:
     shown = {name for name in dir(QueryContext) if not name.startswith("_")}
     assert shown == {"key", "now", "now_us"}
+
+
+def test_generator_ends_with_its_turn() -> None:
+    turn = turn_of()
+    turn.close_random()
+    chance = Context(turn).random
+    turn.close_random()
+    with pytest.raises(Closed):
+        chance.random()
+    assert Context(turn).random is not chance

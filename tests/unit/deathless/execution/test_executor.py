@@ -6,15 +6,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.deathless.execution.executor_bench import SEED, Bench, Keys, error, value
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import HEADER, Kind, encode
 from deathless.codec.wire import ok_reply
+from deathless.engine.ports import Executor
 from deathless.execution.context import Context
+from deathless.execution.executor import HandlerExecutor
 from deathless.execution.generator import Random
-from deathless.execution.running import Running
+from deathless.execution.running import PAGE_BYTES, Cells, Running
 from deathless.execution.service import Service
-from tests.unit.deathless.execution.executor_bench import SEED, Bench, error, value
 
 A = "a"
 kept: list[object] = []
@@ -162,7 +164,11 @@ def test_failed_first_turn_leaves_no_key() -> None:
 
 @pytest.mark.parametrize(
     ("method", "arguments", "raised"),
-    [("sink", {}, RecursionError), ("explode", {"kind": "SystemExit"}, SystemExit), ("explode", {"kind": "MemoryError"}, MemoryError)],
+    [
+        ("sink", {}, RecursionError),
+        ("explode", {"kind": "SystemExit"}, SystemExit),
+        ("explode", {"kind": "MemoryError"}, MemoryError),
+    ],
 )
 def test_what_must_end_the_process_is_no_reply_and_its_message_stays_named(
     method: str, arguments: dict[str, object], raised: type[BaseException]
@@ -278,7 +284,7 @@ def test_result_that_does_not_fit_its_type_fails_its_turn(answer: object) -> Non
 
 
 def test_result_of_a_subclass_of_its_type_is_taken() -> None:
-    assert Bench(bank).call("lie", answer=True if False else 3) == 3
+    assert Bench(bank).call("lie", answer=3) == 3
 
 
 def test_arguments_by_keyword_reach_their_handler() -> None:
@@ -457,6 +463,17 @@ def test_restore_gives_the_state_back_and_discard_forgets_it() -> None:
     assert snapshot[b"a"] != other.executor.state()[b"a"]
     other.executor.discard()
     assert other.executor.state() == {}
+
+
+def test_executor_needs_nothing_to_hide() -> None:
+    plain = HandlerExecutor(bank, Limits(), SEED, Keys(), Cells(bytearray(PAGE_BYTES)))
+    message = Bench(bank).message("deposit", amount=5)
+    assert plain.execute(1, 1, 1, 7, [message]) == Bench(bank).executor.execute(1, 1, 1, 7, [message])
+
+
+def test_executor_fits_the_engines_port() -> None:
+    port: Executor = Bench(bank).executor
+    assert port.state() == {}
 
 
 def test_empty_batch_does_nothing() -> None:

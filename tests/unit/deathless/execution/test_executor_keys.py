@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+from tests.unit.deathless.execution.executor_bench import Bench, error, value
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.execution.context import Context, QueryContext
 from deathless.execution.service import Service
-from tests.unit.deathless.execution.executor_bench import Bench, error, value
 
 
 class Account(msgspec.Struct):

@@ -1,16 +1,16 @@
-"""Whatever comes: turns are atomic, batches do not matter, and a restored executor goes on as if it had never stopped."""
+"""Whatever comes: turns are atomic, batches do not matter, and a restored executor goes on as if nothing was."""
 
 from typing import NamedTuple
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.deathless.execution.executor_bench import Bench
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.execution.context import Context
 from deathless.execution.service import Service
-from tests.unit.deathless.execution.executor_bench import Bench
 
 
 class Account(msgspec.Struct):

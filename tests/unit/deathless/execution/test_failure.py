@@ -69,7 +69,11 @@ def test_exception_without_text_is_told_by_its_type() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [RecursionError("deep"), MemoryError(), ExceptionGroup("both", [ValueError(), ExceptionGroup("", [MemoryError()])])],
+    [
+        RecursionError("deep"),
+        MemoryError(),
+        ExceptionGroup("both", [ValueError(), ExceptionGroup("", [MemoryError()])]),
+    ],
 )
 def test_what_depends_on_the_process_is_never_a_reply(error: Exception) -> None:
     assert is_fatal(error)

@@ -134,6 +134,15 @@ def test_dataclass_may_be_the_state() -> None:
     assert Service("cart", state=Cart).state is Cart
 
 
+def test_type_of_the_state_need_not_be_resolved() -> None:
+    service = bank()
+
+    @service.handler
+    def deposit(account: "Nowhere", ctx: Context) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert "deposit" in service.specs
+
+
 @pytest.mark.parametrize("name", ["", "Bank", "1bank", "bank-", "a_b", "a" * 41])
 def test_service_name_that_is_no_label_is_refused(name: str) -> None:
     with pytest.raises(InvalidService, match="service name"):
@@ -204,7 +213,7 @@ def only_state(account: Account) -> None: ...
 def untyped(account: Account, ctx: Context, amount) -> None: ...  # type: ignore[no-untyped-def]
 
 
-def no_result(account: Account, ctx: Context):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def no_result(account: Account, ctx: Context):  # type: ignore[no-untyped-def]
     ...
 
 

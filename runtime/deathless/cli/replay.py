@@ -1,0 +1,80 @@
+"""`deathless replay`: run the log again in a fresh process, and print or compare state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from deathless.base.errors import InvalidArgument
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import count, print_json, show_time
+
+if TYPE_CHECKING:
+    from deathless.shell.replay import ReplayResult
+
+
+@click.command()
+@click.option("--from", "start", default="checkpoint", show_default=True, metavar="checkpoint|LSN", help="Where to begin: the newest checkpoint that may be used, 0 for the log's beginning, or the lsn whose state --diff compares with.")
+@click.option("--to", type=click.IntRange(min=0), metavar="LSN", help="Last message to run; the last confirmed one if none is named.")
+@click.option("--print", "tell", flag_value="state", default="state", help="Print the state at the end (the default).")
+@click.option("--diff", "tell", flag_value="diff", help="Print the keys that changed since the start.")
+@click.option("--quiet", "tell", flag_value="nothing", help="Print neither: only that it ran.")
+@click.option("-k", "--key", default=None, help="Tell of this key alone.")
+@click.option("--any-code", is_flag=True, help="Run code that did not write the log: what would it have done?")
+@service_options
+@json_option
+def replay(
+    start: str, to: int | None, tell: str, key: str | None, any_code: bool, manifest: str, directory: str, as_json: bool
+) -> int:
+    """Run the log again with the service's code, in a fresh process, while the service runs or not. Nothing is written.
+
+    Every message is compared with the digest that was logged when it ran first; a difference names lsn, handler and key,
+    and the exit code is 65.
+
+    \b
+    deathless replay                                the state now
+    deathless replay --from 0 --to 1000 --key alice the state of alice at lsn 1000
+    deathless replay --from 990 --to 1000 --diff    what those ten messages changed
+    """
+    from deathless.shell import replay as shell
+
+    found = target(manifest, directory)
+    folder = str(found.loaded.folder) if found.loaded is not None else "."
+    order = shell.ReplayOrder(start=_start(start), to=to, tell=tell, key=key, any_code=any_code, folder=folder)
+    result = asyncio.run(shell.replay(found.config, order))
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, tell)
+    return 0
+
+
+def _start(text: str) -> int | None:
+    if text == "checkpoint":
+        return None
+    if text.isdecimal():
+        return int(text)
+    raise InvalidArgument(f"--from {text!r} is neither checkpoint nor an lsn", remedy="write checkpoint, 0, or an lsn")
+
+
+def _show(result: ReplayResult, tell: str) -> None:
+    start = f"the checkpoint at lsn {result.started_at}" if result.started_at else "the beginning"
+    print(f"ran {count(result.messages, 'message')} from {start} to lsn {result.lsn} in {result.seconds:.2f} s; no difference")
+    print(f"{count(result.keys, 'key')}, logical time {show_time(result.time_us)}, state digest {result.digest}")
+    for note in result.notes:
+        print(f"note: {note}")
+    if tell == "state":
+        print()
+        for key, state in result.state.items():
+            print(f"{key}  {_json(state)}")
+    if tell == "diff":
+        print(f"\n{count(len(result.changes), 'key')} changed between lsn {result.base} and {result.lsn}")
+        for change in result.changes:
+            print(f"\n{change.key}\n  - {_json(change.before)}\n  + {_json(change.after)}")
+
+
+def _json(value: object) -> str:
+    return "(not there)" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
