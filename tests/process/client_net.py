@@ -115,7 +115,7 @@ class Net:
     def advance(self, seconds: float) -> None:
         """Let time pass; the machine's timers fire when they are due."""
         end = self.now + seconds
-        for _ in range(100_000):
+        for _ in range(20_000):
             due = self.machine.deadline
             if due is None or due > end:
                 break

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deathless.shell.status import ServiceView
 
 LOOK_S = 0.5
+SAME_S = 5.0  # a reason that was told is not told again within this
 LEVELS = ("debug", "info", "warning", "error")
 EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
 
@@ -70,6 +71,12 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
     shown = asyncio.create_task(_show(runner, voice, tails))
     work = asyncio.create_task(run_until_stopped(runner) if detach_s is None else _detach(runner, voice, detach_s))
     try:
+        await asyncio.wait((work, shown), return_when=asyncio.FIRST_COMPLETED)
+        if shown.done() and not work.done():
+            # No replica will run until an operator acts: stop what is left and say why.
+            await runner.stop()
+            await work
+            shown.result()
         return await work
     finally:
         shown.cancel()
@@ -103,12 +110,19 @@ async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
 
 
 async def _show(runner: Runner, voice: Voice, tails: dict[str, LogTail]) -> None:
-    """Show the replicas and what they log, until cancelled."""
+    """Show the replicas and what they log, until cancelled.
+
+    Raises: what all replicas refuse to run with.
+    """
     while True:
         for name, tail in tails.items():
             for line in tail.read():
                 voice.log(name, line)
-        voice.view(await runner.look())
+        view = await runner.look()
+        voice.view(view)
+        refusal = None if runner.stopping else runner.refusal(view)
+        if refusal is not None:
+            raise refusal
         await asyncio.sleep(LOOK_S)
 
 
@@ -126,6 +140,7 @@ class Voice:
         self._as_json = as_json
         self._live = None
         self._summary = ""
+        self._said: dict[str, float] = {}  # reason -> when it was told last
         if live:
             from rich.live import Live
 
@@ -159,6 +174,11 @@ class Voice:
         """Tell what a replica logged."""
         if LEVELS.index(line.level) < self._from if line.level in LEVELS else False:
             return
+        # Three replicas that stop for one reason say it nine times.
+        now = time.monotonic()
+        if line.why and now - self._said.get(line.why, -SAME_S) < SAME_S:
+            return
+        self._said = {why: at for why, at in self._said.items() if now - at < SAME_S} | {line.why: now}
         text = " ".join(filter(None, (line.process, line.level.upper(), line.text + ":" * bool(line.why), line.why)))
         self.say("log", text, replica)
 

@@ -127,12 +127,13 @@ class CallWindow(Generic[W]):
         self._queued_waiters = [waiter for _, waiter in kept]
         return [waiter for message, waiter in pairs if len(message) > message_bytes_max]
 
-    def take(self, *, count_max: int, bytes_max: int) -> Slice | None:
+    def take(self, *, count_max: int, bytes_max: int, only_again: bool = False) -> Slice | None:
         """Give the next calls to send: first those to be sent again, then queued ones as the window allows.
 
         Args:
             count_max: calls in one packet, at most.
             bytes_max: their bytes, at most; a single larger one goes alone.
+            only_again: nothing that was never sent.
 
         Returns: a slice, and moves the cursor behind it; None: nothing to send now.
         """
@@ -140,7 +141,7 @@ class CallWindow(Generic[W]):
             again = self._take_again(count_max, bytes_max)
             if again is not None:
                 return again
-        if not self._queued:
+        if not self._queued or only_again:
             return None
         room = self.window_max - (self.next_seq - self.base)
         budget = min(bytes_max, self.window_bytes_max - self.bytes_in_flight)

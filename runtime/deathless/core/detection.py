@@ -25,6 +25,7 @@ from deathless.base.limits import Limits
 
 TURN_S = 0.15  # between two candidates' turns
 AGAIN_S = 0.5  # an order that had no effect is given again after this
+TRIES_MAX = 5  # the wait doubles with each order, this often
 FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
 VACANT_S = 0.3  # how long a start waits for the others to report
 
@@ -99,6 +100,7 @@ class Detector:
         self._cause = ""  # its kind: reported, silent or vacant
         self._ordered_at: float | None = None  # for the present cause
         self._tried_at: float | None = None  # for any
+        self._tries = 0  # orders since a primary was last fine: a takeover under way must not be stolen at once
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
 
@@ -136,7 +138,7 @@ class Detector:
             return None
         cause = self._find_cause(now, upstream_age_s)
         if not cause:
-            self._cause, self._since, self._ordered_at = "", None, None
+            self._cause, self._since, self._ordered_at, self._tries = "", None, None, 0
             return None
         kind = f"{cause.partition(':')[0]} {self._suspected_epoch()}"
         if kind != self._cause:
@@ -145,7 +147,7 @@ class Detector:
             self._since = now
         if now - self._since < self._turn(now) * TURN_S:
             return None
-        if self._ordered_at is not None and now - self._ordered_at < AGAIN_S:
+        if self._tried_at is not None and self._tries and now - self._tried_at < AGAIN_S * 2 ** (self._tries - 1):
             return None
         if cause.startswith("silent"):
             reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
@@ -153,13 +155,13 @@ class Detector:
                 return None
             self._silent_steals = min(self._silent_steals + 1, 16)
         self._ordered_at = self._tried_at = now
+        self._tries = min(self._tries + 1, TRIES_MAX)
         return Order(self._suspected_epoch(), cause)
 
     def _suspected_epoch(self) -> int:
-        """The epoch to take over from: with no primary known, the highest that any worker met in the lock."""
-        if self.primary is not None:
-            return self.primary.epoch
-        return max((report.epoch for report in self.reports.values()), default=0)
+        """The epoch to take over from: the highest that any worker met; its holder may have died before it served."""
+        known = self.primary.epoch if self.primary is not None else 0
+        return max([known, *(report.epoch for report in self.reports.values())])
 
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""

@@ -72,6 +72,7 @@ class ShardLog:
         self._safeguards = safeguards
         self._replica_folder = f"replicas/{replica}"
         self._reader = LogReader(fs, identity, safeguards)
+        self._adopted_through = identity.adopted_through if identity is not None else 0
         self._spare = Spare(fs, replica, limits.spare_bytes)
         self._writer = SegmentWriter(fs, limits, self._spare, safeguards)
 
@@ -93,6 +94,7 @@ class ShardLog:
 
     def identify(self, identity: Identity) -> None:
         """Say whose log it must be, once known."""
+        self._adopted_through = identity.adopted_through
         self._reader = LogReader(self._fs, identity, self._safeguards)
 
     def check_head(self, head: int) -> Cut:
@@ -111,7 +113,7 @@ class ShardLog:
                 raise StoreOlderThanLog(
                     f"{segment_path(above, 0)} opened epoch {above}, the lock store's head is {head}"
                 )
-            if opening.store_revision > revision:
+            if opening.store_revision > revision and above > self._adopted_through:
                 raise StoreOlderThanLog(
                     f"{segment_path(above, 0)} names revision {opening.store_revision}, the lock store is at {revision}"
                 )

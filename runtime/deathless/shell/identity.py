@@ -18,6 +18,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused
 from deathless.engine.ports import LockView, ServiceRecord
+from deathless.shell.adopted import read_adoption
 from deathless.shell.filesystem import RealFileSystem, check_local, probe_storage
 from deathless.shell.lock import open_lock
 
@@ -82,6 +83,7 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
             view = await lock.view()
         else:
             record = view.service
+    record = read_adoption(config.directory).apply(record)
     check_identity(config, record, view, identities.get(config.replica))
     if config.replica not in identities:
         identity = Identity(record.name, record.service_id, record.incarnation, record.fence, view.store_id)

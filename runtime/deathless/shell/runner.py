@@ -29,7 +29,8 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.core.client_events import error_of
 from deathless.shell.admin import Access, access_of
 from deathless.shell.members import remove_member
 from deathless.shell.status import ServiceView, look
@@ -180,6 +181,17 @@ class Runner:
         for replica in self.replicas.values():
             self._terminate(replica)
         self._kick.set()
+
+    def refusal(self, view: ServiceView) -> DeathlessError | None:
+        """Give the error for which no replica will run until an operator acts; None: at least one may.
+
+        Args:
+            view: of `look`.
+        """
+        if not view.refusal or len(view.replicas) < len(self.replicas):
+            return None
+        told = last_words(self.replicas[view.replicas[0].replica].folder)
+        return error_of(view.refusal, told.removeprefix(f"{view.refusal} "))
 
     def kill(self) -> None:
         """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""

@@ -53,6 +53,12 @@ class ServiceView(msgspec.Struct, rename="camel"):
         """A primary is running."""
         return any(view.replica == self.primary and view.state == "running" for view in self.replicas)
 
+    @property
+    def refusal(self) -> str:
+        """The code for which all replicas stay stopped until an operator acts; empty: at least one goes on."""
+        codes = [view.condition for view in self.replicas if view.state == "dead"]
+        return codes[0] if codes and all(codes) and len(codes) == len(self.replicas) else ""
+
     def of(self, replica: str) -> ReplicaView | None:
         """One replica's view."""
         return next((view for view in self.replicas if view.replica == replica), None)

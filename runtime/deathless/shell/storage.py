@@ -8,13 +8,17 @@ from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import FileSystem, ServiceRecord
 
 
-def open_log(filesystem: FileSystem, limits: Limits, replica: str, record: ServiceRecord, store_id: str) -> ShardLog:
+def open_log(
+    filesystem: FileSystem, limits: Limits, replica: str, record: ServiceRecord, store_id: str, adopted_through: int = 0
+) -> ShardLog:
     """Open the log for one replica, with its spare segment.
+
+    Args:
+        adopted_through: cuts up to this epoch may name another store or fence; an operator has adopted them.
 
     Raises: OSError.
     """
-    log = ShardLog(
-        filesystem, limits, replica, Identity(record.service_id, record.incarnation, record.fence, store_id)
-    )
+    identity = Identity(record.service_id, record.incarnation, record.fence, store_id, adopted_through)
+    log = ShardLog(filesystem, limits, replica, identity)
     log.prepare()
     return log

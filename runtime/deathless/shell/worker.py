@@ -52,6 +52,7 @@ from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, 
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
+from deathless.shell.adopted import read_adoption
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.children import die_with_parent
 from deathless.shell.filesystem import RealFileSystem
@@ -132,13 +133,14 @@ class Worker:
             view = await self._lock.view()
             if view.service is None:
                 raise Internal("the service is not in the lock store; the supervisor writes it first")
-            record = view.service
+            adopted = read_adoption(config.directory)
+            record = adopted.apply(view.service)
             code = fingerprint(service)
             sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
             executor = HandlerExecutor(service, self.limits, record.seed, keys, self.page.running, hide_loop)
             shard = Shard(executor, sessions, keys, place, self.limits)
             core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
-            log = open_log(self.filesystem, self.limits, config.replica, record, view.store_id)
+            log = open_log(self.filesystem, self.limits, config.replica, record, view.store_id, adopted.through_epoch)
             self._checkpoints = Checkpoints(
                 config.directory,
                 config.replica,
@@ -156,6 +158,7 @@ class Worker:
                 fingerprint=code,
                 outside=self,
                 limits=self.limits,
+                adopted=adopted.code_pairs,
             )
             self._intake = Intake(self.engine, self._admin)
             client_server, self.client_address = await listen(self._accept, config.client_listen, tls)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from deathless.base.errors import SessionExpired
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import (
     AddressesFound,
@@ -38,6 +39,7 @@ from deathless.simulation.scheduler import Process, Scheduler, Timer
 from deathless.simulation.workload import Request
 
 RESOLVE_US: Final = 1_000
+NEVER_RUN: Final = ("error", SessionExpired.code)
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +160,11 @@ class ClientNode:
             self._handle(CallsSubmitted(messages=[message], waiters=[call]))
 
     def _complete(self, call: Call, reply: bytes) -> None:
+        if decode_result(reply) == NEVER_RUN:
+            # Its session ended between admission and its turn. Another's call with the same key may have run.
+            outcome = Outcome.UNKNOWN if call.request.idempotency_key else Outcome.REFUSED
+            self._fail(call, SessionExpired.code, outcome)
+            return
         self._under_way -= 1
         key = call.request.idempotency_key
         if key:
@@ -169,13 +176,13 @@ class ClientNode:
             self.history.complete(call.operation, outcome=Outcome.OK, result=result, now_us=now_us)
         self._plan_next()
 
-    def _fail(self, call: Call, code: str) -> None:
-        """Nobody knows what became of it."""
+    def _fail(self, call: Call, code: str, outcome: Outcome = Outcome.UNKNOWN) -> None:
+        """Without more, nobody knows what became of it."""
         self._under_way -= 1
-        self._scheduler.note(self.name, f"{call.request.action} {call.request.tag} -> unknown, {code}")
+        self._scheduler.note(self.name, f"{call.request.action} {call.request.tag} -> {outcome}, {code}")
         if call.operation is not None:
             now_us = self._scheduler.now_us
-            self.history.complete(call.operation, outcome=Outcome.UNKNOWN, result=None, now_us=now_us)
+            self.history.complete(call.operation, outcome=outcome, result=None, now_us=now_us)
         self._plan_next()
 
     # ---- the machine -----------------------------------------------------------------------------------------

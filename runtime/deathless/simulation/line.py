@@ -33,6 +33,13 @@ class Deaths(NamedTuple):
     deaths: int
 
 
+class Diverged(NamedTuple):
+    """To the worker: another replica computed something else than was logged (I6)."""
+
+    replica: str
+    text: str
+
+
 class Stop(NamedTuple):
     """To the worker: stop in order."""
 
@@ -60,5 +67,5 @@ class Stopping(NamedTuple):
     text: str
 
 
-ToWorker = TakeOver | PrimaryIs | Deaths | Stop
+ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | Stop
 ToSupervisor = RoleIs | AddressesAre | Stopping

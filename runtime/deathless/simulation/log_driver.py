@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import Deposed, LockUnavailable, StoreOlderThanLog
+from deathless.base.errors import Deposed, LockUnavailable
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.codec.frames import (
@@ -37,7 +37,6 @@ from deathless.codec.frames import (
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_overview import newest_opening
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import FileSystem, Holder, LockView, ServiceRecord, Tail
@@ -208,9 +207,7 @@ class LogDriver:
         if view.service is None or view.store_id == "":
             self.lock.create_service(RECORD)
             view = self.lock.view()
-        newest = newest_opening(self.fs, above=view.head, probe_through=view.epoch)
-        if newest is not None and self.safeguards.refuse_older_store:
-            raise StoreOlderThanLog(f"epoch {newest[0]} has opened, head is {view.head}")
+        self.log.check_store(view.head, view.epoch, view.revision)
         holder = self.lock.take(self.replica, f"{self.replica}.{view.epoch}".encode(), view)
         if holder is None:
             raise LockUnavailable("another was faster")

@@ -19,7 +19,18 @@ from deathless.core.detection import Detector, Report, WorkerState
 from deathless.engine.ports import FileSystem, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
 from deathless.simulation.lab import SERVICE_NAME
-from deathless.simulation.line import AddressesAre, Deaths, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor, ToWorker
+from deathless.simulation.line import (
+    AddressesAre,
+    Deaths,
+    Diverged,
+    PrimaryIs,
+    RoleIs,
+    Stop,
+    Stopping,
+    TakeOver,
+    ToSupervisor,
+    ToWorker,
+)
 from deathless.simulation.network import Endpoint, Network
 from deathless.simulation.scheduler import Process, ProcessState, Timer
 from deathless.simulation.sockets import Accepted, Opened
@@ -30,6 +41,8 @@ SYNC_MAX_S: Final = 2.0
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
 STABLE_S: Final = 10.0
 MEMBERS_S: Final = 0.5
+HOUR_S: Final = 3600.0
+DIVERGED_S: Final = 2.0
 ORDERED_END_CODES: Final = frozenset({"", "DL2001"})
 FINAL_CODES: Final = frozenset(
     {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
@@ -105,6 +118,7 @@ class SupervisorNode:
         self._running_since: tuple[object, float] = (None, 0.0)
         self._sync_since: tuple[int, float] = (0, 0.0)
         self._divergences: list[float] = []
+        self._told_divergences: dict[str, int] = {}
 
     def _now(self) -> float:
         return self.host.clock.steady_us() / 1e6
@@ -191,13 +205,20 @@ class SupervisorNode:
             self._start_at = None
             self.report.condition = self.stays_stopped = stop.code
         elif stop is not None and stop.code == DIVERGED_CODE:
-            self._divergences = [at for at in self._divergences if now - at < 3600] + [now]
-            if len(self._divergences) > self.limits.rebases_per_hour_max:
-                self._start_at = None
-                self.report.condition = self.stays_stopped = "Diverging"
+            self._worker_diverged(stop.text, now)
         if self._stop_ordered:
             self._start_at = None
         self.children_changed()
+
+    def _worker_diverged(self, text: str, now: float) -> None:
+        """I6: tell the others, so that the primary checkpoints at once; start again from that, at most so often an hour."""
+        self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
+        self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
+        if len(self._divergences) > self.limits.rebases_per_hour_max:
+            self._start_at = None
+            self.report.condition = self.stays_stopped = DIVERGED_CODE
+        else:
+            self._start_at = now + DIVERGED_S * 2 ** (len(self._divergences) - 1)
 
     def children_changed(self) -> None:
         """SIGCHLD: it died, was stopped or goes on."""
@@ -295,6 +316,9 @@ class SupervisorNode:
                 self._told_primary = told
                 self.host.tell_worker(told)
         for report in self.detector.reports.values():
+            if len(report.divergences) > self._told_divergences.get(report.replica, 0):
+                self.host.tell_worker(Diverged(report.replica, report.divergences[-1]))
+            self._told_divergences[report.replica] = len(report.divergences)
             for session, seq, count in report.deaths:
                 if (session, seq, count) not in self._told_deaths:
                     self._told_deaths[session, seq, count] = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from deathless.codec.frames import decode_frame
 from deathless.codec.wire import (
+    FRAME_HEAD,
     PacketReader,
     Following,
     Handover,
@@ -57,7 +58,7 @@ class Tap:
             registered = decode_struct(Registered, body)
             self._note("session", (registered.session,), registered.nonce, who)
         elif kind == Type.FRAME:
-            frame = decode_frame(body, 8)
+            frame = decode_frame(body, FRAME_HEAD.size)
             assert frame is not None
             self._note("frame", (frame.first_lsn, frame.last_lsn), frame.chain, who)
             self._note("confirmed", (int.from_bytes(body[:8], "little"),), b"", who)

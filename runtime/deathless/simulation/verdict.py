@@ -43,8 +43,6 @@ from deathless.simulation.cluster import Cluster
 from deathless.simulation.disk import Folder
 from deathless.simulation.lab import Cell, cells_of, lab, tag_of
 
-READ_BYTES = 1 << 24
-
 
 @dataclass(slots=True)
 class Recovered:
@@ -84,12 +82,11 @@ def recover(cluster: Cluster) -> Recovered:
     executor = HandlerExecutor(lab, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
     found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits))
     seen: dict[tuple[int, bytes], None] = {}
-    end = view.head == 0
-    while not end:
-        place = found.shard.place
-        frames, end = log.read(view.head, place.lsn, place.chain, bytes_max=READ_BYTES)
-        for frame, _ in frames:
-            _take(found, frame, seen)
+    place = found.shard.place
+    # As a successor reads it: also what is durable and not yet called confirmed in any header.
+    tail = log.read_tail(view.head, place.lsn, place.chain, 0)
+    for frame, _ in [*tail.confirmed, *tail.unconfirmed]:
+        _take(found, frame, seen)
     return found
 
 

@@ -18,7 +18,7 @@ from deathless.base.errors import DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.snapshot import Snapshot
-from deathless.codec.wire import Admin, Follow, Hello, Role, Type, packet, struct_packet
+from deathless.codec.wire import Admin, Follow, Hello, Type, packet, struct_packet
 from deathless.core import events as ev
 from deathless.core.effects import Effect
 from deathless.core.keys import KeyTable
@@ -35,7 +35,18 @@ from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
 from deathless.simulation.clock import SimClock
 from deathless.simulation.lab import SERVICE_NAME, lab
-from deathless.simulation.line import AddressesAre, Deaths, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor, ToWorker
+from deathless.simulation.line import (
+    AddressesAre,
+    Deaths,
+    Diverged,
+    PrimaryIs,
+    RoleIs,
+    Stop,
+    Stopping,
+    TakeOver,
+    ToSupervisor,
+    ToWorker,
+)
 from deathless.simulation.network import Endpoint, Network
 from deathless.simulation.scheduler import Process, ProcessState, Timer
 from deathless.simulation.sockets import Accepted, Opened
@@ -223,6 +234,8 @@ class WorkerNode:
                 self.post(ev.TakeoverOrdered(epoch, reason))
             case Deaths(session, seq, deaths):
                 self.post(ev.DeathsReported(session, seq, deaths))
+            case Diverged(replica, text):
+                self.post(ev.DivergenceReported(replica, text))
             case Stop():
                 self.post(ev.StopOrdered())
 
@@ -413,10 +426,6 @@ class WorkerNode:
         """See Outside."""
         if self._upstream is not None:
             self._upstream.send(data)
-
-    def report_divergence(self, text: str) -> None:
-        """See Outside."""
-        self.send_upstream(struct_packet(Type.DIVERGED, Role(self.host.name, self.running.place.lsn, text)))
 
     def _upstream_lost(self, connection: Opened) -> None:
         if self._upstream is connection:

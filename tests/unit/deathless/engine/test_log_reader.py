@@ -347,3 +347,23 @@ def test_the_chain_check_finds_what_a_checksum_can_not(lab: Lab) -> None:
         lab.reader().read_tail(1, 0, START, 0)
     blind = replace(ALL_SAFEGUARDS, check_chain=False)
     assert texts(lab.reader(blind).read_tail(1, 0, START, 0).unconfirmed) == [b"due"]
+
+
+def test_a_frame_said_to_stand_somewhere_is_looked_at_before_it_is_believed(lab: Lab) -> None:
+    primary = lab.primary()
+    for number in range(3):
+        primary.call(b"%d" % number)
+    primary.idle()
+    frames, _ = lab.reader().read(1, 0, START, bytes_max=ALL)
+    frame = frames[1][0]
+    plain = lab.reader().read_tail(1, 2, frame.chain, 0)
+    assert texts(plain.confirmed) == [b"2"]
+    for roll, offset in ((0, 3 * BLOCK), (0, 2 * BLOCK), (0, 99 * BLOCK), (7, 0)):
+        reader = lab.reader()
+        reader.note_place(frame, roll, offset)
+        assert reader.read_tail(1, 2, frame.chain, 0) == plain
+    hinted = lab.reader()
+    hinted.note_place(frame._replace(payload=b"another"), 0, 3 * BLOCK)
+    assert hinted.read_tail(1, 2, frame.chain, 0) == plain
+    hinted.note_place(frames[0][0], 0, 2 * BLOCK)
+    assert hinted.read_tail(1, 2, frame.chain, 0) == plain, "it is for another place"

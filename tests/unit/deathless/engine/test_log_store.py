@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from deathless.base.errors import Closed, Deposed, ForeignDirectory, Internal, LogTruncated
+from deathless.base.errors import Closed, Deposed, ForeignDirectory, Internal, LogTruncated, StoreOlderThanLog
 from deathless.codec.frames import ORIGIN, Cut, Position
 from deathless.engine.log_route import Identity, listed_segments
 from deathless.engine.log_store import ShardLog, seal_path
@@ -262,3 +262,25 @@ def test_a_process_killed_between_any_two_steps_of_an_orderly_stop_starts_again(
     first.follow()
     again = primary(disk, "r0")
     assert again.applied == [b"one"]
+
+
+def test_a_lock_store_behind_the_log_is_refused_by_head_and_by_revision(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    primary(disk, "r1")
+    view = first.lock.view()
+    log = driver(disk, "r2", []).log
+    cut = log.check_store(view.head, view.epoch, view.revision)
+    assert cut is not None
+    assert cut.replica == "r1"
+    with pytest.raises(StoreOlderThanLog, match="opened epoch 2, the lock store's head is 1"):
+        log.check_store(1, 1, view.revision)
+    with pytest.raises(StoreOlderThanLog, match="names revision"):
+        log.check_store(2, 2, 1)
+    with pytest.raises(StoreOlderThanLog, match="head is 0"):
+        log.check_store(0, 0, 0)
+    log.identify(Identity(SERVICE_ID, 7, "seal", STORE, adopted_through=2))
+    assert log.check_store(2, 2, 1) is not None
+    careless = driver(disk, "r3", [], replace(ALL_SAFEGUARDS, refuse_older_store=False)).log
+    assert careless.check_store(1, 1, 0) is not None
+    assert ShardLog(SimDisk(random.Random(1)).view("x"), LIMITS, "x").check_store(0, 0, 0) is None

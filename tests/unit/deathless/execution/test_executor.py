@@ -1,5 +1,6 @@
 """Turns: whole or not at all, the same bytes everywhere, and nothing between them but the state's bytes."""
 
+import enum
 import sys
 import zlib
 from typing import Any
@@ -61,6 +62,15 @@ def spoil(account: Account, ctx: Context) -> None:
 def lie(account: Account, ctx: Context, answer: Any) -> int:
     account.balance = 7
     return answer  # type: ignore[no-any-return]
+
+
+class Grade(enum.IntEnum):
+    GOOD = 2
+
+
+@bank.handler
+def grade(account: Account, ctx: Context) -> int:
+    return Grade.GOOD
 
 
 @bank.handler
@@ -284,7 +294,7 @@ def test_result_that_does_not_fit_its_type_fails_its_turn(answer: object) -> Non
 
 
 def test_result_of_a_subclass_of_its_type_is_taken() -> None:
-    assert Bench(bank).call("lie", answer=3) == 3
+    assert Bench(bank).call("grade") == 2
 
 
 def test_arguments_by_keyword_reach_their_handler() -> None:
@@ -381,10 +391,10 @@ def test_context_kept_by_a_stored_exception_is_dead() -> None:
             assert frame is not None
             return str(frame.tb_frame.f_locals["ctx"].key)
         try:
-            raise ValueError
+            int("x")
         except ValueError as caught:
             errors.append(caught)
-            return "kept"
+        return "kept"
 
     bench = Bench(service)
     first, second = bench.run([bench.message("fall"), bench.message("fall")])
@@ -413,9 +423,9 @@ def test_idempotency_key_with_another_request_is_refused() -> None:
 
 def test_failures_and_refusals_are_remembered_as_well() -> None:
     bench = Bench(bank)
-    for number, (method, arguments) in enumerate([("explode", {}), ("deposit", {}), ("nope", {})]):
-        key = b"key%d" % number
-        assert bench.send(method, A, key, **arguments) == bench.send(method, A, key, **arguments)
+    for method in ("explode", "deposit", "nope"):
+        key = method.encode()
+        assert bench.send(method, A, key) == bench.send(method, A, key)
         assert key in bench.keys.replies
 
 

@@ -310,12 +310,12 @@ def test_service_of_one_object_has_no_keys() -> None:
 
 def test_birth_takes_state_and_context_once() -> None:
     service = bank()
-    assert service.birth_function is None
 
     @service.birth
     def born(account: Account, ctx: Context) -> None: ...
 
     assert service.birth_function is born
+    assert bank().birth_function is None
     with pytest.raises(InvalidService, match="has a birth already"):
         service.birth(born)
 

@@ -41,8 +41,9 @@ def test_a_takeover_carries_out_the_steps_of_section_5_in_their_order() -> None:
         f"sync {file}",
         "link lock/head.2",
     ]
-    places = [steps.index(step) for step in order]
-    assert places == sorted(places)
+    place = 0
+    for step in order:
+        place = steps.index(step, place)
     assert steps.count(f"write {file}") == 2, "cut and copies, then the opening frame"
     assert steps.index("link lock/head.2") < len(steps) - 1 - steps[::-1].index(f"sync {file}")
 

@@ -1,0 +1,214 @@
+"""Durable exactly-once calls: one client's latency, 64 clients, a window of 1,000; beside floor and peers, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from bench.figures import Figure, Goal, figure, median, percentile
+from bench.floor import Floor, split
+from bench.load import NOTE
+from bench.setting import Setting, generate
+from deathless.shell.client import Client
+
+WINDOW: Final = 1000
+CLIENTS: Final = 64
+
+
+async def one_client(setting: Setting) -> list[Figure]:
+    """One client, one call at a time, through the Python client."""
+    rounds, count = setting.size(9, 3), setting.size(400, 40)
+    floors, ours, postgres_took, etcd_took = [], [], [], []
+    ratios, samples = [], []
+    async with setting.cluster() as cluster:
+        postgres, etcd = setting.postgres(), setting.etcd()
+        with Floor(setting.folder) as floor:
+            async with Client("bench", [cluster.address]) as client:
+                await client.ready()
+                for number in range(rounds + 1):
+                    base = await _floor_beside(floor, count)
+                    async with setting.profiled(cluster, "one-client"):
+                        took = await _call_us(client, count)
+                    if number == 0:
+                        continue  # warms caches and the processor's clock up
+                    floors.append(base)
+                    ours.append(median(took))
+                    ratios.append(ours[-1] / base)
+                    samples.extend(took)
+                    if postgres is not None:
+                        postgres_took.append(median(await asyncio.to_thread(postgres.update_us, count)))
+                    if etcd is not None:
+                        etcd_took.append((await asyncio.to_thread(etcd.put, 1, count / 2000))["p50_us"])
+            sync, trip = split(floor, count)
+    floor_us = median(floors)
+    return [
+        figure(
+            "call_1_client_p50_us",
+            "durable exactly-once call, 1 client, p50",
+            median(ours),
+            "us",
+            samples=len(samples),
+            floor=floor_us,
+            peers={
+                "PostgreSQL UPDATE": median(postgres_took) if postgres_took else None,
+                "etcd put": median(etcd_took) if etcd_took else None,
+            },
+            goal=Goal("at most", 2.0, floors=True),
+            note=_notes(
+                f"floor: fdatasync of 4 KiB {sync:.0f} us and loopback round trip {trip:.0f} us",
+                f"ratio of each round to its own floor, median {median(ratios):.2f}",
+                setting.missing("postgres", "etcd"),
+            ),
+        ),
+        figure(
+            "call_1_client_p99_us", "the same, p99", percentile(samples, 99), "us", samples=len(samples)
+        ),
+    ]
+
+
+async def _floor_beside(floor: Floor, count: int) -> float:
+    return median(floor.measure(count))
+
+
+async def _call_us(client: Client, count: int) -> list[float]:
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await client.call("add", "key0001", amount=1, note=NOTE)
+        took.append((time.perf_counter() - began) * 1e6)
+    return took
+
+
+async def clients_64(setting: Setting) -> list[Figure]:
+    """64 sessions, each with one call at a time."""
+    rounds, seconds = setting.size(5, 1), setting.size(3, 1)
+    rates, tails, postgres_rates, postgres_tails, etcd_rates, etcd_tails = [], [], [], [], [], []
+    python_rates = []
+    calls = 0
+    async with setting.cluster() as cluster:
+        postgres, etcd = setting.postgres(), setting.etcd()
+        address = (await cluster.primary()).client
+        await generate(address, clients=CLIENTS, window=1, seconds=0.5)
+        for _ in range(rounds):
+            async with setting.profiled(cluster, "64-clients"):
+                load = await generate(address, clients=CLIENTS, window=1, seconds=seconds)
+            calls += load.calls
+            rates.append(load.per_second)
+            tails.append(load.p99_us / 1000)
+            python_rates.append(await _python_clients(cluster.address, seconds / 2))
+            if postgres is not None:
+                rate, tail = await asyncio.to_thread(postgres.clients_per_s, CLIENTS, seconds)
+                postgres_rates.append(rate)
+                postgres_tails.append(tail)
+            if etcd is not None:
+                told = await asyncio.to_thread(etcd.put, CLIENTS, seconds)
+                etcd_rates.append(told["per_second"])
+                etcd_tails.append(told["p99_us"] / 1000)
+    return [
+        figure(
+            "calls_64_clients_per_s",
+            "the same, 64 clients",
+            median(rates),
+            "calls/s",
+            samples=calls,
+            peers={
+                "PostgreSQL UPDATE": median(postgres_rates) if postgres_rates else None,
+                "etcd put": median(etcd_rates) if etcd_rates else None,
+            },
+            goal=Goal("at least", 20_000),
+            note=_notes(
+                "load: `bench.load`, 64 sessions in one process; PostgreSQL's: pgbench; etcd's: its Go client",
+                f"64 Python clients in one process: {median(python_rates):,.0f}/s",
+                setting.missing("postgres", "etcd"),
+            ),
+        ),
+        figure(
+            "calls_64_clients_p99_ms",
+            "the same, p99",
+            median(tails),
+            "ms",
+            samples=calls,
+            peers={
+                "PostgreSQL UPDATE": median(postgres_tails) if postgres_tails else None,
+                "etcd put": median(etcd_tails) if etcd_tails else None,
+            },
+        ),
+    ]
+
+
+async def _python_clients(address: str, seconds: float) -> float:
+    """Calls per second of 64 Python clients in this process."""
+    clients = [Client("bench", [address]) for _ in range(CLIENTS)]
+    calls = 0
+    for client in clients:
+        client.start()
+    for client in clients:
+        await client.ready()
+    began = time.perf_counter()
+
+    async def one(client: Client, key: str) -> None:
+        nonlocal calls
+        while time.perf_counter() - began < seconds:
+            await client.call("add", key, amount=1, note=NOTE)
+            calls += 1
+
+    await asyncio.gather(*(one(client, f"key{n:04d}") for n, client in enumerate(clients)))
+    rate = calls / (time.perf_counter() - began)
+    for client in clients:
+        await client.close()
+    return rate
+
+
+async def pipelined(setting: Setting) -> list[Figure]:
+    """One session with 1,000 calls on their way."""
+    rounds, seconds = setting.size(7, 1), setting.size(3, 1)
+    rates, tails, python_rates, postgres_rates = [], [], [], []
+    calls = 0
+    async with setting.cluster() as cluster:
+        postgres = setting.postgres()
+        address = (await cluster.primary()).client
+        await generate(address, clients=1, window=WINDOW, seconds=0.5)
+        for _ in range(rounds):
+            async with setting.profiled(cluster, "pipelined"):
+                load = await generate(address, clients=1, window=WINDOW, seconds=seconds)
+            calls += load.calls
+            rates.append(load.per_second)
+            tails.append(load.p99_us / 1000)
+            python_rates.append(await _python_columns(cluster.address, seconds / 2))
+            if postgres is not None:
+                postgres_rates.append(await asyncio.to_thread(postgres.pipelined_per_s, seconds / 2, WINDOW))
+    return [
+        figure(
+            "calls_pipelined_per_s",
+            "pipelined, window 1,000",
+            median(rates),
+            "calls/s",
+            samples=calls,
+            peers={"PostgreSQL pipeline": median(postgres_rates) if postgres_rates else None},
+            goal=Goal("at least", 200_000),
+            note=_notes(
+                f"load: `bench.load`, one session; p99 of a batch {median(tails):.1f} ms",
+                f"the Python client's `call_many` with that window: {median(python_rates):,.0f}/s",
+                "PostgreSQL: psycopg, one commit per 1,000 UPDATEs",
+                setting.missing("postgres"),
+            ),
+        )
+    ]
+
+
+async def _python_columns(address: str, seconds: float) -> float:
+    keys = [f"key{n:04d}" for n in range(1000)] * 10
+    arguments = [{"amount": 1, "note": NOTE}] * len(keys)
+    calls = 0
+    async with Client("bench", [address], window_max=WINDOW) as client:
+        await client.ready()
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            await client.call_many("add", keys, arguments)
+            calls += len(keys)
+        return calls / (time.perf_counter() - began)
+
+
+def _notes(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)

@@ -1,0 +1,143 @@
+"""What every group of figures is given: a folder on the storage to be measured, sizes, and the peers.
+
+Guarantees: a peer is started once, when it is first asked for, and ends with the run; one that is missing is said in one
+line, once, and its column stays empty. Does not: measure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import etcd as etcd_peer
+from bench import postgres as postgres_peer
+from bench.cluster import Cluster
+from bench.etcd import Etcd
+from bench.load import Load
+from bench.postgres import Postgres
+from deathless.shell.children import die_with_parent
+
+PROFILING: Final = Path(__file__).resolve().parent / "profiling"
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+class Setting:
+    """One run.
+
+    Args:
+        folder: empty, on the storage to be measured.
+        quick: tiny sizes, for a look whether everything works; the numbers mean little.
+        profile: where profiles of the workers go; None: none are made.
+        peers: start the peers.
+    """
+
+    def __init__(self, folder: Path, *, quick: bool, profile: Path | None = None, peers: bool = True) -> None:
+        self.folder = folder
+        self.quick = quick
+        self._profile = profile
+        self._peers = peers
+        self._stack = contextlib.ExitStack()
+        self._postgres: Postgres | None = None
+        self._etcd: Etcd | None = None
+        self._missing: dict[str, str] = {}
+        self._clusters = 0
+
+    def close(self) -> None:
+        """End the peers."""
+        self._stack.close()
+
+    def say(self, text: str) -> None:
+        """Tell whoever watches."""
+        print(text, file=sys.stderr, flush=True)
+
+    def size(self, full: int, quick: int) -> int:
+        """One of two sizes."""
+        return quick if self.quick else full
+
+    def postgres(self) -> Postgres | None:
+        """The peer; None: missing."""
+        if self._postgres is None and self._wanted("postgres"):
+            try:
+                self._postgres = self._stack.enter_context(Postgres(self.folder))
+            except postgres_peer.Missing as missing:
+                self._left_out("postgres", str(missing))
+        return self._postgres
+
+    def etcd(self) -> Etcd | None:
+        """The peer; None: missing."""
+        if self._etcd is None and self._wanted("etcd"):
+            try:
+                self._etcd = self._stack.enter_context(Etcd(self.folder))
+            except etcd_peer.Missing as missing:
+                self._left_out("etcd", str(missing))
+        return self._etcd
+
+    def _wanted(self, peer: str) -> bool:
+        if not self._peers:
+            self._missing.setdefault(peer, f"{peer} not asked for")
+        return self._peers and peer not in self._missing
+
+    def _left_out(self, peer: str, line: str) -> None:
+        self._missing[peer] = line
+        self.say(line)
+
+    def missing(self, *peers: str) -> str:
+        """Lines on those of these peers that are missing."""
+        return "; ".join(self._missing[peer] for peer in peers if peer in self._missing)
+
+    def cluster(self, *, replicas: int = 3, limits: dict[str, float] | None = None, ingress: str = "") -> Cluster:
+        """A new set of replicas in a folder of its own."""
+        self._clusters += 1
+        folder = self.folder / f"cluster{self._clusters}"
+        folder.mkdir()
+        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)}
+        if self._profile is not None:
+            self._profile.mkdir(parents=True, exist_ok=True)
+            environment["PYTHONPATH"] = f"{PROFILING}{os.pathsep}{environment['PYTHONPATH']}"
+            environment["DEATHLESS_PROFILE"] = str(self._profile)
+        return Cluster(folder, replicas=replicas, limits=limits, ingress=ingress, environment=environment)
+
+    @contextlib.asynccontextmanager
+    async def profiled(self, cluster: Cluster, name: str) -> AsyncIterator[None]:
+        """Sample the workers meanwhile, if profiles are wanted; one file for each."""
+        if self._profile is None:
+            yield
+            return
+        workers = await cluster.workers()
+        primary = (await cluster.primary()).replica
+        for pid in workers.values():
+            os.kill(pid, signal.SIGUSR1)
+        yield
+        for replica, pid in workers.items():
+            os.kill(pid, signal.SIGUSR2)
+            path = self._profile / f"{pid}.txt"
+            for _ in range(100):
+                if path.exists():
+                    break
+                await asyncio.sleep(0.02)
+            if path.exists():
+                await asyncio.sleep(0.1)
+                role = "primary" if replica == primary else replica
+                path.replace(self._profile / f"{name}-{role}.txt")
+
+
+async def generate(address: str, *, clients: int, window: int, seconds: float) -> Load:
+    """Run the load generator in a process of its own. Raises: RuntimeError with what it wrote."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.load", address,
+        "--clients", str(clients), "--window", str(window), "--seconds", str(seconds),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    output, errors = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"load generator: {errors.decode(errors='replace')[-500:]}")
+    return msgspec.json.decode(output, type=Load)

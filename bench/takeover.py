@@ -1,0 +1,196 @@
+"""Seconds without service as clients see them: last good reply to first good reply, of the client that waited longest.
+
+A few clients call without a pause; a third party kills, freezes or switches the primary, again and again, each time
+with all replicas back and in step. At the end every acknowledged call must have been applied once: else the figure
+is worth nothing, and it is left out with that said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from bench.cluster import ACCESS, Cluster
+from bench.figures import Figure, Goal, figure, median
+from bench.load import NOTE
+from bench.setting import Setting
+from deathless.base.errors import DeathlessError
+from deathless.shell.admin import ask
+from deathless.shell.client import Client
+
+CALLERS: Final = 4
+BACK_S: Final = 20.0  # a takeover that takes longer is an error
+SETTLE_S: Final = 0.3  # calls in peace before each fault
+CONTINUE_S: Final = 0.5  # a frozen process goes on so long after its successor serves
+
+
+class Callers:
+    """Clients that call without a pause and remember when each reply came."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._clients = [Client("bench", [cluster.address]) for _ in range(CALLERS)]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._replies: list[list[float]] = [[] for _ in self._clients]
+        self._stopping = False
+        self.failed: list[DeathlessError] = []
+
+    async def __aenter__(self) -> Self:
+        for client in self._clients:
+            client.start()
+        for client in self._clients:
+            await client.ready()
+        for number, client in enumerate(self._clients):
+            self._tasks.append(asyncio.create_task(self._call(client, number)))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
+
+    async def _call(self, client: Client, number: int) -> None:
+        while not self._stopping:
+            try:
+                await client.call("add", f"caller{number}", amount=1, note=NOTE)
+            except DeathlessError as error:
+                self.failed.append(error)
+            else:
+                self._replies[number].append(time.perf_counter())
+
+    async def gap_ms(self, since: float) -> float:
+        """Wait until every client has had a reply after `since`; gives the longest wait of them, in milliseconds."""
+        deadline = time.perf_counter() + BACK_S
+        while any(not replies or replies[-1] <= since for replies in self._replies):
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"no reply within {BACK_S:g} s")
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        return max(_longest(replies, since) for replies in self._replies) * 1000
+
+    async def finish(self) -> str:
+        """Stop and compare what was acknowledged with what was applied; empty: they are the same."""
+        self._stopping = True
+        await asyncio.wait_for(asyncio.gather(*self._tasks), BACK_S)
+        wrong = 0
+        for number, client in enumerate(self._clients):
+            wrong += abs(await client.query("read", f"caller{number}", timeout=BACK_S) - len(self._replies[number]))
+        if self.failed:
+            return f"{len(self.failed)} calls failed, first: {self.failed[0]}"
+        return f"{wrong} calls lost or doubled" if wrong else ""
+
+    @property
+    def count(self) -> int:
+        """Replies so far."""
+        return sum(map(len, self._replies))
+
+
+def _longest(replies: list[float], since: float) -> float:
+    """The longest time between two replies of which the later came after `since`."""
+    at = len(replies)
+    while at > 0 and replies[at - 1] > since:
+        at -= 1
+    around = replies[max(at - 1, 0) :]
+    return max((later - earlier for earlier, later in zip(around, around[1:], strict=False)), default=0.0)
+
+
+async def _next_round(cluster: Cluster) -> None:
+    await cluster.wait_ready()
+    await asyncio.sleep(SETTLE_S)
+
+
+async def killed(setting: Setting) -> list[Figure]:
+    """kill -9 of the primary's worker."""
+    rounds = setting.size(50, 2)
+    gaps: list[float] = []
+    async with setting.cluster() as cluster, Callers(cluster) as callers:
+        for _ in range(rounds):
+            await _next_round(cluster)
+            victim = (await cluster.primary()).worker_pid
+            since = time.perf_counter()
+            os.kill(victim, signal.SIGKILL)
+            gaps.append(await callers.gap_ms(since))
+        problem = await callers.finish()
+    peers: dict[str, float | None] = {"etcd key, lease of 1 s": None}
+    etcd = setting.etcd()
+    note = f"{callers.count} calls, none lost, none doubled"
+    worst_peer: float | None = None
+    if etcd is not None:
+        told = await asyncio.to_thread(etcd.takeover, setting.size(15, 1))
+        peers["etcd key, lease of 1 s"], worst_peer = told["p50_ms"], told["worst_ms"]
+        note += f"; etcd grants a lease of {told['granted_ttl_s']:g} s at least when 1 s is asked for"
+    note = "; ".join(part for part in (problem or note, setting.missing("etcd")) if part)
+    return [
+        figure(
+            "takeover_kill_p50_ms", "takeover after kill -9 of the primary under load, p50",
+            None if problem else median(gaps), "ms",
+            samples=rounds, peers=peers, goal=Goal("at most", 150), note=note,
+        ),
+        figure(
+            "takeover_kill_worst_ms", f"the same, worst of {rounds}", None if problem else max(gaps), "ms",
+            samples=rounds, peers={"etcd key, lease of 1 s": worst_peer}, goal=Goal("at most", 500),
+        ),
+    ]  # fmt: skip
+
+
+async def frozen(setting: Setting) -> list[Figure]:
+    """SIGSTOP of the primary's worker; of worker and supervisor."""
+    rounds = setting.size(20, 1)
+    worker: list[float] = []
+    both: list[float] = []
+    async with setting.cluster() as cluster, Callers(cluster) as callers:
+        for number in range(2 * rounds):
+            await _next_round(cluster)
+            primary = await cluster.primary()
+            victims = [primary.worker_pid] if number % 2 == 0 else [primary.pid, primary.worker_pid]
+            since = time.perf_counter()
+            for pid in victims:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                (worker if number % 2 == 0 else both).append(await callers.gap_ms(since))
+                await asyncio.sleep(CONTINUE_S)
+            finally:
+                for pid in victims:
+                    os.kill(pid, signal.SIGCONT)
+        problem = await callers.finish()
+    note = problem or f"{callers.count} calls, none lost, none doubled"
+    return [
+        figure(
+            "takeover_frozen_worker_p50_ms", "frozen primary: SIGSTOP of its worker, p50",
+            None if problem else median(worker), "ms",
+            samples=rounds, goal=Goal("at most", 200), note=f"worst {max(worker):.0f} ms; {note}",
+        ),
+        figure(
+            "takeover_frozen_both_p50_ms", "SIGSTOP of worker and supervisor, p50",
+            None if problem else median(both), "ms",
+            samples=rounds, goal=Goal("at most", 700), note=f"worst {max(both):.0f} ms",
+        ),
+    ]  # fmt: skip
+
+
+async def switchover(setting: Setting) -> list[Figure]:
+    """A planned switchover, ordered at the primary."""
+    rounds = setting.size(30, 2)
+    gaps: list[float] = []
+    async with setting.cluster() as cluster, Callers(cluster) as callers:
+        for _ in range(rounds):
+            await _next_round(cluster)
+            address = (await cluster.primary()).client
+            since = time.perf_counter()
+            await ask(address, "switchover", ACCESS, answer_s=10.0)
+            gaps.append(await callers.gap_ms(since))
+        problem = await callers.finish()
+    note = problem or f"{callers.count} calls, none failed, lost or doubled"
+    return [
+        figure(
+            "switchover_p50_ms", "planned switchover, no failed call, p50", None if problem else median(gaps), "ms",
+            samples=rounds, goal=Goal("at most", 50), note=f"worst {max(gaps):.0f} ms; {note}",
+        )
+    ]  # fmt: skip

@@ -1,0 +1,428 @@
+"""What clients send to a primary, up to the frame that takes it in: order, duplicates, maximums, parking.
+
+    batch -> (I3: the next expected seq?) -> (I10: within every maximum?) -> pending -> take() -> frame -> confirmed
+                 | lower: answered again         | no: BATCH_REFUSED with the time to wait
+                 | higher: dropped
+
+Per session two numbers say where it stands while anything of it is unconfirmed:
+
+    first unconfirmed <= seq < next to admit        both go away once everything admitted is confirmed
+
+Who sees what: a duplicate is answered from the reply table below "first unconfirmed" only (I1, I3, I5). That a session is
+not known may follow from a frame that is not confirmed yet; then the refusal waits for that frame (I1).
+
+Conflicts: a full disk (`full`) refuses calls and registrations with 507 and forgets what was pending, told to each
+sender; acknowledgements and our own records stay (I8). Acknowledgements without messages are kept one per session, so a
+flood of them is no queue (I10). Whether a message is parked is decided when its frame is formed, the last moment at which a death that
+another replica reports can still count (I11).
+
+Does not: run or write anything, know clocks or proofs. Imports core, codec and base.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deathless.base.errors import (
+    DeathlessError,
+    InvalidArgument,
+    OutOfSpace,
+    Overloaded,
+    SessionExpired,
+    TooLarge,
+)
+from deathless.base.ids import SYSTEM_SESSION
+from deathless.base.limits import Limits
+from deathless.base.safeguards import Safeguards
+from deathless.codec.frames import Run
+from deathless.codec.messages import HEADER_BYTES, PARKED_HEADER, Kind, encode_parked, encode_register
+from deathless.codec.wire import Batch, BatchRefused, Registered, Type, encode_replies, struct_packet
+from deathless.core.effects import Effect, Send
+from deathless.core.events import Conn, RunResult
+from deathless.core.sessions import Session, SessionTable
+
+SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
+OVERLOADED_RETRY_MS: Final = 20  # told to whom a queue of ours refuses
+WINDOW_RETRY_MS: Final = 50  # told to whom its own window, or a lagging follower, refuses
+HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is dropped, its sender asks again
+
+Runs = list[tuple[Run, Sequence[bytes]]]
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain integers for metrics; they only grow."""
+
+    calls: int = 0
+    frames: int = 0
+    bytes: int = 0
+    refused: int = 0
+    duplicates: int = 0
+    dropped: int = 0
+    queries: int = 0
+    proofs: int = 0
+
+
+class Admission:
+    """What a primary has let in and not yet released.
+
+    Args:
+        sessions: the shard's table; read here, changed only where frames run.
+        deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
+        lag: messages by which the best live follower lags; 0 without followers.
+    """
+
+    def __init__(
+        self,
+        *,
+        sessions: SessionTable,
+        limits: Limits,
+        safeguards: Safeguards,
+        counters: Counters,
+        deaths: dict[tuple[int, int], int],
+        lag: Callable[[], int],
+    ) -> None:
+        self.full = False  # the log has no room: calls are refused with 507
+        self._sessions = sessions
+        self._limits = limits
+        self._safeguards = safeguards
+        self._counters = counters
+        self._deaths = deaths
+        self._lag = lag
+        # Oldest first: run, its messages, their bytes. Invariant: runs of one session are in the order of their seqs.
+        self._pending: deque[tuple[Run, Sequence[bytes], int]] = deque()
+        self._pending_messages = 0  # Invariant: count of messages in `_pending`
+        self._pending_bytes = 0  # Invariant: their bytes
+        self._acks: dict[int, int] = {}  # session -> acknowledged through, to be logged without a message
+        self._next: dict[int, int] = {}  # session -> next seq to admit, while something of it is unconfirmed
+        self._unconfirmed: dict[int, int] = {}  # session -> its first unconfirmed seq. Invariant: same keys as `_next`
+        self._conn_of: dict[int, Conn] = {}  # session -> its newest connection
+        self._nonces: dict[bytes, Conn] = {}  # registrations under way -> who waits
+        self._taken = 0  # frames formed since we are primary, those refused for lack of space left out
+        self._confirmed = 0  # of these, confirmed. Invariant: <= _taken
+        self._held: deque[tuple[int, Send]] = deque()  # refusals that wait until so many frames are confirmed
+
+    # ---- in --------------------------------------------------------------------------------------------------
+
+    def batch_received(self, conn: Conn, batch: Batch) -> list[Effect]:
+        """Admit a client's messages, answer duplicates again, drop what comes too early (I3)."""
+        session_id, first_seq, acked, count = batch.run
+        session = self._sessions.get(session_id)
+        if session is None:
+            return self._session_unknown(conn, batch.run)
+        self._conn_of[session_id] = conn
+        if count == 0:
+            self._acknowledge(session, acked)
+            return []
+        expected = self._next.get(session_id, session.next_seq)
+        effects: list[Effect] = []
+        skip = 0
+        if first_seq != expected:
+            if first_seq > expected and self._safeguards.next_expected_only:
+                self._counters.dropped += 1
+                return []
+            if first_seq < expected and self._safeguards.dedup:
+                effects = self._answer_again(session, conn, first_seq, min(first_seq + count, expected))
+                skip = min(expected - first_seq, count)
+                if skip == count:
+                    self._acknowledge(session, acked)
+                    return effects
+        run = Run(session_id, expected, acked, count - skip)
+        messages = cut_messages(batch)[skip:]
+        size = sum(map(len, messages))
+        error, wait_ms = self._refusal(session, run, size) or self._misformed(messages)
+        if error is not None:
+            return [*effects, self._refuse(conn, session_id, expected, error, wait_ms, run.count)]
+        if session_id not in self._next:
+            self._unconfirmed[session_id] = expected
+        self._next[session_id] = expected + run.count
+        if run.count <= self._piece_max() and size <= self._limits.frame_bytes_max // 2:
+            self._enqueue(run, messages, size)
+        else:
+            for part in self._cut(run, messages):
+                self._enqueue(*part)
+        return effects
+
+    def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
+        """Log a registration; the session's id is its lsn (I5). Sent again while it is under way, it is the same one."""
+        if nonce in self._nonces:
+            self._nonces[nonce] = conn
+            return []
+        if self.full:
+            return [self._refuse_full(conn, SYSTEM_SESSION, 0, 1)]
+        if self._pending_messages >= self._limits.pending_messages_max:
+            error = Overloaded(f"pending messages at {self._limits.pending_messages_max}")
+            return [self._refuse(conn, SYSTEM_SESSION, 0, error, OVERLOADED_RETRY_MS, 1)]
+        self._nonces[nonce] = conn
+        self.record(encode_register(nonce))
+        return []
+
+    def record(self, message: bytes) -> None:
+        """Have one of the shard's own records logged."""
+        self._enqueue(Run(SYSTEM_SESSION, 0, 0, 1), (message,), len(message))
+
+    def connection_lost(self, conn: Conn) -> None:
+        """Forget a connection; its sessions stay."""
+        for session in [s for s, c in self._conn_of.items() if c == conn]:
+            del self._conn_of[session]
+
+    # ---- out -------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Is there anything for a frame?"""
+        return bool(self._pending or self._acks)
+
+    def take(self, count: int) -> Runs:
+        """Give what the next frame holds: acknowledgements, then what is pending, oldest first, within its maximums.
+
+        Only while no frame is being run: the acknowledgements carry the table's next expected seqs.
+
+        Args:
+            count: messages that the frame holds already. However small the maximums, one pending run fits.
+        """
+        self._taken += 1
+        limits = self._limits
+        runs = self._take_acks()
+        pending = self._pending
+        size = taken = 0
+        while pending:
+            run, messages, weight = pending[0]
+            if self._deaths and self._holds_killer(run):
+                pending.popleft()
+                self._park(run, messages)
+                continue
+            if taken and (count + len(messages) > limits.frame_messages_max or size + weight > limits.frame_bytes_max):
+                break
+            pending.popleft()
+            count += len(messages)
+            taken += len(messages)
+            size += weight
+            runs.append((run, messages))
+        self._pending_messages -= taken
+        self._pending_bytes -= size
+        return runs
+
+    def frame_confirmed(
+        self, results: Sequence[RunResult], registered: Sequence[tuple[bytes, int]], out: dict[Conn, list[bytes]]
+    ) -> None:
+        """Add what a frame's senders get to `out`; called once per frame, in order."""
+        self._confirmed += 1
+        for run, replies in results:
+            count = run.count
+            if not count:
+                continue
+            session = run.session
+            after = run.first_seq + count
+            if self._next.get(session) == after:
+                del self._next[session], self._unconfirmed[session]
+            elif session in self._unconfirmed:
+                self._unconfirmed[session] = after
+            conn = self._conn_of.get(session)
+            if conn is not None:
+                out.setdefault(conn, []).append(encode_replies(session, range(run.first_seq, after), replies))
+        for nonce, session in registered:
+            conn = self._nonces.pop(nonce, None)
+            if conn is not None:
+                out.setdefault(conn, []).append(struct_packet(Type.REGISTERED, Registered(nonce, session)))
+        while self._held and self._held[0][0] <= self._confirmed:
+            _, send = self._held.popleft()
+            out.setdefault(send.conn, []).append(send.data)
+
+    # ---- space -----------------------------------------------------------------------------------------------
+
+    def space_refused(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> list[Effect]:
+        """The frame of `runs` found no room and did not run: tell its senders and those behind it (I8).
+
+        A retry of theirs begins where the table stands, which holds what ran before and is not confirmed yet.
+        """
+        self._taken -= 1
+        refused = [*runs, *((run, messages) for run, messages, _ in self._pending)]
+        self.no_room()
+        effects: list[Effect] = []
+        told: set[int] = set()
+        for run, messages in refused:
+            kind = messages[0][0] if messages else 0
+            session, first_seq, count = run.session, run.first_seq, run.count
+            if kind == Kind.PARKED:
+                session, first_seq = PARKED_HEADER.unpack_from(messages[0], HEADER_BYTES)
+            if kind == Kind.REGISTER:
+                conn = self._nonces.pop(messages[0][HEADER_BYTES:], None)
+                if conn is not None:
+                    effects.append(self._refuse_full(conn, SYSTEM_SESSION, 0, 1))
+            elif kind == Kind.REBASED:
+                self.record(messages[0])
+            elif not count:
+                self._acks[session] = max(run.acked, self._acks.get(session, 0))
+            elif session and session not in told:
+                told.add(session)
+                conn = self._conn_of.get(session)
+                if conn is not None:
+                    effects.append(self._refuse_full(conn, session, first_seq, count))
+        self._forget_unexecuted()
+        return effects
+
+    def no_room(self) -> None:
+        """The log is full: nothing is pending any more, nothing more is let in."""
+        self.full = True
+        self._pending.clear()
+        self._pending_messages = self._pending_bytes = 0
+
+    def space_found(self) -> None:
+        """There is room again: admit."""
+        self.full = False
+
+    def _forget_unexecuted(self) -> None:
+        for session_id in list(self._next):
+            session = self._sessions.get(session_id)
+            if session is None or session.next_seq <= self._unconfirmed[session_id]:
+                del self._next[session_id], self._unconfirmed[session_id]
+            else:
+                self._next[session_id] = session.next_seq
+
+    # ---- admission, in detail --------------------------------------------------------------------------------
+
+    def _session_unknown(self, conn: Conn, run: Run) -> list[Effect]:
+        """Refuse for good (I5); a frame that is not confirmed may be what ended the session, then only with it (I1)."""
+        self._conn_of.pop(run.session, None)
+        error = SessionExpired(f"session {run.session} is not known")
+        refusal = self._refuse(conn, run.session, run.first_seq, error, -1, run.count)
+        if self._confirmed == self._taken:
+            return [refusal]
+        if len(self._held) < HELD_REFUSALS_MAX:
+            self._held.append((self._taken, refusal))
+        return []
+
+    def _acknowledge(self, session: Session, acked: int) -> None:
+        """Keep an acknowledgement for the next frame; it counts only for what the session was ever sent."""
+        acked = min(acked, session.next_seq - 1)
+        if acked > session.acked:
+            self._acks[session.id] = max(acked, self._acks.get(session.id, 0))
+
+    def _answer_again(self, session: Session, conn: Conn, first_seq: int, before: int) -> list[Effect]:
+        """Re-answer seqs [first_seq, before) from the reply table, confirmed ones only; the others come later."""
+        self._counters.duplicates += before - first_seq
+        if self._safeguards.reack_confirmed_only:
+            before = min(before, self._unconfirmed.get(session.id, before))
+        seqs, replies = self._sessions.replies_from(session.id, first_seq, before - 1)
+        return [Send(conn, encode_replies(session.id, seqs, replies))] if seqs else []
+
+    def _refusal(self, session: Session, run: Run, size: int) -> tuple[DeathlessError, int] | None:
+        """The named maximum that this run would pass, with the milliseconds to wait (I10)."""
+        limits = self._limits
+        acked = max(session.acked, min(run.acked, session.next_seq - 1))
+        if self.full:
+            return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
+        if self._pending_messages + run.count > limits.pending_messages_max:
+            return Overloaded(f"pending messages at {limits.pending_messages_max}"), OVERLOADED_RETRY_MS
+        if self._pending_bytes + size > limits.pending_bytes_max:
+            return Overloaded(f"pending bytes at {limits.pending_bytes_max}"), OVERLOADED_RETRY_MS
+        if run.first_seq + run.count - 1 - acked > limits.session_window_max:
+            text = f"more than {limits.session_window_max} messages without acknowledged reply"
+            return Overloaded(text), WINDOW_RETRY_MS
+        if session.reply_bytes > limits.session_reply_bytes_max:
+            self._acknowledge(session, run.acked)  # or the refusal would keep out what ends it
+            text = f"more than {limits.session_reply_bytes_max} bytes of replies are not acknowledged"
+            return Overloaded(text), WINDOW_RETRY_MS
+        if self._lag() > limits.follower_lag_messages_max:
+            return Overloaded(f"every follower lags by more than {limits.follower_lag_messages_max}"), WINDOW_RETRY_MS
+        return None
+
+    def _misformed(self, messages: Sequence[bytes]) -> tuple[DeathlessError | None, int]:
+        size_max = self._limits.message_bytes_max
+        for message in messages:
+            if len(message) > size_max:
+                return TooLarge(f"message of {len(message)} bytes, at most {size_max}"), -1
+            if len(message) < HEADER_BYTES or message[0] != Kind.CALL:
+                return InvalidArgument("clients send CALL messages only"), -1
+        return None, 0
+
+    def _refuse(  # noqa: PLR0917 one argument per field of the packet
+        self, conn: Conn, session: int, first_seq: int, error: DeathlessError, wait_ms: int, count: int
+    ) -> Send:
+        self._counters.refused += count
+        body = BatchRefused(session, first_seq, error.code, error.message, wait_ms)
+        return Send(conn, struct_packet(Type.BATCH_REFUSED, body))
+
+    def _refuse_full(self, conn: Conn, session: int, first_seq: int, count: int) -> Send:
+        wait_ms = int(SPACE_RETRY_S * 1000)
+        return self._refuse(conn, session, first_seq, OutOfSpace("no room in the log"), wait_ms, count)
+
+    # ---- pieces ----------------------------------------------------------------------------------------------
+
+    def _enqueue(self, run: Run, messages: Sequence[bytes], size: int) -> None:
+        self._pending.append((run, messages, size))
+        self._pending_messages += len(messages)
+        self._pending_bytes += size
+
+    def _piece_max(self) -> int:
+        """Messages of one sender that go into a frame in one piece: others shall find room beside it."""
+        return max(1, self._limits.frame_messages_max // 2)
+
+    def _cut(self, run: Run, messages: Sequence[bytes]) -> Iterator[tuple[Run, Sequence[bytes], int]]:
+        """Cut a run into pieces of which at least two fit a frame, but for a single large message."""
+        session, first, acked, count = run
+        piece_max, size_max = self._piece_max(), self._limits.frame_bytes_max // 2
+        at = 0
+        while at < count:
+            end, size = at + 1, len(messages[at])
+            while end < count and end - at < piece_max and size + len(messages[end]) <= size_max:
+                size += len(messages[end])
+                end += 1
+            yield Run(session, first + at, acked, end - at), messages[at:end], size
+            at = end
+
+    def _take_acks(self) -> Runs:
+        runs: Runs = []
+        for session_id in list(self._acks)[: self._limits.frame_messages_max]:
+            acked = self._acks.pop(session_id)
+            session = self._sessions.get(session_id)
+            if session is not None and acked > session.acked:
+                runs.append((Run(session_id, session.next_seq, acked, 0), ()))
+        return runs
+
+    def _parks(self, session: int, seq: int) -> bool:
+        return self._deaths.get((session, seq), 0) >= self._limits.deaths_before_parking
+
+    def _holds_killer(self, run: Run) -> bool:
+        return any(self._parks(run.session, seq) for seq in range(run.first_seq, run.first_seq + run.count))
+
+    def _park(self, run: Run, messages: Sequence[bytes]) -> None:
+        """Put a run back at the front, each killer in it as a PARKED record that carries it unrun (I11)."""
+        session, first, acked, count = run
+        parts: list[tuple[Run, Sequence[bytes], int]] = []
+        at = 0
+        for end in range(count + 1):
+            if end < count and not self._parks(session, first + end):
+                continue
+            if end > at:
+                part = messages[at:end]
+                parts.append((Run(session, first + at, acked, end - at), part, sum(map(len, part))))
+            if end < count:
+                parked = encode_parked(session, first + end, messages[end])
+                parts.append((Run(SYSTEM_SESSION, 0, 0, 1), (parked,), len(parked)))
+            at = end + 1
+        self._pending_bytes += sum(size for _, _, size in parts) - sum(map(len, messages))
+        self._pending.extendleft(reversed(parts))
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when a bookkeeping is not exact."""
+        assert self._pending_messages == sum(len(messages) for _, messages, _ in self._pending)
+        assert self._pending_bytes == sum(len(m) for _, messages, _ in self._pending for m in messages)
+        assert self._next.keys() == self._unconfirmed.keys()
+        assert all(self._unconfirmed[session] < after for session, after in self._next.items())
+        assert 0 <= self._confirmed <= self._taken
+        assert len(self._held) <= HELD_REFUSALS_MAX
+
+
+def cut_messages(batch: Batch) -> list[bytes]:
+    """Give the messages of a batch as a list."""
+    ends = struct.unpack(f"<{batch.run.count}I", batch.ends)
+    blob = batch.blob
+    if len(ends) == 1:
+        return [blob]
+    return [blob[a:b] for a, b in zip((0, *ends), ends, strict=False)]

@@ -1,0 +1,340 @@
+"""A client's session: what is said to the primary, and what its answers mean; pure.
+
+    no session --REGISTERED--> session --DL3009, unknown at the primary, another incarnation--> no session (expired)
+                                  \\--refused for good, then all sent calls answered----------> no session (retired)
+
+The session is minted by a logged registration under a nonce of ours, the same nonce until the answer is here. When it
+has expired nobody knows what became of the calls that were sent: their callers get SessionExpired, calls that were
+never sent go on in a new session. Acknowledgements ride on batches, or alone after ACK_S. What is refused for now is
+sent again, from the first refused call on, after the time given. A server may drop calls without a word (a switchover
+called off): alive and without progress for RESEND_S (doubling), everything without a reply is sent again; duplicates
+are answered from the reply table (I5).
+
+Guarantees: replies handed out once per call, in one session at a time; no seq is ever given other content. Does not:
+know links. Imports codec and base.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from deathless.base.errors import Closed, NotPrimary, OutcomeUnknown, SessionExpired, TooLarge
+from deathless.base.limits import Limits
+from deathless.codec.frames import Run
+from deathless.codec.wire import (
+    BatchRefused,
+    Registered,
+    ReplyError,
+    Type,
+    decode_queries,
+    decode_replies,
+    decode_struct,
+    encode_batch,
+    encode_queries,
+    packet,
+)
+from deathless.core.client_events import CallsSubmitted, CompleteCalls, Effect, FailCalls, QueriesSubmitted, TellRefusal
+from deathless.core.client_link import (
+    ACK_S,
+    BATCH_BYTES_MAX,
+    BATCH_COUNT_MAX,
+    QUERIES_IN_FLIGHT_MAX,
+    QUERY_COUNT_MAX,
+    RESEND_MAX_S,
+    RESEND_S,
+    Link,
+    LinkState,
+)
+from deathless.core.client_window import CallWindow, QueryWindow
+
+W = TypeVar("W")
+
+
+class ClientSession(Generic[W]):
+    """Calls and queries of one client. Arguments as for `ClientMachine`."""
+
+    def __init__(
+        self, *, jitter: Callable[[], float], nonce: Callable[[], bytes], window_max: int, window_bytes_max: int
+    ) -> None:
+        self.id = 0  # of the session; 0: none yet
+        self.incarnation = 0  # of the service we have a session with; 0: not known
+        self.message_bytes_max = Limits().message_bytes_max  # the server's, once it told us
+        self.window: CallWindow[W] = CallWindow(window_max=window_max, window_bytes_max=window_bytes_max)
+        self.queries: QueryWindow[W] = QueryWindow(QUERIES_IN_FLIGHT_MAX)
+        self.progressed = True  # the present link to a primary brought something, or none did since the last that did
+        self.registering = False  # REGISTER is out
+        self.blocked_until = 0.0  # no call is admitted before this; 0: they are
+        self.refusal = ("", "")  # (code, text) why
+        self._window_max = window_max
+        self._jitter = jitter
+        self._draw_nonce = nonce
+        self._nonce = nonce()  # of the registration under way. Invariant: changes only when the session ends
+        self._retiring = False  # the session ends once its sent calls are answered
+        self._queries_blocked_until = 0.0
+        self._ack_at: float | None = None
+        self._resend_at = 0.0
+        self._resend_wait = RESEND_S
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    @property
+    def owed(self) -> bool:
+        """The replica at hand owes us an answer."""
+        if self.registering or self.queries.in_flight:
+            return True
+        return bool(self.window.in_flight) and not self.blocked_until
+
+    def deadline(self, *, leading: bool) -> list[float]:
+        """When something is due, with a replica at hand that leads or does not."""
+        due: list[float] = []
+        if self.owed:
+            due.append(self._resend_at)
+        if leading:
+            if self._ack_at is not None and self.id:
+                due.append(self._ack_at)
+            if self.blocked_until and (self.window.unsent or not self.id):
+                due.append(self.blocked_until)
+            if self._queries_blocked_until and len(self.queries):
+                due.append(self._queries_blocked_until)
+        return due
+
+    def timer_fired(self, heard_at: float, now: float) -> None:
+        """Send again what a live replica seems to have dropped.
+
+        Args:
+            heard_at: when we last heard of it.
+            now: the time.
+        """
+        if now < self._resend_at:
+            return
+        if now < heard_at + self._resend_wait:
+            self.send_again()
+        self._resend_wait = min(2 * self._resend_wait, RESEND_MAX_S)
+        self._resend_at = now + self._resend_wait
+
+    def send_again(self) -> None:
+        """Everything without a reply is to be sent once more."""
+        self.window.rewind(self.window.base)
+        self.queries.rewind()
+        self.registering = False
+
+    def be_patient(self, now: float) -> None:
+        """Something moved, or is owed from now on: patience begins anew."""
+        self._resend_wait = RESEND_S
+        self._resend_at = now + RESEND_S
+
+    # ---- what callers want -----------------------------------------------------------------------------------
+
+    def calls_submitted(self, event: CallsSubmitted[W], out: list[Effect[W]]) -> None:
+        """Queue calls; those longer than the server takes fail."""
+        self.window.submit(event.messages, event.waiters)
+        if event.messages and max(map(len, event.messages)) > self.message_bytes_max:
+            self._refuse_longer(out)
+
+    def queries_submitted(self, event: QueriesSubmitted[W], out: list[Effect[W]]) -> None:
+        """Queue queries; those longer than the server takes fail."""
+        longer = [w for m, w in zip(event.messages, event.waiters, strict=True) if len(m) > self.message_bytes_max]
+        if not longer:
+            self.queries.submit(event.messages, event.waiters, stale=event.stale)
+            return
+        out.append(self._too_large(longer))
+        kept = [(m, w) for m, w in zip(event.messages, event.waiters, strict=True) if len(m) <= self.message_bytes_max]
+        self.queries.submit([m for m, _ in kept], [w for _, w in kept], stale=event.stale)
+
+    def _too_large(self, waiters: Sequence[W]) -> FailCalls[W]:
+        text = f"the message passes the service's maximum of {self.message_bytes_max} bytes"
+        return FailCalls(waiters=waiters, code=TooLarge.code, text=text)
+
+    def _refuse_longer(self, out: list[Effect[W]]) -> None:
+        longer = self.window.withdraw_longer(self.message_bytes_max)
+        if longer:
+            out.append(self._too_large(longer))
+
+    def limits_told(self, message_bytes_max: int, window_max: int, out: list[Effect[W]]) -> None:
+        """A replica told the service's maxima."""
+        self.message_bytes_max = max(1, message_bytes_max)
+        self.window.window_max = max(1, min(self._window_max, window_max))
+        self._refuse_longer(out)
+
+    def withdraw(self, waiter: W) -> bool:
+        """Take a call that was never sent, or a query, back. False: the call was sent, it stays."""
+        return self.queries.withdraw(waiter) or self.window.withdraw(waiter)
+
+    def fail_unsent(self, code: str, text: str, out: list[Effect[W]]) -> None:
+        """Give up what was never sent."""
+        waiters = [*self.window.withdraw_all(), *self.queries.clear()]
+        if waiters:
+            out.append(FailCalls(waiters=waiters, code=code, text=text))
+
+    def close(self, out: list[Effect[W]]) -> None:
+        """Give everything up, saying what is known."""
+        self.fail_unsent(Closed.code, "the client was closed before it was sent", out)
+        sent = self.window.restart()
+        if sent:
+            text = "the client was closed before the reply came"
+            out.append(FailCalls(waiters=sent, code=OutcomeUnknown.code, text=text))
+
+    # ---- what the server says --------------------------------------------------------------------------------
+
+    def begin_service(self, main: Link, now: float, out: list[Effect[W]]) -> None:
+        """`main` leads: from here on it gets everything that has no reply, in order."""
+        self.blocked_until = self._queries_blocked_until = 0.0
+        self.be_patient(now)
+        self.send_again()
+        next_seq, main.next_seq = main.next_seq, None
+        if not self.id:
+            return
+        if self.incarnation != main.incarnation:
+            self.expire("the service was created anew or restored", out)
+        elif next_seq is not None and main.hello_session == self.id and next_seq < self.window.base:
+            self.expire(f"the service expects its message {next_seq}, we have {self.window.acked} replies", out)
+
+    def packet(self, link: Link, kind: int, body: bytes, now: float, out: list[Effect[W]]) -> bool:
+        """Take a packet of the replica at hand in; other types are passed over.
+
+        Returns: False when it says that it is not the primary.
+        Raises: CorruptFrame; the caller ends the connection.
+        """
+        if kind == Type.REPLIES:
+            session, seqs, replies = decode_replies(body)
+            if session == self.id:
+                waiters, fresh = self.window.accept(seqs, replies)
+                self._answered(waiters, fresh, now, out)
+                if self._ack_at is None:
+                    self._ack_at = now + ACK_S
+        elif kind == Type.ANSWERS:
+            return self._queries_answered(body, now, out)
+        elif kind == Type.REGISTERED:
+            registered = decode_struct(Registered, body)
+            if registered.nonce == self._nonce and not self.id:
+                self.id = registered.session
+                self.incarnation = link.incarnation
+                self.registering = False
+                self._answered([], [], now, out)
+        elif kind == Type.BATCH_REFUSED:
+            return self._batch_refused(decode_struct(BatchRefused, body), now, out)
+        return True
+
+    def _answered(self, waiters: Sequence[W], replies: Sequence[bytes], now: float, out: list[Effect[W]]) -> None:
+        self.progressed = True
+        self.be_patient(now)
+        if waiters:
+            out.append(CompleteCalls(waiters=waiters, replies=replies))
+
+    def _queries_answered(self, body: bytes, now: float, out: list[Effect[W]]) -> bool:
+        _, ids, answers = decode_queries(body)
+        for answer in answers:
+            if answer[:1] == b"\x01" and decode_struct(ReplyError, answer[1:]).code == NotPrimary.code:
+                return False
+        waiters, fresh = self.queries.accept(ids, answers)
+        self._answered(waiters, fresh, now, out)
+        return True
+
+    def _batch_refused(self, refused: BatchRefused, now: float, out: list[Effect[W]]) -> bool:
+        wait = max(refused.retry_after_ms, 1) / 1000 * (1 + 0.5 * self._jitter())
+        if refused.code == NotPrimary.code:
+            return False
+        if refused.session == 0 and refused.first_seq:
+            self.queries.rewind(refused.first_seq)
+            self._queries_blocked_until = now + wait
+        elif refused.session == 0:
+            self.registering = False
+            self._block(refused, now + wait)
+        elif refused.session != self.id:
+            return True
+        elif refused.code == SessionExpired.code:
+            self.expire(refused.text, out)
+        elif refused.retry_after_ms >= 0:
+            self.window.rewind(refused.first_seq)
+            self._block(refused, now + wait)
+            waiters = self.window.waiting_from(refused.first_seq)
+            out.append(TellRefusal(waiters=waiters, code=refused.code, text=refused.text, retry_after_s=wait))
+        else:
+            # Behind a call that is refused for good no other may take its seq (an old copy of the first may still
+            # be under way), so the session ends once the calls before are answered.
+            self._retiring = True
+            waiters = self.window.retire(refused.first_seq)
+            if waiters:
+                out.append(FailCalls(waiters=waiters, code=refused.code, text=refused.text))
+        return True
+
+    def _block(self, refused: BatchRefused, until: float) -> None:
+        self.blocked_until = until
+        self.refusal = (refused.code, refused.text)
+
+    def expire(self, why: str, out: list[Effect[W]]) -> None:
+        """The session is gone: nobody knows what became of what was sent; go on in a new one."""
+        session = self.id
+        lost = self.window.restart()
+        self._end()
+        if lost:
+            out.append(FailCalls(waiters=lost, code=SessionExpired.code, text=f"session {session}: {why}"))
+
+    def _end(self) -> None:
+        self.id = 0
+        self._nonce = self._draw_nonce()
+        self.registering = self._retiring = False
+        self._ack_at = None
+        self.blocked_until = 0.0
+
+    # ---- what is sent ----------------------------------------------------------------------------------------
+
+    def pump(self, state: LinkState, now: float) -> list[bytes]:
+        """Give the packets to send now to a replica in `state`."""
+        if self.blocked_until and now >= self.blocked_until:
+            self.blocked_until = 0.0
+        parts: list[bytes] = []
+        if state is LinkState.LEADING:
+            if self._retiring and not self.window.in_flight:
+                parts.append(self._ack_packet())
+                self.window.restart()
+                self._end()
+            if self.id:
+                self._pump_calls(now, parts)
+            elif not self.registering and not self.blocked_until:
+                self.registering = True
+                parts.append(packet(Type.REGISTER, self._nonce))
+        if len(self.queries):
+            self._pump_queries(state, now, parts)
+        return parts
+
+    def _pump_calls(self, now: float, parts: list[bytes]) -> None:
+        window = self.window
+        bytes_max = min(BATCH_BYTES_MAX, self.message_bytes_max)
+        while window.unsent and not self.blocked_until:
+            taken = window.take(count_max=BATCH_COUNT_MAX, bytes_max=bytes_max, only_again=self._retiring)
+            if taken is None:
+                break
+            first, messages, ends = taken
+            count = len(messages)
+            run = Run(self.id, first, window.acked, count)
+            parts.append(encode_batch(run, struct.pack(f"<{count}I", *ends), b"".join(messages)))
+            self._ack_at = None
+        if self._ack_at is not None and now >= self._ack_at:
+            parts.append(self._ack_packet())
+            self._ack_at = None
+
+    def last_words(self) -> bytes:
+        """An acknowledgement that is still to be said when the client ends; empty: none."""
+        return self._ack_packet() if self.id and self._ack_at is not None else b""
+
+    def _ack_packet(self) -> bytes:
+        window = self.window
+        return encode_batch(Run(self.id, window.next_seq, window.acked, 0), b"", b"")
+
+    def _pump_queries(self, state: LinkState, now: float, parts: list[bytes]) -> None:
+        if self._queries_blocked_until:
+            if now < self._queries_blocked_until:
+                return
+            self._queries_blocked_until = 0.0
+        for stale in (False, True) if state is LinkState.LEADING else (True,):
+            while (taken := self.queries.take(stale, count_max=QUERY_COUNT_MAX, bytes_max=BATCH_BYTES_MAX)) is not None:
+                parts.append(encode_queries(taken[0], taken[1], stale=stale))
+
+    def check_invariants(self) -> None:
+        """Assert what must hold after each event."""
+        self.window.check_invariants()
+        assert self.id or self.window.in_flight == 0, "calls are sent in a session only"
+        assert not self.registering or not self.id

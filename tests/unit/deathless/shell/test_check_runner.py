@@ -1,0 +1,105 @@
+"""One process of a check, run here without being one."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deathless.codec.messages import Kind, encode
+from deathless.shell import check_runner
+from deathless.shell.check_calls import Call
+from deathless.shell.check_runner import RUNNER, Job, NoKeys, Outcome, deeper, run
+
+TEXT = """
+import sys, time
+print("imported")
+from deathless import Context, Service, Struct
+class State(Struct):
+    n: int = 0
+counter = Service("counter", state=State, single={single})
+@counter.handler
+def add(state: State, ctx: Context) -> int:
+    state.n += 1
+    print("added")
+    return state.n
+@counter.handler
+def die(state: State, ctx: Context) -> None:
+    raise SystemExit(3)
+@counter.handler
+def clock(state: State, ctx: Context) -> list[float]:
+    return [time.time(), time.time_ns() / 1e9, time.monotonic(), time.perf_counter()]
+"""
+
+
+def job_of(tmp_path: Path, *methods: str, single: bool = False, name: str = "counter_of_runner") -> Job:
+    (tmp_path / f"{name}.py").write_text(TEXT.format(single=single))
+    calls = [
+        Call(lsn, lsn * 10, encode(Kind.CALL, method=method.encode(), key=b"k", args=b"\x80"))
+        for lsn, method in enumerate(methods, 1)
+    ]
+    return Job(f"{name}.py", str(tmp_path), bytes(32), calls)
+
+
+def test_steps_tell_digest_reply_and_state(tmp_path: Path) -> None:
+    outcome = run(job_of(tmp_path, "add", "add"))
+    assert [step.reply for step in outcome.steps] == [b"\x00\x01", b"\x00\x02"]
+    assert [msgspec.msgpack.decode(step.state) for step in outcome.steps] == [{"n": 1}, {"n": 2}]
+    assert outcome.death == ""
+
+
+def test_run_may_begin_at_a_cut_with_the_state_left_there(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "add", "add", "add")
+    job.cut = 2
+    whole = run(job)
+    assert whole.state_at_cut == {b"k": whole.steps[1].state}
+    job.begin, job.state = 2, whole.state_at_cut
+    assert run(job).steps == whole.steps[2:]
+
+
+def test_death_ends_the_run_and_is_told(tmp_path: Path) -> None:
+    outcome = run(job_of(tmp_path, "add", "die", "add"))
+    assert len(outcome.steps) == 1
+    assert outcome.death == "SystemExit: 3"
+
+
+def test_service_of_one_object_shows_its_state(tmp_path: Path) -> None:
+    (step,) = run(job_of(tmp_path, "add", single=True, name="single_of_runner")).steps
+    assert msgspec.msgpack.decode(step.state) == {"n": 1}
+
+
+def test_depth_makes_no_difference(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "add")
+    assert deeper(50, job) == run(job)
+
+
+def test_clock_is_shifted_by_whole_seconds_and_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        monkeypatch.setattr(time, name, lambda: 5.0)
+        monkeypatch.setattr(time, f"{name}_ns", lambda: 5_000_000_001)
+    check_runner._shift_clock(100.5)
+    assert (time.time(), time.perf_counter()) == (105.5, 105.5)
+    assert time.time_ns() == 105_500_000_001
+
+
+def test_process_keeps_what_handlers_print_out_of_its_answer(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "add", "clock")
+    job.depth, job.clock_shift_s, job.collect_always = 20, 1e6, True
+    done = subprocess.run(
+        [sys.executable, "-m", RUNNER],
+        input=msgspec.msgpack.encode(job),
+        capture_output=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    outcome = msgspec.msgpack.decode(done.stdout, type=Outcome)
+    assert outcome.steps[0].reply == b"\x00\x01"
+    assert done.stderr.split() == [b"imported", b"added"]
+
+
+def test_no_key_is_remembered() -> None:
+    keys = NoKeys()
+    keys.remember(b"k", bytes(16), b"\x00", 1)
+    assert keys.check(b"k", bytes(16), 1) is None
