@@ -45,8 +45,9 @@ class Cluster:
         folder: empty, on the storage to be measured.
         replicas: how many.
         limits: changes of `base.limits`.
-        ingress: give the first replica an HTTP ingress.
+        ingress: where the first replica's HTTP ingress listens; empty: there is none.
         environment: more variables for the processes.
+        log_level: what the replicas write to their logs.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Cluster:
         limits: dict[str, float] | None = None,
         ingress: str = "",
         environment: dict[str, str] | None = None,
+        log_level: str = "warning",
     ) -> None:
         self.folder = folder
         self.directory = folder / "shard"
         self.names = [f"r{i}" for i in range(replicas)]
         self._limits = limits or {}
         self._ingress = ingress
+        self._log_level = log_level
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -96,7 +99,7 @@ class Cluster:
             replica=name,
             limits=self._limits,
             ingress_listen=self._ingress if name == self.names[0] else "",
-            log_level="warning",
+            log_level=self._log_level,
         )
         path = self.folder / f"{name}.json"
         path.write_bytes(msgspec.json.encode(config))

@@ -28,6 +28,8 @@ GOAL_US = 1.3
 
 
 class Account(msgspec.Struct):
+    """State of one key."""
+
     balance: int = 0
 
 
@@ -36,22 +38,26 @@ bank = Service("bank", state=Account)
 
 @bank.handler
 def deposit(account: Account, ctx: Context, amount: int, note: str = "") -> int:
+    """Change the state, give an integer."""
     account.balance += amount
     return account.balance
 
 
 @bank.handler
 def draw(account: Account, ctx: Context) -> float:
+    """Use chance."""
     return ctx.random.random()
 
 
 @bank.handler
 def fail(account: Account, ctx: Context) -> None:
+    """Raise."""
     raise ValueError("no")
 
 
 @bank.handler(keys=("source", "target"))
 def transfer(accounts: dict[str, Account], ctx: Context, source: str, target: str, amount: int) -> None:
+    """Change two keys."""
     accounts[source].balance -= amount
     accounts[target].balance += amount
 
@@ -60,13 +66,14 @@ class Keys:
     """A key table that remembers nothing."""
 
     def check(self, key: bytes, request_hash: bytes, now_us: int) -> None:
-        return None
+        """Let every call run."""
 
     def remember(self, key: bytes, request_hash: bytes, reply: bytes, now_us: int) -> None:
-        pass
+        """Forget it."""
 
 
 def batch(method: str, arguments: dict[str, object], idempotency_key: bytes = b"") -> list[bytes]:
+    """Give BATCH calls over a thousand keys."""
     encoded = msgspec.msgpack.encode(arguments)
     return [
         encode(
@@ -81,6 +88,7 @@ def batch(method: str, arguments: dict[str, object], idempotency_key: bytes = b"
 
 
 def measure(messages: list[bytes], size: int = BATCH) -> float:
+    """Give the microseconds one message takes in batches of `size`."""
     executor = HandlerExecutor(bank, Limits(), bytes(32), Keys(), Cells(bytearray(PAGE_BYTES)))
     took = []
     for _ in range(BATCHES):
@@ -93,6 +101,7 @@ def measure(messages: list[bytes], size: int = BATCH) -> float:
 
 
 def main() -> None:
+    """Print the figures, or a profile."""
     gc.disable()
     trivial = batch("deposit", {"amount": 5, "note": "x" * 46})
     if "--profile" in sys.argv:

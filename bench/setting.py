@@ -20,6 +20,7 @@ import msgspec
 
 from bench import etcd as etcd_peer
 from bench import postgres as postgres_peer
+from bench.build_log import Built
 from bench.cluster import Cluster
 from bench.etcd import Etcd
 from bench.load import Load
@@ -94,17 +95,32 @@ class Setting:
         """Lines on those of these peers that are missing."""
         return "; ".join(self._missing[peer] for peer in peers if peer in self._missing)
 
-    def cluster(self, *, replicas: int = 3, limits: dict[str, float] | None = None, ingress: str = "") -> Cluster:
-        """A new set of replicas in a folder of its own."""
+    def new_folder(self) -> Path:
+        """A folder for one set of replicas; their shard is in `shard` below it."""
         self._clusters += 1
         folder = self.folder / f"cluster{self._clusters}"
         folder.mkdir()
+        return folder
+
+    def cluster(
+        self,
+        folder: Path | None = None,
+        *,
+        replicas: int = 3,
+        limits: dict[str, float] | None = None,
+        ingress: str = "",
+        log_level: str = "warning",
+    ) -> Cluster:
+        """A set of replicas in `folder`, or in a new one."""
+        folder = folder or self.new_folder()
         environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)}
         if self._profile is not None:
             self._profile.mkdir(parents=True, exist_ok=True)
             environment["PYTHONPATH"] = f"{PROFILING}{os.pathsep}{environment['PYTHONPATH']}"
             environment["DEATHLESS_PROFILE"] = str(self._profile)
-        return Cluster(folder, replicas=replicas, limits=limits, ingress=ingress, environment=environment)
+        return Cluster(
+            folder, replicas=replicas, limits=limits, ingress=ingress, environment=environment, log_level=log_level
+        )
 
     @contextlib.asynccontextmanager
     async def profiled(self, cluster: Cluster, name: str) -> AsyncIterator[None]:
@@ -128,6 +144,19 @@ class Setting:
                 await asyncio.sleep(0.1)
                 role = "primary" if replica == primary else replica
                 path.replace(self._profile / f"{name}-{role}.txt")
+
+
+async def build_log(folder: Path, handler: str, *, message_bytes: int, log_bytes: int, keys: int) -> Built:
+    """Have a process of its own write a long log into `folder`/shard. Raises: RuntimeError with what it wrote."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.build_log",
+        str(folder / "shard"), handler, str(message_bytes), str(log_bytes), str(keys),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    output, errors = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"writing a log: {errors.decode(errors='replace')[-500:]}")
+    return msgspec.json.decode(output, type=Built)
 
 
 async def generate(address: str, *, clients: int, window: int, seconds: float) -> Load:

@@ -18,13 +18,33 @@ if TYPE_CHECKING:
     from deathless.sdk import QueryContext as QueryContext
     from deathless.sdk import Service as Service
     from deathless.sdk import Struct as Struct
+    from deathless.sdk.client import Client as Client
+    from deathless.sdk.client import SyncClient as SyncClient
 
 # Where each public name lives.
-_HOMES = dict.fromkeys(
-    ("Context", "DeathlessError", "HandlerFailed", "Invalid", "QueryContext", "Service", "Struct"), "deathless.sdk"
-)
+_HOMES = {
+    "Client": "deathless.sdk.client",
+    "Context": "deathless.sdk",
+    "DeathlessError": "deathless.sdk",
+    "HandlerFailed": "deathless.sdk",
+    "Invalid": "deathless.sdk",
+    "QueryContext": "deathless.sdk",
+    "Service": "deathless.sdk",
+    "Struct": "deathless.sdk",
+    "SyncClient": "deathless.sdk.client",
+}
 
-__all__ = ["Context", "DeathlessError", "HandlerFailed", "Invalid", "QueryContext", "Service", "Struct"]
+__all__ = [
+    "Client",
+    "Context",
+    "DeathlessError",
+    "HandlerFailed",
+    "Invalid",
+    "QueryContext",
+    "Service",
+    "Struct",
+    "SyncClient",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -59,6 +59,7 @@ class Net:
         self.links: dict[LinkId, str] = {}
         self.dialed: list[str] = []
         self.resolved = 0
+        self.trace: list[str] = []  # every effect
         self.done: dict[str, bytes] = {}  # waiter -> reply
         self.failed: dict[str, tuple[str, str]] = {}
         self.refused: list[TellRefusal[str]] = []
@@ -103,6 +104,7 @@ class Net:
             effects = self.machine.handle(self._events.popleft(), self.now)
             self.machine.check_invariants()
             for effect in effects:
+                self.trace.append(repr(effect))
                 self._do(effect)
         self._busy = False
 

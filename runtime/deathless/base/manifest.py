@@ -54,7 +54,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A part of the manifest: camelCase, nothing unknown."""
 
 
-class Metadata(_Part):
+class Metadata(_Part, frozen=True):
     """Who the service is."""
 
     name: Name
@@ -63,7 +63,7 @@ class Metadata(_Part):
     annotations: dict[str, str] = {}
 
 
-class LogStorage(_Part):
+class LogStorage(_Part, frozen=True):
     """Where the log lives: a folder that all replicas share."""
 
     path: str = ""  # on this machine; relative to the manifest; empty: .deathless/<name> beside the manifest
@@ -71,14 +71,14 @@ class LogStorage(_Part):
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
 
 
-class LockSpec(_Part):
+class LockSpec(_Part, frozen=True):
     """What elects the primary."""
 
     type: Literal["directory", "etcd"] = "directory"
     etcd: EtcdConfig | None = None
 
 
-class Retention(_Part):
+class Retention(_Part, frozen=True):
     """When checkpoints are taken and how many are kept; the log below the oldest one is collected."""
 
     checkpoints_kept: Annotated[int, Meta(ge=2)] | None = None
@@ -86,20 +86,20 @@ class Retention(_Part):
     checkpoint_every_bytes: Count | None = None
 
 
-class Ingress(_Part):
+class Ingress(_Part, frozen=True):
     """The HTTP interface. Run locally, replica k listens on `port` + k; port 0 takes any free one."""
 
     listen: NonEmpty = "127.0.0.1"
     port: Port = 8080
 
 
-class UpdateStrategy(_Part):
+class UpdateStrategy(_Part, frozen=True):
     """How a cluster rolls a change out."""
 
     type: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
 
 
-class LimitsSpec(_Part):
+class LimitsSpec(_Part, frozen=True):
     """The maximums of `base.limits`, by the same names and with the same meanings; None: the default."""
 
     message_bytes_max: Count | None = None
@@ -137,7 +137,7 @@ class LimitsSpec(_Part):
     rebases_per_hour_max: Count | None = None
 
 
-class ServiceSpec(_Part):
+class ServiceSpec(_Part, frozen=True):
     """What to run."""
 
     module: Module
@@ -159,7 +159,7 @@ class ServiceSpec(_Part):
     pod_template: dict[str, object] = {}
 
 
-class Manifest(_Part):
+class Manifest(_Part, frozen=True):
     """The whole document."""
 
     api_version: Literal["deathless.dev/v1alpha1"]
@@ -260,6 +260,7 @@ def replica_configs(manifest: Manifest, *, module: str, directory: str, token: s
     """Give each replica's config for processes on this machine.
 
     Args:
+        manifest: in order.
         module: as `spec.module`, its path made absolute.
         directory: the shard's folder, absolute.
         token: content of `spec.tokenFile`, empty where there is none.

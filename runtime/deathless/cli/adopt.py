@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--code", is_flag=True, help="Accept that other code goes on where a checkpoint stands at the end of the log.")
+@click.option(
+    "--code", is_flag=True, help="Accept that other code goes on where a checkpoint stands at the end of the log."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", is_flag=True, help="Only say what differs.")
 @service_options
@@ -59,6 +61,8 @@ def _list(plan: Plan) -> None:
 
 def _ask(plan: Plan, *, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
-        raise InvalidArgument("adopting needs a word: there is nobody to ask", remedy="look with --dry-run, then add --yes")
+        raise InvalidArgument(
+            "adopting needs a word: there is nobody to ask", remedy="look with --dry-run, then add --yes"
+        )
     _list(plan)
     return click.confirm("Go on with that?", default=False)

@@ -25,12 +25,24 @@ ARG_HELP = "A named argument; VALUE is JSON, or a text where it is none. Repeat 
 @click.argument("handler")
 @click.option("-k", "--key", default="", help="Key of the entity; empty for a service of one object.")
 @click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help=ARG_HELP)
-@click.option("--idempotency-key", default="", metavar="KEY", help="The same key with the same arguments runs once; one is drawn if none is given.")
+@click.option(
+    "--idempotency-key",
+    default="",
+    metavar="KEY",
+    help="The same key with the same arguments runs once; one is drawn if none is given.",
+)
 @timeout_option(10.0)
 @service_options
 @json_option
 def call(
-    handler: str, key: str, pairs: tuple[str, ...], idempotency_key: str, timeout: float, manifest: str, directory: str, as_json: bool
+    handler: str,
+    key: str,
+    pairs: tuple[str, ...],
+    idempotency_key: str,
+    timeout: float,
+    manifest: str,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Call HANDLER and print its result as JSON.
 
@@ -67,7 +79,14 @@ def call(
 @service_options
 @json_option
 def query(
-    query: str, key: str, pairs: tuple[str, ...], stale: bool, timeout: float, manifest: str, directory: str, as_json: bool
+    query: str,
+    key: str,
+    pairs: tuple[str, ...],
+    stale: bool,
+    timeout: float,
+    manifest: str,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Ask QUERY and print its answer as JSON. It is linearizable: it sees every call that was answered before it.
 

@@ -17,7 +17,17 @@ EXIT_FOUND = 1
 
 @click.command()
 @click.argument("module", required=False)
-@click.option("-f", "--file", "manifest", default="service.yaml", show_default=True, envvar="DEATHLESS_MANIFEST", metavar="MANIFEST", type=click.Path(), help="Where no MODULE is named: the manifest that names it.")
+@click.option(
+    "-f",
+    "--file",
+    "manifest",
+    default="service.yaml",
+    show_default=True,
+    envvar="DEATHLESS_MANIFEST",
+    metavar="MANIFEST",
+    type=click.Path(),
+    help="Where no MODULE is named: the manifest that names it.",
+)
 @click.option("--no-run", is_flag=True, help="Only read the code.")
 @json_option
 def check(module: str | None, manifest: str, no_run: bool, as_json: bool) -> int:

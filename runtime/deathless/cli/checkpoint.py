@@ -30,13 +30,18 @@ def ls(manifest: str, directory: str, as_json: bool) -> int:
     for each in store.names(announced_only=False):
         path = look.config.directory + f"/{CHECKPOINT_FOLDER}/{each.name}"
         state = "verified" if store.verified(each.name) else "announced" if store.announced(each.name) else "written"
-        rows.append({"lsn": int(each.lsn), "state": state, "bytes": _size(path), "chain": each.chain.hex(), "file": each.name})
+        rows.append(
+            {"lsn": int(each.lsn), "state": state, "bytes": _size(path), "chain": each.chain.hex(), "file": each.name}
+        )
     if as_json:
         print_json({"checkpoints": rows, "collectableThrough": store.floor()})
     elif not rows:
         print("there is no checkpoint yet; `deathless checkpoint take` takes one")
     else:
-        print_table(("lsn", "state", "size", "file"), [(r["lsn"], r["state"], show_bytes(int(str(r["bytes"]))), r["file"]) for r in rows])
+        print_table(
+            ("lsn", "state", "size", "file"),
+            [(r["lsn"], r["state"], show_bytes(int(str(r["bytes"]))), r["file"]) for r in rows],
+        )
         print(f"\nthe log may be collected through lsn {store.floor()}")
     return 0
 
@@ -71,10 +76,13 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
         "lsn": int(snapshot.lsn), "epoch": int(snapshot.epoch), "service": snapshot.service,
         "time": show_time(snapshot.time_us), "keys": len(snapshot.state), "sessions": len(snapshot.sessions),
         "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked), "chain": snapshot.chain.hex(),
-        "digest": snapshot.digest.hex(), "stateDigest": snapshot.state_digest.hex(), "fingerprint": snapshot.fingerprint.hex(),
+        "digest": snapshot.digest.hex(), "stateDigest": snapshot.state_digest.hex(),
+        "fingerprint": snapshot.fingerprint.hex(),
         "file": names[0].name,
     }  # fmt: skip
-    values = {key.decode(errors="backslashreplace"): msgspec.msgpack.decode(value) for key, value in snapshot.state.items()}
+    values = {
+        key.decode(errors="backslashreplace"): msgspec.msgpack.decode(value) for key, value in snapshot.state.items()
+    }
     if as_json:
         print_json({**told, **({"state": values} if state else {})})
         return 0
@@ -109,7 +117,8 @@ def take(timeout: float, manifest: str, directory: str, as_json: bool) -> int:
                 return int(newest.lsn)
             await asyncio.sleep(0.1)
         raise InvalidArgument(
-            f"no checkpoint at or above lsn {lsn} after {timeout:g} s", remedy="see the replicas' logs, and `deathless checkpoint ls`"
+            f"no checkpoint at or above lsn {lsn} after {timeout:g} s",
+            remedy="see the replicas' logs, and `deathless checkpoint ls`",
         )
 
     lsn = asyncio.run(work())

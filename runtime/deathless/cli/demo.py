@@ -27,7 +27,7 @@ from deathless.cli.views import live_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from deathless.cli.demo_faults import Faults
+    from deathless.cli.demo_faults import Faults, Incident
     from deathless.cli.demo_load import Load, Verdict
     from deathless.shell.runner import Runner, RunnerEvent
     from deathless.shell.status import ServiceView
@@ -38,7 +38,13 @@ REPLICAS = 3
 START_S = 30.0
 WHOLE_S = 25.0
 ANSWERS_S = 20.0  # for calls that are owed an answer at the end
-SCRIPT = (("kill", "primary"), ("kill", "checkpointer"), ("kill", "standby"), ("freeze", "primary"), ("kill-all", "primary"))
+SCRIPT = (
+    ("kill", "primary"),
+    ("kill", "checkpointer"),
+    ("kill", "standby"),
+    ("freeze", "primary"),
+    ("kill-all", "primary"),
+)
 KEYS = {
     "k": ("kill", "primary"),
     "K": ("kill-all", "primary"),
@@ -47,13 +53,18 @@ KEYS = {
     "f": ("freeze", "primary"),
     "w": ("switchover", "primary"),
 }
-HELP = "k kill -9 the primary   K with its supervisor   c the checkpointer   s the standby   f freeze the primary 10 s   w switchover   q quit"
+HELP = (
+    "k kill -9 the primary   K with its supervisor   c the checkpointer   s the standby   f freeze the primary 10 s   "
+    "w switchover   q quit"
+)
 COUNT_S = 1.5  # between two looks at what the accounts say
 TAIL = 6  # lines of what happened that stay on the screen
 
 
 @click.command()
-@click.option("--script", is_flag=True, help="Break everything in turn instead of asking for keys; so it is without a terminal.")
+@click.option(
+    "--script", is_flag=True, help="Break everything in turn instead of asking for keys; so it is without a terminal."
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with log and checkpoints.")
 @click.option("--seed", default=1, show_default=True, help="Of amounts and accounts.")
 @json_option
@@ -61,8 +72,8 @@ def demo(script: bool, keep: bool, seed: int, as_json: bool) -> int:
     """A bank with three replicas as real processes, a client that counts, and keys to kill and freeze them.
 
     Shows role, epoch, lsn and lag of each replica, calls sent and answered, and the seconds without service of each
-    takeover. At the end it compares what was answered with what the accounts say. The exit code is 0 only if nothing was
-    lost, nothing doubled and the total is conserved.
+    takeover. At the end it compares what was answered with what the accounts say. The exit code is 0 only if nothing
+    was lost, nothing doubled and the total is conserved.
 
     \b
     deathless demo
@@ -149,11 +160,15 @@ class Demo:
             view = await self._faults.look()
             self._show.view(view, self._load, self._faults)
             if view.serving and self._load.answered:
-                self._show.say(f"{view.primary} is primary after {time.monotonic() - started:.1f} s; calls are answered")
+                self._show.say(
+                    f"{view.primary} is primary after {time.monotonic() - started:.1f} s; calls are answered"
+                )
                 break
             await asyncio.sleep(0.1)
         else:
-            raise PeerUnreachable(f"no primary after {START_S:g} s", remedy=f"see {self._folder}/replicas/r0/replica.log")
+            raise PeerUnreachable(
+                f"no primary after {START_S:g} s", remedy=f"see {self._folder}/replicas/r0/replica.log"
+            )
         if running.done():
             from deathless.shell.runner import last_words
 
@@ -240,16 +255,19 @@ class Demo:
             "verdict": verdict.words,
             "calls": verdict,
             "incidents": [
-                {"what": i.words, "role": i.role, "replica": i.replica, "secondsWithoutService": round(i.gap_s, 3), "problem": i.problem}
+                {"what": i.words, "role": i.role, "replica": i.replica,
+                 "secondsWithoutService": round(i.gap_s, 3), "problem": i.problem}
                 for i in incidents
             ],
         }  # fmt: skip
 
 
-def _missed(kind: str, role: str) -> object:
+def _missed(kind: str, role: str) -> Incident:
     from deathless.cli.demo_faults import WORDS, Incident
 
-    return Incident(WORDS[kind].format(role=role), role, "-", time.monotonic(), 0, over=True, problem=f"there was no {role}")
+    return Incident(
+        WORDS[kind].format(role=role), role, "-", time.monotonic(), 0, over=True, problem=f"there was no {role}"
+    )
 
 
 class Screen:
@@ -300,10 +318,19 @@ def _picture(view: ServiceView, load: Load, faults: Faults, counted: Verdict | N
     if counted is not None:
         bad = counted.lost or counted.doubled
         counts.append(f"applied {counted.applied:,}   ")
-        counts.append(f"lost {counted.lost:,}   doubled {counted.doubled:,}   ", style="bold red" if bad else "bold green")
-    counts.append(f"no answer for {waiting:.1f} s" if waiting > 0.1 else "answers flow", style="bold red" if waiting > 0.1 else "green")
-    lines = [Text(f"  {incident.line}", style="red" if incident.problem else "") for incident in faults.incidents[-TAIL:]]
-    title = Text(f"{view.primary or 'nobody'} is primary, epoch {view.epoch}", style="bold green" if view.serving else "bold red")
+        counts.append(
+            f"lost {counted.lost:,}   doubled {counted.doubled:,}   ", style="bold red" if bad else "bold green"
+        )
+    counts.append(
+        f"no answer for {waiting:.1f} s" if waiting > 0.1 else "answers flow",
+        style="bold red" if waiting > 0.1 else "green",
+    )
+    lines = [
+        Text(f"  {incident.line}", style="red" if incident.problem else "") for incident in faults.incidents[-TAIL:]
+    ]
+    title = Text(
+        f"{view.primary or 'nobody'} is primary, epoch {view.epoch}", style="bold green" if view.serving else "bold red"
+    )
     return Group(Text(), title, Text(), live_table(view), Text(), counts, *lines, Text(), Text(HELP, style="dim"))
 
 

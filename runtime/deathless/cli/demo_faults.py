@@ -15,7 +15,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deathless.base.errors import DeathlessError
@@ -91,23 +91,17 @@ class Faults:
         incident = Incident(WORDS[kind].format(role=role), role, victim.replica, time.monotonic(), view.epoch)
         self.incidents.append(incident)
         self._tell(f"{incident.words}: {victim.replica}")
-        actions: dict[str, Callable[[ReplicaView, Incident], Awaitable[None]]] = {
-            "kill": self._kill_worker,
-            "kill-all": self._kill_both,
-            "freeze": self._freeze,
-            "switchover": self._switch,
-        }
-        await actions[kind](victim, incident)
+        if kind == "freeze":
+            await self._freeze(victim)
+        elif kind == "switchover":
+            await self._switch(incident)
+        else:
+            if kind == "kill-all":
+                _send(victim.supervisor_pid, signal.SIGKILL)
+            _send(victim.worker_pid, signal.SIGKILL)
         return incident
 
-    async def _kill_worker(self, victim: ReplicaView, incident: Incident) -> None:
-        _send(victim.worker_pid, signal.SIGKILL)
-
-    async def _kill_both(self, victim: ReplicaView, incident: Incident) -> None:
-        _send(victim.supervisor_pid, signal.SIGKILL)
-        _send(victim.worker_pid, signal.SIGKILL)
-
-    async def _freeze(self, victim: ReplicaView, incident: Incident) -> None:
+    async def _freeze(self, victim: ReplicaView) -> None:
         pids = {victim.supervisor_pid, victim.worker_pid}
         self._frozen |= pids
         for pid in (victim.supervisor_pid, victim.worker_pid):
@@ -120,7 +114,7 @@ class Faults:
             self._frozen -= pids
         self._tell(f"{victim.replica} goes on after {FREEZE_S:g} s")
 
-    async def _switch(self, victim: ReplicaView, incident: Incident) -> None:
+    async def _switch(self, incident: Incident) -> None:
         try:
             _, after, _ = await switch(self.found, "", 15.0)
             self._tell(f"{after.primary} is primary now, epoch {after.epoch}")

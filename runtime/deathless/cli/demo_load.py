@@ -70,7 +70,9 @@ class Verdict(msgspec.Struct, rename="camel"):
     @property
     def words(self) -> str:
         """The verdict as one sentence."""
-        words = f"lost {self.lost:,}, doubled {self.doubled:,}, total {'conserved' if self.conserved else 'NOT conserved'}"
+        words = (
+            f"lost {self.lost:,}, doubled {self.doubled:,}, total {'conserved' if self.conserved else 'NOT conserved'}"
+        )
         if self.wrong_answers:
             words += f", {self.wrong_answers:,} wrong answers"
         if self.unanswered:

@@ -6,6 +6,8 @@ that afterwards anybody can tell which calls were applied, which never were, and
 
 from __future__ import annotations
 
+from msgspec import field
+
 from deathless import Context, Service, Struct
 
 AGAIN_MAX = 100  # calls applied twice that are kept for display
@@ -15,8 +17,9 @@ class Account(Struct):
     """State of one account."""
 
     balance: int = 0
-    seen: dict[str, list[int]] = {}  # sender -> first, last, first, last, ... of the numbers applied
-    again: list[str] = []  # calls that were applied although they had been before
+    # Sender -> first, last, first, last, ... of the numbers applied.
+    seen: dict[str, list[int]] = field(default_factory=dict)
+    again: list[str] = field(default_factory=list)  # calls that were applied although they had been before
 
 
 bank = Service("demo-bank", state=Account)
@@ -34,7 +37,7 @@ def note(account: Account, sender: str, number: int) -> None:
 
 
 @bank.handler
-def deposit(account: Account, ctx: Context, amount: int, sender: str, number: int) -> int:
+def deposit(account: Account, ctx: Context, amount: int, sender: str, number: int) -> int:  # noqa: ARG001 - every handler gets a context
     """Put money in; gives the call's number back."""
     note(account, sender, number)
     account.balance += amount
@@ -43,7 +46,13 @@ def deposit(account: Account, ctx: Context, amount: int, sender: str, number: in
 
 @bank.handler(keys=("source", "target"))
 def transfer(
-    accounts: dict[str, Account], ctx: Context, source: str, target: str, amount: int, sender: str, number: int
+    accounts: dict[str, Account],
+    ctx: Context,  # noqa: ARG001 - every handler gets a context
+    source: str,
+    target: str,
+    amount: int,
+    sender: str,
+    number: int,
 ) -> int:
     """Move money in one turn, as much as is there; gives the call's number back. The source remembers the call."""
     note(accounts[source], sender, number)

@@ -53,7 +53,8 @@ def ls(manifest: str, directory: str, as_json: bool) -> int:
                 "problem": problem,
                 "segments": [
                     {
-                        "file": info.name, "epoch": info.epoch, "roll": info.roll, "state": state, "messages": info.messages,
+                        "file": info.name, "epoch": info.epoch, "roll": info.roll, "state": state,
+                        "messages": info.messages,
                         "firstLsn": info.first_lsn, "lastLsn": info.last_lsn, "confirmedLsn": info.confirmed_lsn,
                         "frames": info.frames, "usedBytes": info.used, "sizeBytes": info.size, "problem": info.problem,
                         "continuesEpoch": info.cut.base.epoch if info.cut else None,
@@ -104,7 +105,9 @@ def _places(look: Inspection) -> tuple[set[tuple[int, int]], str]:
 
 
 @log.command("show")
-@click.option("--from", "first", type=click.IntRange(min=1), metavar="LSN", help="First message; the last ones if none is named.")
+@click.option(
+    "--from", "first", type=click.IntRange(min=1), metavar="LSN", help="First message; the last ones if none is named."
+)
 @click.option("--to", "last", type=click.IntRange(min=1), metavar="LSN", help="Last message.")
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="At most so many.")
 @click.option("--frames", is_flag=True, help="Frames instead of messages.")
@@ -112,7 +115,14 @@ def _places(look: Inspection) -> tuple[set[tuple[int, int]], str]:
 @service_options
 @json_option
 def show(
-    first: int | None, last: int | None, limit: int, frames: bool, key: str, manifest: str, directory: str, as_json: bool
+    first: int | None,
+    last: int | None,
+    limit: int,
+    frames: bool,
+    key: str,
+    manifest: str,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Show messages of the log: lsn, sender, handler, key, arguments. With --json one object a line.
 
@@ -245,8 +255,8 @@ def _describe(message: bytes) -> dict[str, object]:
 def verify(quick: bool, manifest: str, directory: str, as_json: bool) -> int:
     """Check every frame's checksum and the hash chain, run all messages again, and read every checkpoint.
 
-    A difference is named: file, offset and lsn for bytes that are not what was written; lsn, handler and key for a handler
-    that gives another state or reply than it gave first. The exit code is 65 then.
+    A difference is named: file, offset and lsn for bytes that are not what was written; lsn, handler and key for a
+    handler that gives another state or reply than it gave first. The exit code is 65 then.
     """
     from deathless.shell.verification import verify_log
 

@@ -45,11 +45,11 @@ GROUPS = (
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are named."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """See click."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """See click."""
         if cmd_name not in COMMANDS:
             return None
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """List the commands without importing them."""
         for title, names in GROUPS:
             with formatter.section(title):
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         _mute_output()
         return 141
-    except Exception as error:  # noqa: BLE001 - this is where every error of every command is shown
+    except Exception as error:  # this is where every error of every command is shown
         if debug:
             raise
         return show_error(error, as_json=as_json)

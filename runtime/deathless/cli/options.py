@@ -16,7 +16,12 @@ F = TypeVar("F", bound=Callable[..., object])
 def service_options(function: F) -> F:
     """Add -f/--file and --dir; the command gets `manifest` and `directory`."""
     function = click.option(
-        "--dir", "directory", default="", metavar="FOLDER", type=click.Path(), help="The folder the service runs in, instead of a manifest."
+        "--dir",
+        "directory",
+        default="",
+        metavar="FOLDER",
+        type=click.Path(),
+        help="The folder the service runs in, instead of a manifest.",
     )(function)
     return click.option(
         "-f", "--file", "manifest", default="service.yaml", show_default=True, envvar="DEATHLESS_MANIFEST",
@@ -32,7 +37,12 @@ def json_option(function: F) -> F:
 def timeout_option(default: float) -> Callable[[F], F]:
     """Add --timeout in seconds; the command gets `timeout`."""
     return click.option(
-        "--timeout", default=default, show_default=True, type=click.FloatRange(min=0.05), metavar="SECONDS", help="How long to wait."
+        "--timeout",
+        default=default,
+        show_default=True,
+        type=click.FloatRange(min=0.05),
+        metavar="SECONDS",
+        help="How long to wait.",
     )
 
 

@@ -148,7 +148,17 @@ def show_error(error: BaseException, *, as_json: bool = False) -> int:
 
 def _indented(name: str, text: str) -> str:
     lead = f"  {name:<8}"
-    return textwrap.fill(text, WIDTH_MAX, initial_indent=lead, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False) + "\n"
+    return (
+        textwrap.fill(
+            text,
+            WIDTH_MAX,
+            initial_indent=lead,
+            subsequent_indent=" " * 10,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
 
 
 def new_table(*columns: str) -> Table:

@@ -43,5 +43,8 @@ def parked(manifest: str, directory: str, as_json: bool) -> int:
     elif not messages:
         print("nothing is parked")
     else:
-        print_table(("lsn", "session", "seq", "handler", "key", "bytes"), [(m.lsn, m.session, m.seq, m.handler, m.key, m.bytes) for m in messages])
+        print_table(
+            ("lsn", "session", "seq", "handler", "key", "bytes"),
+            [(m.lsn, m.session, m.seq, m.handler, m.key, m.bytes) for m in messages],
+        )
     return 0

@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--from", "start", default="checkpoint", show_default=True, metavar="checkpoint|LSN", help="Where to begin: the newest checkpoint that may be used, 0 for the log's beginning, or the lsn whose state --diff compares with.")
-@click.option("--to", type=click.IntRange(min=0), metavar="LSN", help="Last message to run; the last confirmed one if none is named.")
+@click.option(
+    "--from",
+    "start",
+    default="checkpoint",
+    show_default=True,
+    metavar="checkpoint|LSN",
+    help="The newest checkpoint that may be used, 0 for the log's beginning, or the lsn that --diff compares with.",
+)
+@click.option(
+    "--to",
+    type=click.IntRange(min=0),
+    metavar="LSN",
+    help="Last message to run; the last confirmed one if none is named.",
+)
 @click.option("--print", "tell", flag_value="state", default="state", help="Print the state at the end (the default).")
 @click.option("--diff", "tell", flag_value="diff", help="Print the keys that changed since the start.")
 @click.option("--quiet", "tell", flag_value="nothing", help="Print neither: only that it ran.")
@@ -31,8 +43,8 @@ def replay(
 ) -> int:
     """Run the log again with the service's code, in a fresh process, while the service runs or not. Nothing is written.
 
-    Every message is compared with the digest that was logged when it ran first; a difference names lsn, handler and key,
-    and the exit code is 65.
+    Every message is compared with the digest that was logged when it ran first; a difference names lsn, handler and
+    key, and the exit code is 65.
 
     \b
     deathless replay                                the state now
@@ -62,7 +74,10 @@ def _start(text: str) -> int | None:
 
 def _show(result: ReplayResult, tell: str) -> None:
     start = f"the checkpoint at lsn {result.started_at}" if result.started_at else "the beginning"
-    print(f"ran {count(result.messages, 'message')} from {start} to lsn {result.lsn} in {result.seconds:.2f} s; no difference")
+    print(
+        f"ran {count(result.messages, 'message')} from {start} to lsn {result.lsn} in {result.seconds:.2f} s; "
+        "no difference"
+    )
     print(f"{count(result.keys, 'key')}, logical time {show_time(result.time_us)}, state digest {result.digest}")
     for note in result.notes:
         print(f"note: {note}")

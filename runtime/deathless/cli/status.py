@@ -22,7 +22,14 @@ EXIT_DOWN = 69
 @service_options
 @json_option
 @click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
-@click.option("--interval", default=0.5, show_default=True, type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --watch.")
+@click.option(
+    "--interval",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="With --watch.",
+)
 def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: float) -> int:
     """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
 

@@ -20,7 +20,13 @@ POLL_S = 0.02
 
 
 @click.command()
-@click.option("--to", "to", default="", metavar="REPLICA", help="Who shall be primary; the replica furthest ahead if none is named.")
+@click.option(
+    "--to",
+    "to",
+    default="",
+    metavar="REPLICA",
+    help="Who shall be primary; the replica furthest ahead if none is named.",
+)
 @timeout_option(30.0)
 @service_options
 @json_option
@@ -63,4 +69,6 @@ async def switch(found: Target, to: str, wait_s: float) -> tuple[ServiceView, Se
         if after.serving and after.epoch > before.epoch:
             return before, after, time.monotonic() - started
         await asyncio.sleep(POLL_S)
-    raise PeerUnreachable(f"{primary.replica} let go, but nobody serves after {wait_s:g} s", remedy="see `deathless status`")
+    raise PeerUnreachable(
+        f"{primary.replica} let go, but nobody serves after {wait_s:g} s", remedy="see `deathless status`"
+    )

@@ -1,8 +1,8 @@
 """`deathless up`: run a service's replicas as processes and show how they are; `deathless down` stops them.
 
-    with a terminal       a table that lives, what happens and the replicas' log above it
-    without one           one line for each thing that happens
-    with --json           one JSON object for each
+with a terminal       a table that lives, what happens and the replicas' log above it
+without one           one line for each thing that happens
+with --json           one JSON object for each
 """
 
 from __future__ import annotations
@@ -33,9 +33,23 @@ EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
 @click.command()
 @click.argument("manifest", default="service.yaml", envvar="DEATHLESS_MANIFEST", type=click.Path())
 @click.option("-d", "--detach", is_flag=True, help="Return when the service is up; it goes on in the background.")
-@click.option("--logs", "level", default="warning", show_default=True, type=click.Choice(LEVELS), help="Show log lines from this level on.")
+@click.option(
+    "--logs",
+    "level",
+    default="warning",
+    show_default=True,
+    type=click.Choice(LEVELS),
+    help="Show log lines from this level on.",
+)
 @click.option("--plain", is_flag=True, help="Lines instead of a live table.")
-@click.option("--timeout", default=60.0, show_default=True, type=click.FloatRange(min=0.05), metavar="SECONDS", help="With --detach: how long to wait for the primary.")
+@click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0.05),
+    metavar="SECONDS",
+    help="With --detach: how long to wait for the primary.",
+)
 @json_option
 def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_json: bool) -> int:
     """Run a service from its MANIFEST (default ./service.yaml): its replicas as processes of this machine.
@@ -101,7 +115,8 @@ async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
                 voice.say("note", "it goes on in the background: `deathless status`, `deathless down`")
                 return 0
         raise PeerUnreachable(
-            f"no primary within {wait_s:g} s; the replicas go on trying", remedy=f"see the logs in {runner.directory}/replicas"
+            f"no primary within {wait_s:g} s; the replicas go on trying",
+            remedy=f"see the logs in {runner.directory}/replicas",
         )
     finally:
         work.cancel()
@@ -165,10 +180,20 @@ class Voice:
         text = event.text.replace("\n", "; ")
         if self._as_json:
             print_json_line(
-                {"event": event.change.value, "replica": event.replica, "pid": event.pid, "text": text, "time": time.time()}
+                {
+                    "event": event.change.value,
+                    "replica": event.replica,
+                    "pid": event.pid,
+                    "text": text,
+                    "time": time.time(),
+                }
             )
             return
-        self.say(event.change.value, f"{event.change.value} (process {event.pid}){': ' + text if text else ''}", event.replica)
+        self.say(
+            event.change.value,
+            f"{event.change.value} (process {event.pid}){': ' + text if text else ''}",
+            event.replica,
+        )
 
     def log(self, replica: str, line: LogLine) -> None:
         """Tell what a replica logged."""

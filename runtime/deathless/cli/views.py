@@ -43,7 +43,9 @@ def summary(view: ServiceView) -> str:
     if not view.replicas:
         return f"{view.service}: no replica is announced in {view.directory}"
     if view.serving:
-        return f"{view.service}: {view.primary} is primary, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
+        return (
+            f"{view.service}: {view.primary} is primary, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
+        )
     return f"{view.service}: no primary; {up} of {len(view.replicas)} replicas run"
 
 
@@ -56,7 +58,10 @@ def live_table(view: ServiceView) -> Table:
     table = new_table(*COLUMNS)
     for one in view.replicas:
         row = replica_row(one)
-        cells = [Text("-" if value in (None, "") else f"{value:,}" if isinstance(value, int) else str(value)) for value in row]
+        cells = [
+            Text("-" if value in (None, "") else f"{value:,}" if isinstance(value, int) else str(value))
+            for value in row
+        ]
         cells[1].stylize(ROLE_STYLES.get(one.role, ""))
         cells[2].stylize(STATE_STYLES.get(one.state, ""))
         cells[9].stylize("bold red")

@@ -317,9 +317,10 @@ class Admission:
         acked = max(session.acked, min(run.acked, session.next_seq - 1))
         if self.full:
             return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
-        if self._pending_messages + run.count > limits.pending_messages_max:
+        # With nothing pending one batch fits, however large: or it would be refused for ever.
+        if self._pending and self._pending_messages + run.count > limits.pending_messages_max:
             return Overloaded(f"pending messages at {limits.pending_messages_max}"), OVERLOADED_RETRY_MS
-        if self._pending_bytes + size > limits.pending_bytes_max:
+        if self._pending and self._pending_bytes + size > limits.pending_bytes_max:
             return Overloaded(f"pending bytes at {limits.pending_bytes_max}"), OVERLOADED_RETRY_MS
         if run.first_seq + run.count - 1 - acked > limits.session_window_max:
             text = f"more than {limits.session_window_max} messages without acknowledged reply"

@@ -250,6 +250,7 @@ class ClientMachine(Generic[W]):
         if self._leading:
             if now >= main.heard_at + SUSPECT_S and not self._suspected:
                 self._suspected = True
+                self._candidates.succeeded()
                 self._candidates.begin(now)
         elif now >= main.heard_at + WATCH_S:
             self._drop(main, "silent", now, out)

@@ -58,7 +58,7 @@ class Candidates:
     @property
     def greet_limit_s(self) -> float:
         """How long a dialed replica has until its WELCOME; doubles while nobody answers."""
-        return min(GREET_S * 2 ** min(self._timeouts, EXPONENT_MAX), GREET_MAX_S)
+        return min(GREET_S * (1 << min(self._timeouts, EXPONENT_MAX)), GREET_MAX_S)
 
     def found(self, addresses: tuple[str, ...], now: float) -> None:
         """The addresses were looked up."""
@@ -101,7 +101,7 @@ class Candidates:
             return False
         self._tried = 0
         self._rounds += 1
-        pause = min(BACKOFF_MIN_S * 2 ** min(self._rounds, EXPONENT_MAX), BACKOFF_MAX_S)
+        pause = min(BACKOFF_MIN_S * (1 << min(self._rounds, EXPONENT_MAX)), BACKOFF_MAX_S)
         self.dial_at = now + pause * (0.5 + 0.5 * self._jitter())
         return True
 

@@ -1,7 +1,7 @@
 """A client's session: what is said to the primary, and what its answers mean; pure.
 
-    no session --REGISTERED--> session --DL3009, unknown at the primary, another incarnation--> no session (expired)
-                                  \\--refused for good, then all sent calls answered----------> no session (retired)
+    none -> registering -> standing -> none   expired: DL3009, unknown at the primary, another incarnation
+                                     -> none   retired: a call was refused for good, and all sent before are answered
 
 The session is minted by a logged registration under a nonce of ours, the same nonce until the answer is here. When it
 has expired nobody knows what became of the calls that were sent: their callers get SessionExpired, calls that were

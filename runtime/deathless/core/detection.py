@@ -98,8 +98,7 @@ class Detector:
         self._started_at = now
         self._since: float | None = None  # since when the present cause stands
         self._cause = ""  # its kind: reported, silent or vacant
-        self._ordered_at: float | None = None  # for the present cause
-        self._tried_at: float | None = None  # for any
+        self._tried_at: float | None = None  # our last order
         self._tries = 0  # orders since a primary was last fine: a takeover under way must not be stolen at once
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
@@ -138,12 +137,12 @@ class Detector:
             return None
         cause = self._find_cause(now, upstream_age_s)
         if not cause:
-            self._cause, self._since, self._ordered_at, self._tries = "", None, None, 0
+            self._cause, self._since, self._tries = "", None, 0
             return None
-        kind = f"{cause.partition(':')[0]} {self._suspected_epoch()}"
+        kind = cause.partition(":")[0]
         if kind != self._cause:
-            self._cause, self._since, self._ordered_at = kind, now, None
-        elif self._since is None:  # an attempt of ours came to nothing: AGAIN_S holds from when it was ordered
+            self._cause, self._since, self._tries = kind, now, 0
+        elif self._since is None:  # an attempt of ours came to nothing
             self._since = now
         if now - self._since < self._turn(now) * TURN_S:
             return None
@@ -154,7 +153,7 @@ class Detector:
             if now - self._reign_since < reign:
                 return None
             self._silent_steals = min(self._silent_steals + 1, 16)
-        self._ordered_at = self._tried_at = now
+        self._tried_at = now
         self._tries = min(self._tries + 1, TRIES_MAX)
         return Order(self._suspected_epoch(), cause)
 

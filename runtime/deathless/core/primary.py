@@ -354,14 +354,14 @@ class Primary:
         if self.closed:
             return []
         effects: list[Effect] = []
-        if not self._writing and not self._full:
+        if not self._writing:
             effects = self._form(now, wall_us)
         if not effects:
             effects = self._maybe_prove()
         return effects
 
     def _form(self, now: float, wall_us: int) -> list[Effect]:
-        if not self._pending:
+        if not self._pending or self._full:  # a full disk still confirms (I8)
             return self._maybe_close(now)
         self._writing = True
         self._idle_since = None
@@ -529,6 +529,8 @@ class Primary:
         self._running = ()
         self._full = True
         self._space_probe_at = now + SPACE_RETRY_S
+        # There is room for one closing frame more; once that is refused too, it waits for space.
+        self._idle_since = now if runs and not self._in_flight else None
         effects: list[Effect] = []
         refused = [*runs, *self._pending]
         self._pending.clear()
@@ -543,10 +545,12 @@ class Primary:
         self._nonces.clear()
         return effects
 
-    def space_found(self) -> None:
+    def space_found(self, now: float) -> None:
         """There is room again: admit."""
         self._full = False
         self._space_probe_at = None
+        if not self._in_flight:
+            self._idle_since = now
 
     def timer_fired(self, now: float, wall_us: int) -> list[Effect]:
         """Do what is due."""
@@ -561,14 +565,15 @@ class Primary:
 
     def deadline(self) -> float | None:
         """When timer_fired is due next, in seconds of the monotonic clock."""
+        if self.closed:
+            return None
+        unsaid = self.header_confirmed_lsn < self.confirmed_lsn and not self._writing and not self._in_flight
         due = [
             self._space_probe_at,
             self._switchover.deadline if self._switchover is not None else None,
-            self._idle_since + self.limits.idle_confirm_s
-            if self._idle_since is not None and self.header_confirmed_lsn < self.confirmed_lsn
-            else None,
+            self._idle_since + self.limits.idle_confirm_s if self._idle_since is not None and unsaid else None,
         ]
-        return min((d for d in due if d is not None), default=None)
+        return min((d for d in due if d is not None and d < float("inf")), default=None)
 
     # ---- followers -------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from deathless.base.errors import Overloaded
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import BatchRefused, Type, encode_queries, struct_packet
+from deathless.core.admission import Counters
 from deathless.core.effects import Effect, RunQueries, Send
 from deathless.core.events import Conn, QueriesAnswered
 
@@ -26,7 +27,8 @@ QUERY_RETRY_MS = 50  # told to whom the maximum refuses
 class Queries:
     """The queries that a primary has let in and not yet answered."""
 
-    def __init__(self, limits: Limits, safeguards: Safeguards) -> None:
+    def __init__(self, limits: Limits, safeguards: Safeguards, counters: Counters) -> None:
+        self._counters = counters
         self._limits = limits
         self._safeguards = safeguards
         self._running = 0  # handed out to be run
@@ -39,9 +41,11 @@ class Queries:
         if not ids:
             return []
         if self._under_way + len(ids) > self._limits.pending_queries_max:
+            self._counters.refused += len(ids)
             text = f"pending queries at {self._limits.pending_queries_max}"
             body = BatchRefused(0, ids[0], Overloaded.code, text, QUERY_RETRY_MS)
             return [Send(conn, struct_packet(Type.BATCH_REFUSED, body))]
+        self._counters.queries += len(ids)
         self._under_way += len(ids)
         self._running += len(ids)
         return [RunQueries(conn, ids, messages, stale)]

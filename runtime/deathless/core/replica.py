@@ -163,6 +163,8 @@ class Replica:
 
     def deadline(self) -> float | None:
         """When TimerFired is due next, seconds of the monotonic clock; None: never."""
+        if self.state is State.STOPPED:
+            return None
         return self.primary.deadline() if self.primary is not None else self._retry_at
 
     @property
@@ -226,7 +228,7 @@ class Replica:
             case SpaceRefused(runs):
                 return primary.space_refused(runs, now)
             case SpaceFound():
-                primary.space_found()
+                primary.space_found(now)
                 return primary.next_frame(now, wall_us)
             case TimerFired():
                 return self._after_proof(primary, primary.timer_fired(now, wall_us))

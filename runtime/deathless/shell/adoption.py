@@ -5,15 +5,15 @@ restored from a backup, code that did not write the log. This module looks what 
 operator's word writes down exactly that, in `adopted.json` of the shared directory, where every replica reads it.
 
     differs                                   what adopting does
-    the lock store knows no service           copies who the service is from the directory's own lock; raises the store's
-                                              epoch and head to the log's
+    the lock store knows no service           copies who the service is from the directory's own lock; raises the
+                                              store's epoch and head to the log's
     the store is older than the log           raises epoch and head to the highest opening frame
     store id or fence                         cuts up to now may name the old one; replicas forget the old store
     fingerprint                               this code may go on at one lsn, where a checkpoint stands at the log's end
 
 Guarantees: nothing is written while a replica runs, before `carry_out`, or beyond what `look` listed; service id and
-seeds never change. Does not: make a lost seed or a hole in the log good: such a directory is refused. May import engine,
-codec and base.
+seeds never change. Does not: make a lost seed or a hole in the log good: such a directory is refused. May import
+engine, codec and base.
 """
 
 from __future__ import annotations
@@ -70,15 +70,16 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
     Raises: OtherSupervisor while a replica runs; HalfCopy, ForeignDirectory, InvalidArgument for what can't be adopted.
     """
     _refuse_while_running(config.directory)
-    if not Path(config.directory).is_dir():
-        raise InvalidArgument(f"{config.directory} is no folder: there is nothing to adopt")
     filesystem = RealFileSystem(config.directory)
     plan = Plan(config, [], read_adoption(config.directory))
     async with open_lock(config, filesystem, NAME) as lock:
         view = await lock.view()
     record = view.service if view.service is not None else _record_of_directory(plan, filesystem)
     if record.name != config.service:
-        raise ForeignDirectory(f"{config.directory} belongs to service {record.name!r}, not {config.service!r}", remedy="name the right folder")
+        raise ForeignDirectory(
+            f"{config.directory} belongs to service {record.name!r}, not {config.service!r}",
+            remedy="name the right folder",
+        )
     newest = newest_opening(filesystem, 0, view.epoch)
     _find_store(plan, view, newest)
     _find_fence(plan, record)
@@ -91,27 +92,40 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
 
 
 def _refuse_while_running(directory: str) -> None:
+    if not Path(directory).is_dir():
+        raise InvalidArgument(f"{directory} is no folder: there is nothing to adopt")
     for folder in sorted((Path(directory) / "replicas").glob("*")):
         pid = running_supervisor(folder)
         if pid:
-            raise OtherSupervisor(f"replica {folder.name} runs (process {pid})", remedy="`deathless down` first: all replicas must be stopped")
+            raise OtherSupervisor(
+                f"replica {folder.name} runs (process {pid})",
+                remedy="`deathless down` first: all replicas must be stopped",
+            )
 
 
 def _record_of_directory(plan: Plan, filesystem: FileSystem) -> ServiceRecord:
     """The lock store knows no service: who it is stands in the directory's own lock, if that was the store before."""
     config = plan.config
-    known = DirectoryLock(filesystem, process=NAME, fresh_store_id="").view().service if config.lock != "directory" else None
+    known = (
+        DirectoryLock(filesystem, process=NAME, fresh_store_id="").view().service
+        if config.lock != "directory"
+        else None
+    )
     identities = read_identities(config.directory)
     if known is None and not identities and newest_opening(filesystem) is None:
-        raise InvalidArgument(f"{config.directory} holds no service: there is nothing to adopt", remedy="`deathless up` starts a new one")
+        raise InvalidArgument(
+            f"{config.directory} holds no service: there is nothing to adopt", remedy="`deathless up` starts a new one"
+        )
     if known is None:
         raise HalfCopy(
             f"{config.directory}: the lock store that knew this service is gone, and with it the seeds of its handlers",
-            remedy="restore the lock store from a backup: an old one will do, `deathless adopt` brings it up to the log",
+            remedy="restore the lock store from a backup, an old one too: `deathless adopt` brings it up to the log",
         )
     plan.create = msgspec.structs.replace(known, fence=config.fence, live=False)
     plan.differences.append(
-        Difference("the lock store knows no service", "it gets this directory's service, with its id and seeds as they are")
+        Difference(
+            "the lock store knows no service", "it gets this directory's service, with its id and seeds as they are"
+        )
     )
     return plan.create
 
@@ -147,7 +161,10 @@ def _find_fence(plan: Plan, record: ServiceRecord) -> None:
     if before != plan.config.fence:
         plan.adoption.fence = plan.config.fence
         plan.differences.append(
-            Difference(f"the fence is {plan.config.fence!r} in the manifest and was {before!r}", f"the fence is {plan.config.fence!r} from now on")
+            Difference(
+                f"the fence is {plan.config.fence!r} in the manifest and was {before!r}",
+                f"the fence is {plan.config.fence!r} from now on",
+            )
         )
 
 
@@ -159,16 +176,22 @@ def _find_identities(plan: Plan, record: ServiceRecord, view: LockView) -> None:
                 f"replica {name} served another service, id {identity.service_id.hex()} not {record.service_id.hex()}",
                 remedy="point directory and lock store at the same service; this can't be adopted",
             )
-    stale = [name for name, one in known.items() if one.store_id != view.store_id or one.incarnation != record.incarnation]
+    stale = [
+        name for name, one in known.items() if one.store_id != view.store_id or one.incarnation != record.incarnation
+    ]
     if not stale and plan.create is None:
         return
     if stale and plan.create is None:
         others = sorted({known[name].store_id for name in stale})
         plan.differences.append(
-            Difference(f"{', '.join(stale)} knew lock store {', '.join(others)}, this one is {view.store_id}", "they forget the old store")
+            Difference(
+                f"{', '.join(stale)} knew lock store {', '.join(others)}, this one is {view.store_id}",
+                "they forget the old store",
+            )
         )
     plan.identities = {
-        name: Identity(record.name, record.service_id, record.incarnation, plan.config.fence, view.store_id) for name in known
+        name: Identity(record.name, record.service_id, record.incarnation, plan.config.fence, view.store_id)
+        for name in known
     }
 
 
@@ -191,7 +214,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
     if newest is None or newest.lsn != last:
         at = f"the newest checkpoint stands at lsn {newest.lsn}" if newest is not None else "there is no checkpoint"
         raise InvalidArgument(
-            f"the log ends at lsn {last}, and {at}: the messages between would have to be run by the code that wrote them",
+            f"the log ends at lsn {last}, and {at}: only the code that wrote the messages between can run them",
             remedy="run the old code, `deathless down` (it takes a checkpoint at the end), then adopt the new code",
         )
     plan.adoption.code = [*plan.adoption.code, AdoptedCode(written, last)]
@@ -206,7 +229,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
 async def carry_out(plan: Plan) -> None:
     """Write what the plan says: first what replicas must accept, last what they look at first.
 
-    Raises: LockUnavailable; ForeignDirectory when somebody else created the service meanwhile. Running it again is harmless.
+    Raises: LockUnavailable; ForeignDirectory when another created the service meanwhile. Running it again is harmless.
     """
     config = plan.config
     _refuse_while_running(config.directory)
@@ -216,7 +239,9 @@ async def carry_out(plan: Plan) -> None:
         if plan.create is not None:
             stands = await lock.create_service(plan.create)
             if stands.service_id != plan.create.service_id:
-                raise ForeignDirectory(f"the lock store knows another service by this name, id {stands.service_id.hex()}")
+                raise ForeignDirectory(
+                    f"the lock store knows another service by this name, id {stands.service_id.hex()}"
+                )
         if plan.head:
             await _raise_store(lock, plan.head, live=plan.create is not None)
         view = await lock.view()
@@ -237,4 +262,6 @@ async def _raise_store(lock: AsyncLock | SyncToAsync, head: int, *, live: bool) 
             break
         await lock.release(holder)
         return
-    raise LockUnavailable("the lock changed while it was adopted", remedy="stop all replicas and run `deathless adopt` again")
+    raise LockUnavailable(
+        "the lock changed while it was adopted", remedy="stop all replicas and run `deathless adopt` again"
+    )

@@ -145,7 +145,7 @@ def _job(target: str, folder: str, calls: Sequence[Call], first: Outcome, factor
 
 def _run(job: Job, factor: Factor) -> Outcome:
     environment = {**os.environ, **_BASE, **factor.environment}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path if path)
     with tempfile.TemporaryDirectory(prefix="deathless-check-") as elsewhere:
         try:
             done = subprocess.run(

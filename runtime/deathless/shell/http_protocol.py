@@ -25,7 +25,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import Final
+from typing import Final, cast
 
 import httptools
 
@@ -71,8 +71,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         server = self.server
         if len(server.connections) >= self._limits.connections_max:
             self._begin_refused(503, Overloaded(f"{self._limits.connections_max} connections are open"))

@@ -63,21 +63,27 @@ class Inspection:
         return self.reader.routes.find_oldest(self.view.head)
 
 
+def _open_folder(directory: str) -> RealFileSystem:
+    if not Path(directory).is_dir():
+        raise InvalidArgument(f"{directory} is no folder: nothing was started yet", remedy="`deathless up` first")
+    return RealFileSystem(directory)
+
+
 async def inspect(config: ReplicaConfig) -> Inspection:
     """Open a directory.
 
     Raises: InvalidArgument when no service was ever started in it; PermissionRefused; LockUnavailable.
     """
-    if not Path(config.directory).is_dir():
-        raise InvalidArgument(f"{config.directory} is no folder: nothing was started yet", remedy="`deathless up` first")
-    filesystem = RealFileSystem(config.directory)
+    filesystem = _open_folder(config.directory)
     try:
         async with open_lock_to_look(config, filesystem) as lock:
             view = await lock.view()
     except PermissionError as error:
         raise PermissionRefused(f"{error.filename or config.directory}: {error.strerror}") from None
     if view.service is None:
-        raise HalfCopy(f"{config.directory}: the lock store knows no service here", remedy="is it the right folder and lock?")
+        raise HalfCopy(
+            f"{config.directory}: the lock store knows no service here", remedy="is it the right folder and lock?"
+        )
     return Inspection(config, filesystem, view, view.service)
 
 

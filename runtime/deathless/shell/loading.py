@@ -59,8 +59,8 @@ def _import_file(path: Path) -> ModuleType:
         )
     _put_first(path.parent)
     spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise InvalidService(f"{path} is no Python module")
+    assert spec is not None, "a name that ends in .py always has a loader"
+    assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[path.stem] = _from_files[path.stem] = module
     try:

@@ -34,9 +34,17 @@ VALUES_MAX: Final = 50_000
 _TWO_READINGS: Final = (
     (re.compile(r"y|Y|yes|Yes|YES|on|On|ON"), "true to some readers and a text to others", "write true, or quote it"),
     (re.compile(r"n|N|no|No|NO|off|Off|OFF"), "false to some readers and a text to others", "write false, or quote it"),
-    (re.compile(r"[-+]?0[0-9_]+"), "octal to some readers and decimal to others", "leave the leading 0 out, or quote it"),
+    (
+        re.compile(r"[-+]?0[0-9_]+"),
+        "octal to some readers and decimal to others",
+        "leave the leading 0 out, or quote it",
+    ),
     (re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"), "a number to base 60 to some readers", "quote it"),
-    (re.compile(r"[-+]?(?=[0-9_]*_)[0-9][0-9_]*(\.[0-9_]*)?"), "a number to some readers and a text to others", "leave the _ out, or quote it"),
+    (
+        re.compile(r"[-+]?(?=[0-9_]*_)[0-9][0-9_]*(\.[0-9_]*)?"),
+        "a number to some readers and a text to others",
+        "leave the _ out, or quote it",
+    ),
     (re.compile(r"[-+]?0[bB][01_]+"), "binary to some readers and a text to others", "write it decimal, or quote it"),
 )
 _NULL: Final = re.compile(r"~|null|Null|NULL|")
@@ -63,8 +71,10 @@ class ManifestProblem(NamedTuple):
 
     def show(self, path: str) -> str:
         """Give it as one line: file:line:column: field: what; remedy."""
-        field = show_path(self.problem.path)
-        return f"{path}:{self.mark.line}:{self.mark.column}: {field + ': ' if field else ''}{self.problem.what}; {self.problem.remedy}"
+        place = f"{path}:{self.mark.line}:{self.mark.column}"
+        return ": ".join(
+            filter(None, (place, show_path(self.problem.path), f"{self.problem.what}; {self.problem.remedy}"))
+        )
 
 
 class BrokenManifest(InvalidManifest):
@@ -105,7 +115,7 @@ class LoadedManifest:
 def read_manifest(path: str | FilePath) -> LoadedManifest:
     """Read a manifest.
 
-    Raises: InvalidManifest with all places; PermissionRefused when the file can't be opened. The caller shows it and ends.
+    Raises: InvalidManifest with all places; PermissionRefused. The caller shows it and ends.
     """
     shown = str(path)
     reader = _Reader(shown)
@@ -135,10 +145,12 @@ def _placed(problems: list[Problem], marks: dict[Path, Mark]) -> list[ManifestPr
 
 def _read_text(path: str) -> str:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the path as the user gave it
+        with open(path, "rb") as file:
             data = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise InvalidManifest(f"{path}: there is no such file", remedy="name the manifest: -f PATH, or `deathless demo` without one") from None
+        raise InvalidManifest(
+            f"{path}: there is no such file", remedy="name the manifest: -f PATH, or `deathless demo` without one"
+        ) from None
     except IsADirectoryError:
         raise InvalidManifest(f"{path}: is a folder", remedy="name the manifest in it: -f PATH") from None
     except PermissionError:
@@ -151,7 +163,9 @@ def _read_text(path: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidManifest(f"{path}:{line}:1: byte {error.start} is not UTF-8", remedy="save the file as UTF-8") from None
+        raise InvalidManifest(
+            f"{path}:{line}:1: byte {error.start} is not UTF-8", remedy="save the file as UTF-8"
+        ) from None
 
 
 class _Reader:
@@ -173,7 +187,7 @@ class _Reader:
     def _compose(self, text: str) -> list[yaml.Node]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            return [node for node in yaml.compose_all(text, Loader=loader) if node is not None]
+            return list(yaml.compose_all(text, Loader=loader))
         except yaml.MarkedYAMLError as error:
             at = error.problem_mark
             mark = Mark(at.line + 1, at.column + 1) if at is not None else Mark(1, 1)
@@ -188,7 +202,9 @@ class _Reader:
     def _choose(self, nodes: list[yaml.Node]) -> yaml.Node:
         """Of several documents the one of our kind: the file may describe more than the service."""
         if not nodes:
-            raise InvalidManifest(f"{self.path}:1:1: is empty", remedy=f"start with apiVersion: {API_VERSION}, kind: {KIND}")
+            raise InvalidManifest(
+                f"{self.path}:1:1: is empty", remedy=f"start with apiVersion: {API_VERSION}, kind: {KIND}"
+            )
         if len(nodes) == 1:
             return nodes[0]
         ours = [node for node in nodes if _kind(node) == KIND]
@@ -210,7 +226,8 @@ class _Reader:
         if depth > DEPTH_MAX or self._values > VALUES_MAX:
             what = f"more than {DEPTH_MAX} levels" if depth > DEPTH_MAX else f"more than {VALUES_MAX} values"
             raise BrokenManifest(
-                self.path, [ManifestProblem(self._mark(node), Problem(path[:5], None, what, "does an alias refer to itself?"))]
+                self.path,
+                [ManifestProblem(self._mark(node), Problem(path[:5], None, what, "does an alias refer to itself?"))],
             )
         self.marks.setdefault(path, self._mark(node))
         if isinstance(node, yaml.MappingNode):
@@ -252,7 +269,10 @@ class _Reader:
         return plain(text)
 
 
-_PLAIN_TAGS: Final = {"!", *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp", "value"))}
+_PLAIN_TAGS: Final = {
+    "!",
+    *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp", "value")),
+}
 
 
 def plain(text: str) -> object:
@@ -291,11 +311,22 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
         file = (folder / source).resolve()
         module = f"{file}:{attribute}"
         if not file.is_file():
-            problems.append(Problem(("spec", "module"), spec.module, f"there is no file {file}", "name the file relative to the manifest"))
+            problems.append(
+                Problem(
+                    ("spec", "module"),
+                    spec.module,
+                    f"there is no file {file}",
+                    "name the file relative to the manifest",
+                )
+            )
     token = ""
     if spec.token_file:
         token, wrong = _read_token(folder / spec.token_file)
-        problems += [Problem(("spec", "tokenFile"), spec.token_file, wrong, "write one line of at least 16 characters")] if wrong else []
+        problems += (
+            [Problem(("spec", "tokenFile"), spec.token_file, wrong, "write one line of at least 16 characters")]
+            if wrong
+            else []
+        )
     tls = _absolute_tls(spec.tls, folder, ("spec", "tls"), problems)
     etcd = spec.lock.etcd
     if etcd is not None:
@@ -327,7 +358,9 @@ def _absolute_tls(tls: TlsConfig | None, folder: FilePath, at: Path, problems: l
             file = folder / value
             paths[name] = str(file)
             if not file.is_file():
-                problems.append(Problem((*at, name), value, f"there is no file {file}", "name a PEM file relative to the manifest"))
+                problems.append(
+                    Problem((*at, name), value, f"there is no file {file}", "name a PEM file relative to the manifest")
+                )
     return msgspec.structs.replace(tls, **paths)
 
 
@@ -339,5 +372,12 @@ def _absolute_etcd(etcd: EtcdConfig, folder: FilePath, problems: list[Problem]) 
         file = folder / password
         password = str(file)
         if not file.is_file():
-            problems.append(Problem((*at, "passwordFile"), etcd.password_file, f"there is no file {file}", "name a file relative to the manifest"))
+            problems.append(
+                Problem(
+                    (*at, "passwordFile"),
+                    etcd.password_file,
+                    f"there is no file {file}",
+                    "name a file relative to the manifest",
+                )
+            )
     return msgspec.structs.replace(etcd, tls=tls, password_file=password)

@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from typing import Protocol as TypingProtocol
+from typing import cast
 
 from deathless.base.errors import DeathlessError, InvalidConfig, PortTaken
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
@@ -52,8 +53,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -104,10 +104,9 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         keep_alive(transport)
-        transport.write(struct_packet(Type.HELLO, self._hello))
+        self._transport.write(struct_packet(Type.HELLO, self._hello))
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""

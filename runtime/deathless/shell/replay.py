@@ -7,7 +7,8 @@ whatever the tool has imported. Where the run may begin (I6): at the first messa
 checkpoint; never below the last Rebased record's checkpoint, nor among messages that other code wrote.
 
 Guarantees: every message run is compared with the digest that its primary logged; the first difference is Diverged with
-lsn, handler and key. Does not: write to the service's directory, answer anybody. May import execution, engine, codec, base.
+lsn, handler and key. Does not: write to the service's directory, answer anybody. May import execution, engine, codec
+and base.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ KEYS_MAX: Final = 100_000  # keys told of one state
 class ReplayOrder(msgspec.Struct, kw_only=True):
     """What to run and what to tell."""
 
-    start: int | None = None  # lsn of the state to begin (and to compare) with; None: the newest checkpoint that may be used
+    start: int | None = (
+        None  # lsn of the state to begin (and to compare) with; None: the newest checkpoint that may be used
+    )
     to: int | None = None  # last message; None: the last confirmed one
     oldest: bool = False  # begin as early as the log allows, whatever `start` says
     tell: str = "nothing"  # nothing | state | diff (what changed since `start`)
@@ -220,7 +223,8 @@ def _plan(look: Inspection, order: ReplayOrder, code: Fingerprint, notes: list[s
         floor = survey.code_floor
         if survey.foreign_head:
             raise UpgradeRequired(
-                "the code, interpreter or libraries are not those that wrote the log", remedy="--any-code runs it all the same"
+                "the code, interpreter or libraries are not those that wrote the log",
+                remedy="--any-code runs it all the same",
             )
     floor = max(floor, survey.rebased_to)
     wanted = to if order.start is None else min(order.start, to)
@@ -229,7 +233,9 @@ def _plan(look: Inspection, order: ReplayOrder, code: Fingerprint, notes: list[s
     if order.start is not None and not order.oldest:
         base = max(base, order.start)
         if order.start < floor:
-            notes.append(f"the run begins at the checkpoint at lsn {base}: below it other code, or a rebased replica, wrote the log")
+            notes.append(
+                f"the run begins at the checkpoint at lsn {base}: what lies below was written by other code, or rebased"
+            )
     if order.any_code and survey.foreign_head:
         notes.append("this code did not write the log")
     return _Plan(snapshot, base, to)
@@ -319,7 +325,7 @@ def _apply_rest(shard: Shard, frame: Frame) -> int:
 
 
 def _apply_part(shard: Shard, frame: Frame, after: int, through: int) -> int:
-    """Run the messages of a frame in (after, through]; compares their own digests, the rolling one needs the whole frame.
+    """Run the messages of a frame in (after, through]; compares their digests, not the frame's rolling one.
 
     Raises: Diverged.
     """

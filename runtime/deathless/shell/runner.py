@@ -4,8 +4,8 @@
      |  '--(pidfd)-- learns of a death at once, starts it again with growing pauses
      '-- replicas/<id>/config.json, replica.log
 
-The supervisors need nobody: killing `up` kills nothing, and a later one finds them by the kernel lock that each holds on
-its file. Stopping in order asks the followers first and the primary last, so that no takeover happens on the way down.
+The supervisors need nobody: killing `up` kills nothing, and a later one finds them by the kernel lock that each holds
+on its file. Stopping in order asks the followers first and the primary last, so that nobody takes over on the way down.
 
 Guarantees: one runner per service folder; a supervisor that fails for a reason an operator must mend is not started
 again and its error is told. Does not: elect, detect, touch the log. May import base.
@@ -129,7 +129,10 @@ class Runner:
                 remedy="`deathless status --watch` looks on; Ctrl-C there or `deathless down` here stops it",
             ) from None
         except PermissionError as error:
-            raise PermissionRefused(f"{error.filename}: {error.strerror}", remedy="give this user the folder, or choose another by spec.logStorage.path") from None
+            raise PermissionRefused(
+                f"{error.filename}: {error.strerror}",
+                remedy="give this user the folder, or choose another by spec.logStorage.path",
+            ) from None
         except OSError as error:
             raise InvalidConfig(f"spec.logStorage.path {self.directory}: {error.strerror}") from None
         os.ftruncate(self._lock_file, 0)
@@ -190,8 +193,9 @@ class Runner:
         """
         if not view.refusal or len(view.replicas) < len(self.replicas):
             return None
-        told = last_words(self.replicas[view.replicas[0].replica].folder)
-        return error_of(view.refusal, told.removeprefix(f"{view.refusal} "))
+        told = last_words(Path(self.directory) / "replicas" / view.replicas[0].replica)
+        error = error_of(view.refusal, told.removeprefix(f"{view.refusal} "))
+        return error_of(view.refusal, error.message.removesuffix(f" ({error.advice})"))
 
     def kill(self) -> None:
         """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""
@@ -282,7 +286,9 @@ class Runner:
             return
         if code in FINAL_EXITS:
             replica.start_at = None
-            self._tell(RunnerEvent(change=Change.FAILED, replica=replica.name, pid=pid, text=last_words(replica.folder)))
+            self._tell(
+                RunnerEvent(change=Change.FAILED, replica=replica.name, pid=pid, text=last_words(replica.folder))
+            )
             return
         replica.delay_s = 0.0 if stable else min(max(2 * replica.delay_s, RESTART_MIN_S), RESTART_MAX_S)
         replica.start_at = now + replica.delay_s
@@ -324,7 +330,7 @@ def _has_ended(replica: _Replica) -> bool:
     if replica.process is not None:
         return replica.process.poll() is not None
     try:
-        signal.pidfd_send_signal(replica.pidfd, 0)  # type: ignore[arg-type]  # 0: is it there? no signal has that number
+        signal.pidfd_send_signal(replica.pidfd, 0)  # is it there? no signal has the number 0
     except ProcessLookupError:
         return True
     return False
@@ -433,7 +439,7 @@ class LogTail:
 
 
 async def run_until_stopped(runner: Runner) -> int:
-    """Run with SIGINT and SIGTERM stopping in order the first time, and at once the second. SIGHUP leaves all running."""
+    """Run with SIGINT and SIGTERM stopping in order, at once the second time. SIGHUP leaves all running."""
     loop = asyncio.get_running_loop()
     work: asyncio.Task[int] = loop.create_task(runner.run())
     stops: list[asyncio.Task[None]] = []
@@ -457,7 +463,6 @@ async def run_until_stopped(runner: Runner) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)
         runner.close()
-
 
 
 async def stop_all(directory: Path, access: Access, tell: Callable[[RunnerEvent], None]) -> list[str]:

@@ -1,9 +1,10 @@
 """Which source files and installed packages a service's code is made of.
 
 Found by reading import statements, from the modules of its handlers on: the answer does not depend on what else the
-process has imported, so a worker, a checker and a tool agree. A module is the author's when it lies neither in the
-standard library nor among installed packages; its own imports are followed. Installed packages count as what they
-are distributed as, together with what they require.
+process has imported, so a worker, a checker and a tool agree. A module is the author's when it belongs to the package
+of a handler, installed or not (an image may hold other code under the same version), or lies neither in the standard
+library nor among installed packages; its own imports are followed. Other packages count as what they are distributed
+as, together with what they require.
 
 Guarantees: same files, same answer. Does not: find modules imported under computed names.
 """
@@ -51,6 +52,7 @@ def code_of(service: Service) -> Code:
     code = Code()
     packages: set[str] = set()
     roots = _roots_of(service)
+    authors = {name.partition(".")[0] for name in roots} - {OURS}
     waiting = sorted(roots)
     seen: set[str] = set()
     while waiting:
@@ -62,7 +64,8 @@ def code_of(service: Service) -> Code:
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
             continue
         path = roots.get(name) or _file_of(name)
-        if top == OURS or path is None or _is_installed(path):
+        own = name in roots or top in authors
+        if path is None or path.suffix != ".py" or (not own and (top == OURS or _is_installed(path))):
             packages.add(top)
         else:
             code.files[name] = path
@@ -102,7 +105,7 @@ def _file_of(name: str) -> Path | None:
 
 
 def _is_installed(path: Path) -> bool:
-    return path.suffix != ".py" or "site-packages" in path.parts or str(path).startswith(_INSTALLED)
+    return "site-packages" in path.parts or str(path).startswith(_INSTALLED)
 
 
 def _imports(name: str, path: Path) -> Iterator[str]:

@@ -118,7 +118,9 @@ def combine(
 ) -> ServiceView:
     """Join what the supervisors told into one view. Raises: Unauthorized and the like, when all refused us."""
     good = {name: answer for name, answer in answers.items() if isinstance(answer, _Answer)}
-    refusals = [error for error in answers.values() if isinstance(error, DeathlessError) and error.code.startswith("DL3")]
+    refusals = [
+        error for error in answers.values() if isinstance(error, DeathlessError) and error.code.startswith("DL3")
+    ]
     if refusals and not good:
         raise refusals[0]
     best: dict[str, tuple[int, _Told]] = {}
@@ -127,7 +129,9 @@ def combine(
             age = 0 if told.replica == asked else max(told.heard_ms, 1)
             if told.replica not in best or age < best[told.replica][0]:
                 best[told.replica] = (age, told)
-    views = [_view(name, members.get(name), best.get(name), answered=name in good) for name in sorted({*members, *best})]
+    views = [
+        _view(name, members.get(name), best.get(name), answered=name in good) for name in sorted({*members, *best})
+    ]
     views = [view for view in views if view.replica in members or view.state != "unreachable"]
     claims = [view for view in views if view.role == "primary" and view.state in ("running", "stuck")]
     claims += [view for view in views if view.role == "primary" and view not in claims]
@@ -145,7 +149,18 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
     else:
         r = told[1]
         view = ReplicaView(
-            name, r.state, r.role, r.epoch, r.lsn, None, r.client, r.ingress, r.control, r.condition, r.pid, r.worker_pid
+            name,
+            r.state,
+            r.role,
+            r.epoch,
+            r.lsn,
+            None,
+            r.client,
+            r.ingress,
+            r.control,
+            r.condition,
+            r.pid,
+            r.worker_pid,
         )
         view.full = r.full
     view.answered = answered

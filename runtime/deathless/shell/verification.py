@@ -11,6 +11,7 @@ a cut and files that no cut leads to are nobody's truth and not looked at (desig
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -114,7 +115,8 @@ def _check_padding(filesystem: FileSystem, step: Step, report: Verification) -> 
     if padding.strip(b"\0"):
         at = written + next(i for i, byte in enumerate(padding) if byte)
         report.problems.append(
-            f"{path} offset {at}: padding behind the frame at lsn {step.found.frame.first_lsn} is not zero; its messages are whole"
+            f"{path} offset {at}: padding behind the frame at lsn {step.found.frame.first_lsn} is not zero; "
+            "its messages are whole"
         )
 
 
@@ -126,9 +128,7 @@ async def _check_end(look: Inspection, last: Step, report: Verification) -> None
     await asyncio.sleep(SETTLE_S)
     route = look.reader.routes.find(look.view.head, last.after.lsn)
     try:
-        now = None
-        for now in look.reader.walk(route, judge=False):
-            pass
+        now = next(iter(deque(look.reader.walk(route, judge=False), maxlen=1)), None)
     except DataCorrupt as error:
         report.problems.append(str(error))
         return
@@ -176,7 +176,9 @@ def _check_checkpoint(look: Inspection, each: CheckpointName, chains: dict[int, 
     if (head.lsn, head.chain) != (each.lsn, each.chain):
         raise CorruptCheckpoint(f"it holds lsn {head.lsn}, chain {head.chain.hex()}")
     if each.lsn in chains and chains[each.lsn] != each.chain:
-        raise CorruptCheckpoint(f"at lsn {each.lsn} the log's chain hash is {chains[each.lsn].hex()}: it is of another history")
+        raise CorruptCheckpoint(
+            f"at lsn {each.lsn} the log's chain hash is {chains[each.lsn].hex()}: it is of another history"
+        )
     report.checkpoints.append(each.name)
 
 

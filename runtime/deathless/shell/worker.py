@@ -53,6 +53,7 @@ from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.shell.adopted import read_adoption
+from deathless.shell import event_loop
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.children import die_with_parent
 from deathless.shell.filesystem import RealFileSystem
@@ -523,7 +524,7 @@ def main() -> int:
     pair.setblocking(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(KeyboardInterrupt):
-        return asyncio.run(serve(config, pair))
+        return event_loop.run(serve(config, pair))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from client_net import Net, message
@@ -54,14 +55,19 @@ from deathless.core.client_link import (
 OK = {name: ok_reply(name.encode()) for name in "abcdefgh"}
 
 
+def state(net: Net) -> State:
+    """The machine's state, anew at each call (a type checker believes that an attribute stays what it was)."""
+    return net.machine.state
+
+
 # ---- finding the primary ---------------------------------------------------------------------------------------
 
 
 def test_client_registers_with_the_primary_and_calls() -> None:
     net = Net("p", "s")
-    assert net.machine.state is State.SEEKING
+    assert state(net) is State.SEEKING
     net.start()
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
     assert net.machine.session == 100
     assert net.machine.connected == "p"
     net.call("a", "b")
@@ -82,7 +88,7 @@ def test_client_at_a_standby_is_told_the_primary_and_dials_it_next() -> None:
     net.lead("p", 1)
     net.start()
     assert net.dialed == ["s1", "p"]
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
     assert list(net.links.values()) == ["p"]
 
 
@@ -93,7 +99,7 @@ def test_client_waits_at_a_standby_and_is_served_when_it_takes_over() -> None:
     net.start()
     net.call("a")
     net.advance(1.0)
-    assert net.machine.state is State.SEEKING
+    assert state(net) is State.SEEKING
     assert net.machine.connected == "s"
     net.lead("s", 2)
     assert net.done == {"a": OK["a"]}
@@ -132,11 +138,11 @@ def test_addresses_are_looked_up_again_so_replicas_that_moved_are_found() -> Non
     net.replicas["q"] = net.replicas.pop("p")
     net.start()
     net.advance(0.1)
-    assert net.machine.state is State.SEEKING
+    assert state(net) is State.SEEKING
     net.replicas["q"].send = net._from("q")
     net.addresses = ("q",)
     net.advance(1.0)
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
 
 
 def test_client_without_any_address_waits_for_one() -> None:
@@ -146,17 +152,17 @@ def test_client_without_any_address_waits_for_one() -> None:
     net.advance(1.0)
     net.addresses = ("p",)
     net.advance(1.0)
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
 
 
 def test_replica_that_takes_the_connection_and_says_nothing_is_left_after_the_greet_limit() -> None:
     net = Net("p", "s")
     net.replicas["p"].freeze()
     net.start()
-    assert net.machine.state is State.SEEKING
+    assert state(net) is State.SEEKING
     net.lead("s", 2)
     net.advance(GREET_S)
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
     assert net.machine.connected == "s"
 
 
@@ -168,7 +174,7 @@ def test_replica_of_another_service_is_left() -> None:
     other = FakeShard(service="shop")
     net = Net("p", shard=other).start()
     net.advance(0.5)
-    assert net.machine.state is State.SEEKING
+    assert state(net) is State.SEEKING
     assert "service shop" in net.machine.last_problem
 
 
@@ -263,10 +269,10 @@ def test_primary_of_an_older_epoch_is_not_believed() -> None:
     assert net.machine.connected == "s"
     net.kill("s")
     net.advance(1.0)
-    assert net.machine.state is State.SEEKING
+    assert state(net) is State.SEEKING
     net.replicas["p"].become("primary", 6, "p")
     net.advance(1.0)
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
 
 
 def test_standby_with_newer_knowledge_replaces_the_one_at_hand() -> None:
@@ -413,9 +419,11 @@ def test_call_longer_than_the_server_takes_fails_and_takes_no_seq() -> None:
     net.start()
     net.call("z" * 100, "c")
     net.query("q" * 100, "d")
-    assert {waiter[0]: code for waiter, (code, _) in net.failed.items()} == {"x": "DL3006", "z": "DL3006", "q": "DL3006"} | (
-        {} if "y" * 100 in net.done else {"y": "DL3006"}
-    )
+    assert {waiter[0]: code for waiter, (code, _) in net.failed.items()} == {
+        "x": "DL3006",
+        "z": "DL3006",
+        "q": "DL3006",
+    } | ({} if "y" * 100 in net.done else {"y": "DL3006"})
     assert {"a", "b", "c", "d"} <= net.done.keys()
     assert net.machine.window.acked == 2
 
@@ -511,7 +519,7 @@ def test_registration_lost_on_the_way_is_asked_again_under_the_same_nonce() -> N
     net.advance(0.05)
     net.replicas["p"].dropping = False
     net.advance(2.0)
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
     assert len(net.shard.nonces) == 1
 
 
@@ -557,7 +565,9 @@ def test_replies_of_another_session_or_connection_are_not_taken() -> None:
     assert net.done == {}
 
 
-@pytest.mark.parametrize("junk", [b"\0\0\0\0\0", b"\xff\xff\xff\xff\x13", struct_packet(Type.REPLIES, Registered(b"", 1))])
+@pytest.mark.parametrize(
+    "junk", [b"\0\0\0\0\0", b"\xff\xff\xff\xff\x13", struct_packet(Type.REPLIES, Registered(b"", 1))]
+)
 def test_broken_stream_ends_the_connection_and_the_call_goes_on(junk: bytes) -> None:
     net = Net("p").start()
     net.replicas["p"].muted = True
@@ -574,7 +584,7 @@ def test_packet_before_the_welcome_ends_the_connection() -> None:
     link = next(effect.link for effect in dialed if isinstance(effect, Dial))
     machine.handle(LinkOpened(link=link), 0.0)
     machine.handle(BytesReceived(link=link, data=packet(Type.PONG)), 0.0)
-    assert machine.last_problem == "p: DL4001 packet of type 6 before WELCOME" or "before WELCOME" in machine.last_problem
+    assert "before WELCOME" in machine.last_problem
 
 
 def test_ping_of_the_server_is_answered() -> None:
@@ -671,7 +681,7 @@ def test_close_acknowledges_hangs_up_and_says_what_is_known() -> None:
     assert net.replicas["p"].acks[-1] == 1
     assert net.links == {}
     assert {waiter: code for waiter, (code, _) in net.failed.items()} == {"b": "DL1006", "c": "DL5001"}
-    assert net.machine.state is State.CLOSED
+    assert state(net) is State.CLOSED
     assert net.machine.deadline is None
 
 
@@ -703,7 +713,7 @@ def test_call_that_was_never_sent_can_be_withdrawn() -> None:
     assert not net.machine.withdraw("c")
     net.down.clear()
     net.advance(1.0)
-    assert net.machine.state is State.READY
+    assert state(net) is State.READY
     assert net.texts() == []
 
 
@@ -725,13 +735,17 @@ def greeted(role: str = "primary", epoch: int = 1) -> tuple[ClientMachine[str], 
     return machine, link
 
 
-def sends(effects: list[object]) -> bytes:
+def sends(effects: Sequence[object]) -> bytes:
     return b"".join(effect.data for effect in effects if isinstance(effect, Send))
 
 
 def test_events_of_links_that_are_gone_change_nothing() -> None:
     machine, _ = greeted()
-    for event in (LinkOpened(link=LinkId(99)), LinkLost(link=LinkId(99), reason=""), BytesReceived(link=LinkId(99), data=b"x")):
+    for event in (
+        LinkOpened(link=LinkId(99)),
+        LinkLost(link=LinkId(99), reason=""),
+        BytesReceived(link=LinkId(99), data=b"x"),
+    ):
         assert machine.handle(event, 0.0) == []
     machine.check_invariants()
 
@@ -787,8 +801,7 @@ def test_answers_and_replies_of_a_probe_wait_until_it_leads() -> None:
 
 def test_hint_to_the_replica_being_dialed_keeps_that_attempt() -> None:
     machine, link = greeted("standby", 1)
-    assert machine._probe is not None
-    address = machine._probe.address
+    address = "s"  # the other candidate, dialed at once
     role = struct_packet(Type.ROLE, Role("standby", 2, address))
     effects = machine.handle(BytesReceived(link=link, data=role), 0.0)
     assert not any(isinstance(effect, Dial) for effect in effects)
@@ -802,12 +815,9 @@ def test_unreadable_error_in_an_answer_ends_the_connection() -> None:
     assert ReplyError.__name__ in machine.last_problem
 
 
-def test_two_events_with_equal_histories_give_equal_effects() -> None:
+def test_equal_histories_give_equal_effects() -> None:
     def run() -> list[str]:
         net = Net("p", "s", "t", jitter=random.Random(3).random)
-        trace: list[str] = []
-        handle = net.machine.handle
-        net.machine.handle = lambda e, now: trace.append(repr(r := handle(e, now))) or r  # type: ignore[method-assign, func-returns-value]
         net.start()
         net.call("a", "b")
         net.replicas["p"].freeze()
@@ -817,7 +827,7 @@ def test_two_events_with_equal_histories_give_equal_effects() -> None:
         net.lead("t", 2)
         net.advance(1.0)
         assert net.done.keys() == {"a", "b", "c"}
-        return trace
+        return net.trace
 
     assert run() == run()
 
@@ -908,3 +918,10 @@ def test_after_any_faults_every_call_is_applied_once_in_order_and_answered(seed:
     assert net.machine.window.in_flight == 0
     assert net.machine.window.queued == 0
     assert len(net.machine.queries) == 0
+
+
+def test_close_acknowledges_replies_that_nothing_else_acknowledged() -> None:
+    net = Net("p").start()
+    net.call("a")
+    net.tell(CloseRequested())
+    assert net.replicas["p"].acks == [0, 1]

@@ -53,7 +53,9 @@ def test_packet_bounds_bytes_but_lets_one_large_call_go_alone() -> None:
         sizes.append(len(taken.messages))
     assert sizes == [2, 1]
     calls.rewind(1)
-    assert [len(t.messages) for t in (calls.take(count_max=9, bytes_max=7), calls.take(count_max=1, bytes_max=7)) if t] == [1, 1]
+    assert [
+        len(t.messages) for t in (calls.take(count_max=9, bytes_max=7), calls.take(count_max=1, bytes_max=7)) if t
+    ] == [1, 1]
 
 
 def test_acknowledgement_stops_at_the_first_call_without_a_reply() -> None:

@@ -61,7 +61,7 @@ def spoil(account: Account, ctx: Context) -> None:
 @bank.handler
 def lie(account: Account, ctx: Context, answer: Any) -> int:
     account.balance = 7
-    return answer  # type: ignore[no-any-return]
+    return answer  # type: ignore[no-any-return]  # a bug of an author
 
 
 class Grade(enum.IntEnum):
@@ -356,7 +356,9 @@ def test_what_a_handler_kept_of_its_turn_is_dead_in_the_next(what: str) -> None:
     @service.handler
     def late(account: Account, ctx: Context) -> str:
         it = kept[0]
-        return str(it.key if isinstance(it, Context) else it.random() if isinstance(it, Random) else it())  # type: ignore[operator]
+        if isinstance(it, Context):
+            return it.key
+        return str(it.random()) if isinstance(it, Random) else str(it())  # type: ignore[operator]  # a function
 
     service.handler(keep)
     bench = Bench(service)

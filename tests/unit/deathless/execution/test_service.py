@@ -100,7 +100,12 @@ def test_default_that_can_be_changed_is_never_shared() -> None:
     service = bank()
 
     @service.handler
-    def keep(account: Account, ctx: Context, items: list[int] = [1, 2], tags: dict[str, int] = {}) -> None: ...  # noqa: B006
+    def keep(
+        account: Account,
+        ctx: Context,
+        items: list[int] = [1, 2],  # noqa: B006  it is what authors write
+        tags: dict[str, int] = {},  # noqa: B006  it is what authors write
+    ) -> None: ...
 
     first, second = (service.specs["keep"].args_type() for _ in range(2))
     assert first == second
@@ -115,7 +120,7 @@ def test_context_is_known_by_its_type_or_its_name() -> None:
         return c.now_us
 
     @service.query
-    def named(account, context) -> int:  # type: ignore[no-untyped-def]
+    def named(account, context) -> int:  # type: ignore[no-untyped-def]  # that is the point
         return 1
 
     @service.query
@@ -137,8 +142,10 @@ def test_dataclass_may_be_the_state() -> None:
 def test_type_of_the_state_need_not_be_resolved() -> None:
     service = bank()
 
-    @service.handler
-    def deposit(account: "Nowhere", ctx: Context) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    def deposit(account: Account, ctx: Context) -> None: ...
+
+    deposit.__annotations__["account"] = "Nowhere"
+    service.handler(deposit)
 
     assert "deposit" in service.specs
 
@@ -210,14 +217,18 @@ def keyword_context(account: Account, *, ctx: Context) -> None: ...
 def only_state(account: Account) -> None: ...
 
 
-def untyped(account: Account, ctx: Context, amount) -> None: ...  # type: ignore[no-untyped-def]
-
-
-def no_result(account: Account, ctx: Context):  # type: ignore[no-untyped-def]
+def untyped(state: Account, ctx: Context, amount) -> None:  # type: ignore[no-untyped-def]  # on purpose
     ...
 
 
-def unresolved(account: Account, ctx: Context, amount: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def no_result(account: Account, ctx: Context):  # type: ignore[no-untyped-def]  # that is the point
+    ...
+
+
+def unresolved(account: Account, ctx: Context, amount: int) -> None: ...
+
+
+unresolved.__annotations__["amount"] = "Nowhere"
 
 
 def starred(account: Account, ctx: Context, *amounts: int) -> None: ...

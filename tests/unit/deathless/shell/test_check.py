@@ -103,6 +103,12 @@ def test_birth_and_methods_of_the_state_are_read(tmp_path: Path) -> None:
     ]
 
 
+def test_handler_without_source_is_passed_over(tmp_path: Path) -> None:
+    handlers = "class Add:\n    def __call__(self, state: State, ctx: Context) -> None: ...\n"
+    target = write(tmp_path, "odd_of_callable", handlers + "odd.handler(name='add')(Add())\n")
+    assert [finding.line for finding in check_static(load_service(target, tmp_path))] == [6, 10]
+
+
 def test_service_without_handlers_has_nothing_to_run(tmp_path: Path) -> None:
     report = check_service(write(tmp_path, "odd_of_nothing", ""), folder=tmp_path)
     assert report.notes == ["there was nothing to run"]

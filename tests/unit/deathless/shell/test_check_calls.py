@@ -5,6 +5,7 @@ import decimal
 import enum
 import uuid
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
@@ -117,7 +118,7 @@ def test_all_handlers_and_no_queries_are_called_and_time_goes_on() -> None:
     calls, _ = draw_calls(service, 64, seed=1)
     assert {decode(call.message).method for call in calls} == {b"transfer", b"add"}
     assert [call.lsn for call in calls] == list(range(1, 65))
-    assert all(one.now_us < other.now_us for one, other in zip(calls, calls[1:], strict=False))
+    assert all(one.now_us < other.now_us for one, other in pairwise(calls))
 
 
 def test_service_without_handlers_has_no_calls() -> None:

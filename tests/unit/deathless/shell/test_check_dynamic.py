@@ -1,4 +1,4 @@
-"""Processes that differ in one thing are compared call by call; planted leaks are found, and what they depend on named."""
+"""Processes that differ in one thing are compared; planted leaks are found, and what they depend on is named."""
 
 from pathlib import Path
 

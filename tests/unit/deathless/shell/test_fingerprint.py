@@ -12,6 +12,7 @@ from deathless.execution.service import Service
 from deathless.shell import fingerprint as module
 from deathless.shell.fingerprint import describe_code, differences, fingerprint, fingerprint_of
 from deathless.shell.loading import load_service
+from deathless.shell.sources import code_of
 
 TEXT = """
 from deathless import Context, Service, Struct
@@ -77,7 +78,7 @@ def test_differences_name_what_is_new_gone_and_changed() -> None:
 
 
 def test_processor_counts_where_numpy_does(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = module.code_of(service)
+    code = code_of(service)
     code.versions["numpy"] = "9.9"
     monkeypatch.setattr(module, "code_of", lambda _: code)
     assert "processor" in describe_code(service)
@@ -104,5 +105,5 @@ def test_time_zone_data_is_known_by_its_content_or_version(tmp_path: Path) -> No
 
 
 def test_time_zone_package_counts_where_the_system_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.metadata, "version", lambda _: "2026.2")
+    monkeypatch.setattr(metadata, "version", lambda _: "2026.2")
     assert module._time_zones(()) == "package 2026.2"

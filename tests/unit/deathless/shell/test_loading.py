@@ -122,7 +122,7 @@ def test_interrupt_while_importing_is_no_error_of_the_service(tmp_path: Path) ->
         load_service("broken_h.py", tmp_path)
 
 
-def test_example_loads() -> None:
+def test_example_service_loads() -> None:
     example = Path(__file__).parents[4] / "examples" / "bank" / "service.py"
     service = load_service(f"{example}:bank")
     assert set(service.specs) >= {"deposit", "withdraw", "transfer", "balance"}

@@ -70,6 +70,40 @@ def test_answer_does_not_depend_on_what_else_is_imported(folder: Path) -> None:
     assert code_of(service).files == before.files
 
 
+def test_service_that_is_installed_counts_by_its_source(folder: Path) -> None:
+    installed = folder / "lib" / "site-packages" / "shop_installed"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+    (installed / "prices.py").write_text("")
+    (installed / "service.py").write_text(
+        "import shop_installed.prices\n" + FILES["shop_src/service.py"].partition("@cart.h")[0].replace("from .", "#")
+    )
+    code = code_of(load_service("shop_installed.service:cart", installed.parent))
+    assert list(code.files) == ["shop_installed", "shop_installed.prices", "shop_installed.service"]
+
+
+def test_service_that_comes_with_us_counts_by_its_source(folder: Path) -> None:
+    code = code_of(load_service("deathless.cli.demo_service"))
+    assert list(code.files) == ["deathless.cli.demo_service"]
+    assert "deathless.execution.service" not in code.files
+
+
+CALLABLE = """
+from deathless import Context, Service, Struct
+class Cart(Struct):
+    total: int = 0
+class Add:
+    def __call__(self, state: Cart, ctx: Context) -> None: ...
+cart = Service("cart", state=Cart)
+cart.handler(name="add")(Add())
+"""
+
+
+def test_handler_that_is_no_function_counts_by_its_module(folder: Path) -> None:
+    (folder / "shop_callable.py").write_text(CALLABLE)
+    assert list(code_of(load_service("shop_callable:cart", folder)).files) == ["shop_callable"]
+
+
 def test_file_that_cannot_be_read_is_named(folder: Path) -> None:
     service = load_service("shop_src.service:cart", folder)
     (folder / "shop_src" / "lazy.py").write_text("x = = 1")

@@ -1,0 +1,81 @@
+"""Turns results into lines and into docs/benchmarks.md; every number there comes from the file of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from bench.figures import Figure, Results
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+
+HEAD: Final = """# Benchmarks
+
+`make bench` wrote this page and `bench/results/latest.json`; no number is typed by hand. All replicas, the load generator and
+the peers run on the one machine described below, so a call's processor time at client, primary and both followers comes
+out of the same cores. Unless a line says otherwise: arguments of 64 bytes, fence `seal`, three replicas, every reply
+durable and proved before it is sent. A **floor** is what nobody can go below, measured in the same run: one fdatasync of 4 KiB
+in the same folder and one round trip over loopback. **Peers** run in the same call, in turns with ours, with their
+default durability.
+
+"""
+
+TAIL: Final = """
+Run one group with `python -m bench --only NAME`, look where a worker's time goes with `--profile`, and see
+`python -m bench --list` for the names. A figure that could not be measured here says why in its note.
+"""
+
+
+def number(value: float | None) -> str:
+    """Print a number with as many digits as it has meaning."""
+    if value is None:
+        return ""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def line(figure: Figure) -> str:
+    """One figure as one line of text."""
+    if figure.value is None:
+        return f"{figure.name}: {figure.note}"
+    parts = [f"{figure.name} = {number(figure.value)} {figure.unit}"]
+    if figure.floor is not None:
+        parts.append(f"floor {number(figure.floor)}")
+    parts += [f"{peer} {number(value)}" for peer, value in figure.peers.items() if value is not None]
+    if figure.goal is not None:
+        verdict = {True: "met", False: "MISSED", None: "not judged"}[figure.goal_met]
+        parts.append(f"goal {figure.goal}: {verdict}")
+    return ", ".join(parts) + (f" ({figure.note})" if figure.note else "")
+
+
+def page(results: Results) -> str:
+    """The whole page."""
+    machine = results.machine
+    rows = [
+        "| figure | here | floor | peers | goal | met |",
+        "| --- | ---: | ---: | --- | --- | --- |",
+        *map(_row, results.figures),
+    ]
+    notes = [f"- **{each.title}**: {each.note}." for each in results.figures if each.note]
+    where = [
+        f"Measured {machine.began} in {machine.took_s:,.0f} s at {machine.commit or 'an unknown commit'}"
+        f"{', in tiny sizes' if machine.quick else ''}.",
+        f"{machine.cores} cores of {machine.processor}, {machine.memory_gib:g} GiB, Linux {machine.kernel}, "
+        f"{machine.file_system}, Python {machine.python}; load average {machine.load_before:g} before, "
+        f"{machine.load_after:g} after.",
+    ]
+    return HEAD + "\n".join(where) + "\n\n" + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
+
+
+def _row(figure: Figure) -> str:
+    value = f"{number(figure.value)} {figure.unit}" if figure.value is not None else "left out"
+    peers = "; ".join(f"{peer} {number(value)}" for peer, value in figure.peers.items() if value is not None)
+    met = {True: "yes", False: "**no**", None: ""}[figure.goal_met]
+    cells = (figure.title, value, number(figure.floor), peers, figure.goal or "", met)
+    return "| " + " | ".join(cells) + " |"
+
+
+def write_page(results: Results, path: Path = PAGE) -> None:
+    """Write docs/benchmarks.md."""
+    path.write_text(page(results), encoding="utf-8")

@@ -1,0 +1,94 @@
+"""How replies reach those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from deathless.base.errors import Closed, DeathlessError, HandlerFailed, Internal, Overloaded
+from deathless.codec.wire import error_reply, ok_reply
+from deathless.core.client_events import CompleteCalls
+from deathless.shell.client_waiters import Column, Typed, complete, fail, refuse, reply_error, result_of
+
+pytestmark = pytest.mark.asyncio
+ONE = ok_reply(b"\x01")
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def answered(self, reply: bytes) -> None:
+        self.heard.append(reply)
+
+    def failed(self, error: DeathlessError) -> None:
+        self.heard.append(error)
+
+    def refused(self, error: DeathlessError) -> None:
+        self.heard.append(error)
+
+
+async def test_each_kind_of_waiter_gets_its_reply() -> None:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[object] = loop.create_future()
+    typed: asyncio.Future[object] = loop.create_future()
+    column = Column(1, loop.create_future())
+    ear = Ear()
+    waiters = [future, Typed(typed, msgspec.msgpack.Decoder(int).decode), (column, 0), ear]
+    complete(CompleteCalls(waiters=waiters, replies=[ONE] * 4))
+    assert (future.result(), typed.result(), column.replies, ear.heard) == (1, 1, [ONE], [ONE])
+    assert column.done.done()
+
+
+async def test_waiter_that_left_is_passed_over() -> None:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[object] = loop.create_future()
+    typed = Typed(loop.create_future(), msgspec.msgpack.Decoder(int).decode)
+    column = Column(1, loop.create_future())
+    future.cancel()
+    typed.future.cancel()
+    column.done.cancel()
+    complete(CompleteCalls(waiters=[future, typed, (column, 0)], replies=[ONE] * 3))
+    for waiter in (future, typed, (Column(1, column.done), 0)):
+        fail(waiter, Closed())
+    assert future.cancelled()
+
+
+async def test_failure_reaches_each_kind_of_waiter() -> None:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[object] = loop.create_future()
+    column = Column(2, loop.create_future())
+    ear = Ear()
+    fail(future, Closed("a"))
+    fail((column, 1), Closed("b"))
+    fail(ear, Closed("c"))
+    assert isinstance(future.exception(), Closed)
+    assert not column.done.done()
+    fail((column, 0), Closed("d"))
+    assert column.done.done()
+    assert isinstance(result_of(column.replies[0]), Closed)
+    assert [type(heard) for heard in ear.heard] == [Closed]
+
+
+async def test_refusal_reaches_only_who_wants_to_know() -> None:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[object] = loop.create_future()
+    ear = Ear()
+    for waiter in (future, (Column(1, loop.create_future()), 0), Typed(future, bytes), ear):
+        refuse(waiter, Overloaded("busy"))
+    assert not future.done()
+    assert len(ear.heard) == 1
+
+
+async def test_error_replies_become_errors() -> None:
+    reply = error_reply("DL3014", "Poor", "no")
+    error = reply_error(reply)
+    assert isinstance(error, HandlerFailed)
+    assert error.kind == "Poor"
+    assert isinstance(result_of(reply), HandlerFailed)
+    assert isinstance(reply_error(b"\x01\xc1"), Internal)
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    complete(CompleteCalls(waiters=[future], replies=[reply]))
+    assert isinstance(future.exception(), HandlerFailed)
