@@ -61,9 +61,7 @@ async def one_client(setting: Setting) -> list[Figure]:
                 setting.missing("postgres", "etcd"),
             ),
         ),
-        figure(
-            "call_1_client_p99_us", "the same, p99", percentile(samples, 99), "us", samples=len(samples)
-        ),
+        figure("call_1_client_p99_us", "the same, p99", percentile(samples, 99), "us", samples=len(samples)),
     ]
 
 

@@ -11,7 +11,7 @@ from bench.figures import Figure, figure, median
 from bench.load import ARGUMENTS
 from bench.setting import Setting, build_log, generate
 from bench.usage import resident_bytes
-from deathless.codec.frames import FrameKind, parse_segment_name
+from deathless.codec.frames import FrameKind, decode_data, parse_segment_name
 from deathless.engine.segment_scan import SegmentScan
 from deathless.shell.filesystem import RealFileSystem
 
@@ -56,13 +56,13 @@ async def log_bytes(setting: Setting) -> list[Figure]:
             await generate((await cluster.primary()).client, clients=clients, window=window, seconds=seconds)
             directory = cluster.directory
         calls, bare, grown = await asyncio.to_thread(_measure, directory)
-        note = f"{bare / calls:.0f} without padding, of which {len(ARGUMENTS)} are arguments; {calls:,} messages"
+        note = f"{bare / calls:.0f} without padding, of which {len(ARGUMENTS)} are arguments; {calls:,} calls"
         figures.append(figure(name, title, grown / calls, "bytes", samples=calls, note=note))
     return figures
 
 
 def _measure(directory: Path) -> tuple[int, int, int]:
-    """(messages, bytes of their frames, the same with padding) of a whole log."""
+    """(calls, bytes of their frames, the same with padding) of a whole log."""
     fs = RealFileSystem(directory)
     calls = bare = grown = 0
     for name in sorted(fs.listing("log")):
@@ -74,7 +74,7 @@ def _measure(directory: Path) -> tuple[int, int, int]:
             while (found := scan.frame_at(offset, index)) is not None:
                 offset, index = found.end, index + 1
                 if found.frame.kind == FrameKind.DATA:
-                    calls += found.frame.count
+                    calls += sum(run.count for run in decode_data(found.frame).runs if run.session)
                     bare += len(found.raw)
                     grown += found.end - found.offset
     return max(calls, 1), bare, grown

@@ -37,7 +37,9 @@ async def http(setting: Setting) -> list[Figure]:
     wrk = shutil.which("wrk")
     if wrk is None:
         setting.say(f"http {MISSING}")
-        return [figure("http_64_per_s", "HTTP ingress, 64 connections", None, "requests/s", goal=goals[0], note=MISSING)]
+        return [
+            figure("http_64_per_s", "HTTP ingress, 64 connections", None, "requests/s", goal=goals[0], note=MISSING)
+        ]
     script = setting.folder / "post.lua"
     script.write_text(SCRIPT)
     with socket.create_server(("127.0.0.1", 0)) as one:

@@ -99,9 +99,7 @@ class Postgres:
             )
         self._connection = self._connect_when_ready()
         self._connection.execute("CREATE TABLE bench (id int PRIMARY KEY, count bigint NOT NULL, note text NOT NULL)")
-        self._connection.execute(
-            "INSERT INTO bench SELECT n, 0, '' FROM generate_series(0, %s) AS n", (KEYS - 1,)
-        )
+        self._connection.execute("INSERT INTO bench SELECT n, 0, '' FROM generate_series(0, %s) AS n", (KEYS - 1,))
         return self
 
     def __exit__(

@@ -30,10 +30,12 @@ class Limits:
     pending_queries_max: int = 8192  # queries that wait for a proof
     connections_max: int = 4096  # per worker
     session_window_max: int = 65536  # messages of one session without an acknowledged reply
+    session_reply_bytes_max: int = 64 << 20  # replies of one session that are not acknowledged; then it admits nothing
     sessions_max: int = 100_000  # registered sessions; the longest idle goes first
     session_idle_max_s: int = 7 * 86400  # logical time without a message
     idempotency_keys_max: int = 1_000_000  # keys remembered; the oldest goes first
     idempotency_window_s: int = 24 * 3600  # logical time a key is remembered
+    unconfirmed_bytes_max: int = 64 << 20  # synced frames that wait for a proof; then no further one is written
     stream_buffer_bytes_max: int = 64 << 20  # confirmed frames kept for followers
     follower_lag_messages_max: int = 1_000_000  # admission slows beyond this lag of the best standby
     time_jump_max_s: int = 3600  # one time record moves logical time forward by at most this

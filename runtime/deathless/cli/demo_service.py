@@ -28,10 +28,10 @@ bank = Service("demo-bank", state=Account)
 def note(account: Account, sender: str, number: int) -> None:
     """Remember a call."""
     ranges = account.seen.setdefault(sender, [])
-    if ranges and number == ranges[-1] + 1:
-        ranges[-1] = number
-    elif any(first <= number <= last for first, last in zip(ranges[::2], ranges[1::2], strict=True)):
+    if any(first <= number <= last for first, last in zip(ranges[::2], ranges[1::2], strict=True)):
         account.again = [*account.again, f"{sender}/{number}"][-AGAIN_MAX:]
+    elif ranges and number == ranges[-1] + 1:
+        ranges[-1] = number
     else:
         ranges += [number, number]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, PermissionRefused
+from deathless.base.errors import DeathlessError, HandlerFailed, Internal, InvalidConfig, PermissionRefused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +116,11 @@ def describe_error(error: BaseException) -> ErrorReport:
         return ErrorReport("", "UsageError", error.format_message(), "see --help", "", error.exit_code)
     ours = as_ours(error)
     kind = next(c.__name__ for c in type(ours).__mro__ if "code" in vars(c))
-    return ErrorReport(ours.code, kind, ours.message, ours.advice, f"docs/errors/{ours.code}.md", ours.exit_code)
+    what = ours.message
+    if isinstance(ours, HandlerFailed) and ours.kind:
+        what = f"{ours.kind}: {what}"  # the type that the handler raised, as recorded
+    page = f"docs/errors/{ours.code}.md" if ours.code.startswith("DL") else ""  # a service's own code has none of ours
+    return ErrorReport(ours.code, kind, what, ours.advice, page, ours.exit_code)
 
 
 def as_ours(error: BaseException) -> DeathlessError:

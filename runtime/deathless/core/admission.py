@@ -8,13 +8,13 @@ Per session two numbers say where it stands while anything of it is unconfirmed:
 
     first unconfirmed <= seq < next to admit        both go away once everything admitted is confirmed
 
-Who sees what: a duplicate is answered from the reply table below "first unconfirmed" only (I1, I3, I5). That a session is
-not known may follow from a frame that is not confirmed yet; then the refusal waits for that frame (I1).
+Who sees what: a duplicate is answered from the reply table below "first unconfirmed" only (I1, I3, I5). That a
+session is not known may follow from a frame that is not confirmed yet; then the refusal waits for that frame (I1).
 
 Conflicts: a full disk (`full`) refuses calls and registrations with 507 and forgets what was pending, told to each
-sender; acknowledgements and our own records stay (I8). Acknowledgements without messages are kept one per session, so a
-flood of them is no queue (I10). Whether a message is parked is decided when its frame is formed, the last moment at which a death that
-another replica reports can still count (I11).
+sender; acknowledgements and our own records stay (I8). Acknowledgements without messages are kept one per session, so
+a flood of them is no queue (I10). Whether a message is parked is decided when its frame is formed: the last moment at
+which a death that another replica reports can still count (I11).
 
 Does not: run or write anything, know clocks or proofs. Imports core, codec and base.
 """
@@ -148,7 +148,7 @@ class Admission:
         return effects
 
     def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
-        """Log a registration; the session's id is its lsn (I5). Sent again while it is under way, it is the same one."""
+        """Log a registration; the session's id is its lsn (I5). The same nonce under way is the same registration."""
         if nonce in self._nonces:
             self._nonces[nonce] = conn
             return []
@@ -242,7 +242,9 @@ class Admission:
         """
         self._taken -= 1
         refused = [*runs, *((run, messages) for run, messages, _ in self._pending)]
-        self.no_room()
+        self.full = True
+        self._pending.clear()
+        self._pending_messages = self._pending_bytes = 0
         effects: list[Effect] = []
         told: set[int] = set()
         for run, messages in refused:
@@ -265,16 +267,6 @@ class Admission:
                     effects.append(self._refuse_full(conn, session, first_seq, count))
         self._forget_unexecuted()
         return effects
-
-    def no_room(self) -> None:
-        """The log is full: nothing is pending any more, nothing more is let in."""
-        self.full = True
-        self._pending.clear()
-        self._pending_messages = self._pending_bytes = 0
-
-    def space_found(self) -> None:
-        """There is room again: admit."""
-        self.full = False
 
     def _forget_unexecuted(self) -> None:
         for session_id in list(self._next):
@@ -342,7 +334,7 @@ class Admission:
                 return InvalidArgument("clients send CALL messages only"), -1
         return None, 0
 
-    def _refuse(  # noqa: PLR0917 one argument per field of the packet
+    def _refuse(
         self, conn: Conn, session: int, first_seq: int, error: DeathlessError, wait_ms: int, count: int
     ) -> Send:
         self._counters.refused += count

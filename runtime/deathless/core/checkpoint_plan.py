@@ -4,9 +4,9 @@
                  ^----------- not written -------------------- not readable ----------'
     others':  announced by the checkpointer -> read back by another process (VerifyCheckpoint) -> counts
 
-The checkpointer decides by itself when to take one (core.follower), by the same two maximums; the primary takes one only
-with no checkpointer alive (I9), and at once when a follower has computed something else than was logged: then what the
-primary holds is what was released, so its checkpoint is logged as REBASED and the others reload it (I6). For that,
+The checkpointer decides by itself when to take one (core.follower), by the same two maximums; the primary takes one
+only with no checkpointer alive (I9), and at once when a follower has computed something else than was logged: then what
+the primary holds is what was released, so its checkpoint is logged as REBASED and the others reload it (I6). For that,
 only one at or above everything that ran when the difference was reported will do, and one that fails is tried again.
 
 Collection: below the oldest of the `checkpoints_kept` newest that count, below what every connected follower has
@@ -56,6 +56,7 @@ class CheckpointPlan:
         """Take a checkpoint if one is due. It is announced once what it holds is confirmed.
 
         Args:
+            now: monotonic seconds.
             alone: no checkpointer is alive.
         """
         limits = self._limits

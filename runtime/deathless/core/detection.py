@@ -27,6 +27,7 @@ TURN_S = 0.15  # between two candidates' turns
 AGAIN_S = 0.5  # an order that had no effect is given again after this
 TRIES_MAX = 5  # the wait doubles with each order, this often
 FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
+FORGET_S = 5.0  # a replica that was removed is remembered for so long
 VACANT_S = 0.3  # how long a start waits for the others to report
 
 
@@ -106,6 +107,13 @@ class Detector:
     def members_seen(self, members: set[str]) -> None:
         """Names of all replicas that have announced themselves."""
         self._members = members | {self.replica}
+
+    def forget_removed(self, now: float) -> None:
+        """Forget replicas that have taken their announcement back and say nothing any more."""
+        claimed = self.primary.replica if self.primary is not None else ""
+        for name in sorted(set(self.reports) - self._members - {claimed}):
+            if now - self._heard_at[name] > FORGET_S:
+                del self.reports[name], self._heard_at[name]
 
     def report_received(self, report: Report, now: float) -> None:
         """Take another replica's report, or our own, in."""

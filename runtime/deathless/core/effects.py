@@ -34,9 +34,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class RunFrame:
-    """Reserve room, run the messages, write and sync the frame with their digests.
-
-    Answered by FrameSynced or SpaceRefused."""
+    """Reserve room, run the messages, write and sync them with their digests. Answered by FrameSynced or SpaceRefused."""
 
     runs: Sequence[tuple[Run, Sequence[bytes]]]
     confirmed_lsn: int
@@ -44,7 +42,7 @@ class RunFrame:
 
 @dataclass(frozen=True, slots=True)
 class WriteControl:
-    """Write and sync a frame without messages. Answered by ControlSynced."""
+    """Write and sync a frame without messages. Answered by ControlSynced or ControlRefused."""
 
     kind: int
     payload: bytes

@@ -131,6 +131,11 @@ class ControlSynced:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlRefused:
+    """There was no room for a frame without messages; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpaceRefused:
     """There was no room for the frame; nothing ran. `runs` are those of the RunFrame, empty for a probe."""
 
@@ -303,6 +308,7 @@ class CheckpointWritten:
 class CheckpointAnnounced:
     """A follower wrote a checkpoint."""
 
+    conn: Conn
     lsn: int
     name: str
 
@@ -347,6 +353,7 @@ Event = (
     | BuffersDrained
     | FrameSynced
     | ControlSynced
+    | ControlRefused
     | SpaceRefused
     | SpaceFound
     | ProofAnswered

@@ -6,9 +6,9 @@
        '--stopped, nobody is up to date--> ALONE -+--drained: a last checkpoint, then the lock is given up--> GONE
     (any) --a definite no to a proof--> GONE
 
-HANDING_OVER and ALONE admit nothing (the clients send it again to whoever comes) and end what was admitted. GONE releases
-nothing, ever. A stop during a switchover goes on with that switchover. Should the target die between HANDOVER and its
-takeover, this process is gone as well: the detectors of the others see to it (design section 5).
+HANDING_OVER and ALONE admit nothing (the clients send it again to whoever comes) and end what was admitted. GONE
+releases nothing, ever. A stop during a switchover goes on with that switchover. Should the target die between HANDOVER
+and its takeover, this process is gone as well: the detectors of the others see to it (design section 5).
 
 Does not: know frames; its owner says when it is drained. Imports core and base.
 """

@@ -1,7 +1,7 @@
-"""A primary's queries: answered on the last completed turn's state, released when that state can't vanish any more (I1).
+"""A primary's queries: answered on the last completed turn's state, released when that can't vanish any more (I1).
 
-    received -> run -> answered -> (linearizable) waits for a proof begun from now on, covering the frames it saw -> sent
-                                   (stale allowed) waits until what it saw is confirmed                           -> sent
+    received -> run -> answered -> (linearizable) waits for a proof begun from now on that covers what it saw -> sent
+                                   (stale allowed) waits until what it saw is confirmed                       -> sent
 
 One proof serves all that waited when it began. A stale answer needs no proof of its own, but it is an output: what it
 shows must be confirmed.
@@ -85,5 +85,5 @@ class Queries:
     def check_invariants(self) -> None:
         """Raise AssertionError when the count of those under way can't be right."""
         waiting = sum(len(q.ids) for q in (*self._answered, *self._stale))
-        assert 0 <= self._running
+        assert self._running >= 0
         assert self._running + waiting <= self._under_way <= self._limits.pending_queries_max

@@ -1,19 +1,19 @@
 """A replica's life: one machine that routes events to the part that is in charge.
 
-    RECOVERING -> FOLLOWING <-> TAKING_OVER -> PRIMARY -> (process ends)
-                      |              |
-                      '-> STOPPED <--'
+    RECOVERING -> FOLLOWING <-> TAKING_OVER -> PRIMARY
+        |             |              |            |
+        '-------------+------> STOPPED <----------'      (process ends)
 
-RECOVERING loads the newest checkpoint and applies the confirmed log behind it. FOLLOWING streams from the primary; the
-shared log stays the truth, so a gap, a lost connection or a lag behind the stream's ring is healed by reading it.
+RECOVERING loads the newest checkpoint and applies the confirmed log behind it. FOLLOWING runs `core.follower`.
 TAKING_OVER runs `core.takeover`. PRIMARY runs `core.primary`. A primary never goes back: deposed or handed over, the
 process ends and its supervisor starts a fresh one (I8), so no state that might hold an unconfirmed turn is ever reused.
 
 Who sees what: other replicas' applied state is confirmed state (design section 5, "none ever rolls back"). Clients
 that ask a follower are told who the primary is and are answered only stale queries.
 
-Conflicts: a takeover order while a takeover runs, or as primary, is ignored. A newer primary seen while following is
-followed; while taking over, the lock decides. A failure in any state stops the replica.
+Conflicts: a takeover order while a takeover runs, or as primary, is ignored; while the log is being read it waits for
+the end of that. A newer primary seen while following is followed; while taking over, the lock decides; as primary, it
+is hearsay and makes us ask the fence (I2). A failure in any state stops the replica.
 
 Does not: IO, clocks. Imports core, codec, base.
 """
@@ -21,6 +21,7 @@ Does not: IO, clocks. Imports core, codec, base.
 from __future__ import annotations
 
 import enum
+from typing import Final, assert_never
 
 import msgspec
 
@@ -28,18 +29,13 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.wire import Role as RolePacket
-from deathless.codec.wire import Following, Type, encode_queries, packet, struct_packet
+from deathless.codec.wire import Type, encode_queries, struct_packet
 from deathless.core.effects import (
-    AskUpstream,
     Effect,
-    FollowPrimary,
-    LeavePrimary,
-    ReadLog,
     Recover,
     ReleaseLock,
     RunQueries,
     Send,
-    SendUpstream,
     StopReplica,
     TakeCheckpoint,
     TellRole,
@@ -55,6 +51,7 @@ from deathless.core.events import (
     Conn,
     ConnectionLost,
     ConnectionOpened,
+    ControlRefused,
     ControlSynced,
     CopiesApplied,
     CutWritten,
@@ -87,11 +84,34 @@ from deathless.core.events import (
     TimerFired,
     UpstreamAnswered,
 )
-from deathless.core.primary import U64, Primary
+from deathless.core.follower import Follower
+from deathless.core.primary import Primary
 from deathless.core.sessions import SessionTable
 from deathless.core.takeover import Step, Takeover
 
-FOLLOW_RETRY_S = 0.05  # a follower without stream asks again after this
+DEATHS_MAX: Final = 1024  # messages whose deaths are remembered; the oldest goes first
+
+_OnlyTakingOver = LockSeen | LockTaken | LockRefused | SealsLinked | TailRead | CutWritten | HeadSet | CopiesApplied
+_OnlyFollowing = Recovered | LogRead | UpstreamAnswered | FramesApplied | HandoverReceived | TakeoverOrdered
+_RareForPrimary = (
+    SwitchoverOrdered
+    | StopOrdered
+    | DeathsReported
+    | CheckpointWritten
+    | CheckpointAnnounced
+    | CheckpointVerified
+    | DivergenceReported
+    | PrimarySeen
+    | SpaceRefused
+    | SpaceFound
+    | ControlSynced
+    | ControlRefused
+    | ConnectionOpened
+    | Failed
+    | _OnlyTakingOver
+    | _OnlyFollowing
+)
+_OfClients = ConnectionOpened | BatchReceived | RegisterReceived | FollowReceived | QueriesReceived | QueriesAnswered
 
 
 class State(enum.Enum):
@@ -135,27 +155,21 @@ class Replica:
         self.state = State.RECOVERING
         self.limits = limits
         self.safeguards = safeguards
-        self.primary: Primary | None = None
-        self.takeover: Takeover | None = None
-        self.known_epoch = 0  # highest epoch a primary was seen in
-        self.known_primary = ""  # its replica
+        self.primary: Primary | None = None  # Invariant: set from PRIMARY on
+        self.takeover: Takeover | None = None  # Invariant: set while TAKING_OVER
+        self.follower = Follower(replica=replica, limits=limits, lsn=place.lsn)
+        self.known_epoch = 0  # highest epoch that a primary was seen in, or that a lost takeover met in the lock
+        self.known_primary = ""  # replica of the primary seen last
         self.known_address = ""  # its client address
         self.confirmed_lsn = 0  # highest lsn known confirmed
-        self.checkpointer = ""  # replica that takes checkpoints, as the primary named it
-        self.deaths: dict[tuple[int, int], int] = {}
-        self.error: DeathlessError | None = None
+        self.deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths in that message (I11)
+        self.error: DeathlessError | None = None  # why the replica stopped; None: in order
+        self._seen_epoch = 0  # highest epoch that a primary was seen in
         self._sessions = sessions
         self._place = place
         self._clients: set[Conn] = set()
-        self._following = False  # a connection to the primary stands or is being made
-        self._streaming = False
-        self._reading = False  # a stretch of the log is being applied
-        self._retry_at: float | None = None
-        self._pending_takeover: TakeoverOrdered | None = None
-        self._messages_since_checkpoint = 0
-        self._bytes_since_checkpoint = 0
-        self._checkpointing = False
-        self._stopping = False
+        self._pending_takeover: TakeoverOrdered | None = None  # waits for the stretch of the log that is being read
+        self._stopping = False  # an orderly stop of a primary is under way
 
     def begin(self) -> list[Effect]:
         """Start: recover."""
@@ -163,14 +177,16 @@ class Replica:
 
     def deadline(self) -> float | None:
         """When TimerFired is due next, seconds of the monotonic clock; None: never."""
-        if self.state is State.STOPPED:
-            return None
-        return self.primary.deadline() if self.primary is not None else self._retry_at
+        if self.state is State.FOLLOWING:
+            return self.follower.deadline()
+        if self.state is State.PRIMARY and self.primary is not None:
+            return self.primary.deadline()
+        return None
 
     @property
     def role(self) -> str:
         """The role told to others: recovering, standby, checkpointer, taking-over, primary or stopped."""
-        if self.state is State.FOLLOWING and self.checkpointer == self.replica:
+        if self.state is State.FOLLOWING and self.follower.checkpointer == self.replica:
             return "checkpointer"
         return self.state.value
 
@@ -179,7 +195,7 @@ class Replica:
         if self.state is State.STOPPED:
             return []
         effects = self._route(event, now, wall_us)
-        if any(isinstance(effect, StopReplica) for effect in effects):
+        if effects and isinstance(effects[-1], StopReplica):
             self.state = State.STOPPED
         return effects
 
@@ -189,15 +205,12 @@ class Replica:
             return [StopReplica(event.error)]
         if self.primary is not None:
             return self._as_primary(self.primary, event, now, wall_us)
-        if self.takeover is not None:
-            effects = self._taking_over(self.takeover, event, now)
-            if effects is not None:
-                return effects
-        return self._as_follower(event, now)
+        return self._before_primary(event, now)
 
     # ---- primary ---------------------------------------------------------------------------------------------
 
     def _as_primary(self, primary: Primary, event: Event, now: float, wall_us: int) -> list[Effect]:
+        """Route what is frequent; most frequent first."""
         match event:
             case BatchReceived(conn, batch):
                 return primary.batch_received(conn, batch)
@@ -207,158 +220,178 @@ class Replica:
                 primary.digest = self._place.digest
                 return primary.frame_synced(event, now, wall_us)
             case ProofAnswered(number, owned):
-                return self._after_proof(primary, primary.proof_answered(number, owned, now, wall_us))
+                return self._settle(primary, primary.proof_answered(number, owned, now, wall_us))
             case QueriesReceived(conn, stale, ids, messages):
                 return primary.queries_received(conn, stale, ids, messages)
             case QueriesAnswered():
                 return primary.queries_answered(event)
+            case AppliedReceived(conn, lsn):
+                return self._settle(primary, primary.applied_received(conn, lsn))
             case RegisterReceived(conn, nonce):
                 return primary.register_received(conn, nonce)
-            case AppliedReceived(conn, lsn):
-                return self._after_proof(primary, primary.applied_received(conn, lsn, now))
             case FollowReceived(conn, follow):
-                return primary.follow_received(conn, follow, now)
-            case ConnectionOpened(conn, hello):
-                return self._client_opened(conn, hello.kind)
+                return primary.follow_received(conn, follow)
             case ConnectionLost(conn):
                 self._clients.discard(conn)
-                return self._after_proof(primary, primary.connection_lost(conn, now, wall_us))
-            case ControlSynced(_, confirmed_lsn):
-                return self._after_proof(primary, primary.control_synced(confirmed_lsn, now, wall_us))
-            case SpaceRefused(runs):
-                return primary.space_refused(runs, now)
-            case SpaceFound():
-                primary.space_found(now)
-                return primary.next_frame(now, wall_us)
+                return self._settle(primary, primary.connection_lost(conn, now, wall_us))
             case TimerFired():
-                return self._after_proof(primary, primary.timer_fired(now, wall_us))
+                return self._settle(primary, primary.timer_fired(now, wall_us))
             case _:
-                return self._as_primary_rarely(primary, event, now, wall_us)
+                return self._settle(primary, self._as_primary_rarely(primary, event, now, wall_us))
 
-    def _as_primary_rarely(self, primary: Primary, event: Event, now: float, wall_us: int) -> list[Effect]:
+    def _as_primary_rarely(self, primary: Primary, event: _RareForPrimary, now: float, wall_us: int) -> list[Effect]:
         match event:
+            case ConnectionOpened(conn, hello):
+                return self._connection_opened(conn, hello.kind)
+            case ControlSynced(_, confirmed_lsn):
+                return primary.control_synced(confirmed_lsn, now, wall_us)
+            case ControlRefused():
+                return primary.control_refused(now)
+            case SpaceRefused(runs):
+                return primary.space_refused(runs, now) if runs else []  # none: a probe found no room either
+            case SpaceFound():
+                return primary.space_found(now, wall_us)
             case SwitchoverOrdered(conn, request, target):
-                refused = primary.switchover_ordered(conn, request, target, now)
-                if refused is not None:
-                    primary.switchover_failed = (conn, request, refused)
-                return primary.next_frame(now, wall_us)
+                return primary.switchover_ordered(conn, request, target, now, wall_us)
             case StopOrdered():
                 self._stopping = True
-                primary.begin_stop(now)
-                return self._after_proof(primary, primary.next_frame(now, wall_us))
-            case DeathsReported(session, seq, deaths):
-                self._note_deaths(session, seq, deaths)
-                return []
+                return primary.stop_ordered(now, wall_us)
+            case DeathsReported():
+                return self._deaths_reported(event)
             case CheckpointWritten() if self._stopping and primary.closed:
                 return [ReleaseLock(), StopReplica(None)]
-            case CheckpointWritten(lsn, name) | CheckpointAnnounced(lsn, name):
-                return primary.checkpoint_written(lsn, name)
-            case DivergenceReported():
-                return primary.rebase()
+            case CheckpointWritten(lsn, name):
+                return primary.checkpoint_written(lsn, name, now)
+            case CheckpointAnnounced(conn, lsn, name):
+                return primary.checkpoint_announced(conn, lsn, name)
             case CheckpointVerified(lsn, _, good):
-                return primary.checkpoint_verified(lsn, good)
-            case PrimarySeen(epoch, replica, address):
-                if epoch > primary.epoch and replica != self.replica:
-                    # Hearsay; an idle primary asks the fence, which alone deposes (I2).
-                    self.known_epoch, self.known_primary, self.known_address = epoch, replica, address
-                    return primary.doubt()
-                elif replica == self.replica:
-                    self.known_address = address
-                return []
+                return primary.checkpoint_verified(lsn, good, now, wall_us)
+            case DivergenceReported():
+                return primary.rebase(now)
+            case PrimarySeen():
+                return self._seen_as_primary(primary, event)
+            case (
+                LockSeen() | LockTaken() | LockRefused() | SealsLinked() | TailRead() | CutWritten() | HeadSet()
+                | CopiesApplied() | Recovered() | LogRead() | UpstreamAnswered() | FramesApplied()
+                | HandoverReceived() | TakeoverOrdered() | Failed()
+            ):  # fmt: skip
+                return []  # late: from before we were primary
             case _:
-                return []
+                assert_never(event)
 
-    def _after_proof(self, primary: Primary, effects: list[Effect]) -> list[Effect]:
-        """An orderly stop ends once everything admitted is confirmed and said so."""
-        if primary.confirmed_lsn > self.confirmed_lsn:
-            self.confirmed_lsn = primary.confirmed_lsn
-        for effect in effects:
-            if isinstance(effect, StopReplica):
-                assert effect is effects[-1]
-                role = RolePacket("standby", self.known_epoch, "")
-                return [*effects[:-1], *(Send(c, struct_packet(Type.ROLE, role)) for c in sorted(self._clients)), effect]
-        if self._stopping and primary.alone and primary.drained and not primary.closed:
-            primary.closed = True  # a last checkpoint makes the next start quick, and new code possible
+    def _seen_as_primary(self, primary: Primary, seen: PrimarySeen) -> list[Effect]:
+        """Of a successor we only hear; an idle primary asks the fence, which alone deposes (I2)."""
+        if seen.replica == self.replica:
+            self.known_address = seen.client_address
+            return []
+        if seen.epoch <= primary.epoch:
+            return []
+        self.known_epoch, self.known_primary, self.known_address = seen.epoch, seen.replica, seen.client_address
+        return primary.doubt()
+
+    def _settle(self, primary: Primary, effects: list[Effect]) -> list[Effect]:
+        """An orderly stop ends once everything admitted is confirmed and said so; clients hear of every end."""
+        self.confirmed_lsn = max(self.confirmed_lsn, primary.confirmed_lsn)
+        if effects and isinstance(effects[-1], StopReplica):
+            data = struct_packet(Type.ROLE, RolePacket("standby", self.known_epoch, ""))
+            return [*effects[:-1], *(Send(conn, data) for conn in sorted(self._clients)), effects[-1]]
+        if primary.alone and primary.drained:
+            primary.close()  # a last checkpoint makes the next start quick, and new code possible
             return [*effects, TakeCheckpoint()]
         return effects
 
     # ---- takeover --------------------------------------------------------------------------------------------
 
-    def _taking_over(self, takeover: Takeover, event: Event, now: float) -> list[Effect] | None:
-        """Give the effects, or None when the event is not the takeover's."""
-        match event:
-            case (
-                LockSeen()
-                | LockTaken()
-                | LockRefused()
-                | SealsLinked()
-                | TailRead()
-                | CutWritten()
-                | HeadSet()
-                | ControlSynced()
-                | ProofAnswered()
-                | CopiesApplied()
-            ):
-                effects = takeover.handle(event)
-            case _:
-                return None
-        if takeover.step is Step.LOST and not effects:
-            return self._takeover_lost(now)
+    def _takeover_ordered(self, order: TakeoverOrdered) -> list[Effect]:
+        if self.state is not State.FOLLOWING or order.epoch < self._seen_epoch:
+            return []
+        if self.follower.reading:
+            self._pending_takeover = order  # the stretch being read ends first; one writer of the state
+            return []
+        self.state = State.TAKING_OVER
+        # Whom an earlier attempt met in the lock, and who has not shown up as primary since, is suspected as well.
+        self.takeover = Takeover(
+            suspected_epoch=max(order.epoch, self.known_epoch),
+            confirmed_lsn=self.confirmed_lsn,
+            safeguards=self.safeguards,
+        )
+        told = TellRole(self.role, self.known_epoch, order.reason)
+        return [told, *self.follower.leave(), *self.takeover.begin()]
+
+    def _after_step(self, takeover: Takeover, effects: list[Effect], now: float) -> list[Effect]:
+        if takeover.step is Step.LOST and not takeover.holds_epoch:
+            return [*effects, *self._takeover_lost(takeover, now)]
         if takeover.step is Step.DONE:
             return [*effects, *self._become_primary(takeover, now)]
         return effects
 
-    def _takeover_lost(self, now: float) -> list[Effect]:
-        if self.takeover is not None:  # whoever suspects nobody next time suspects the holder we met
-            self.known_epoch = max(self.known_epoch, self.takeover.seen_epoch)
+    def _takeover_lost(self, takeover: Takeover, now: float) -> list[Effect]:
+        self.known_epoch = max(self.known_epoch, takeover.seen_epoch)
         self.takeover = None
         self.state = State.FOLLOWING
-        self._retry_at = now + FOLLOW_RETRY_S
+        self.follower.retry(now)
         return [TellRole(self.role, self.known_epoch, "another replica was faster")]
 
     def _become_primary(self, takeover: Takeover, now: float) -> list[Effect]:
+        place = self._place
         self.takeover = None
         self.state = State.PRIMARY
         self.known_epoch = takeover.epoch
         self.known_primary = self.replica
-        self.confirmed_lsn = self._place.lsn
+        self.confirmed_lsn = place.lsn
+        self._forget_completed()
         self.primary = Primary(
             replica=self.replica,
             epoch=takeover.epoch,
             sessions=self._sessions,
             limits=self.limits,
             safeguards=self.safeguards,
-            lsn=self._place.lsn,
-            chain=self._place.chain,
-            time_us=self._place.time_us,
+            lsn=place.lsn,
+            chain=place.chain,
+            time_us=place.time_us,
             now=now,
             deaths=self.deaths,
         )
-        self.primary.digest = self._place.digest
-        effects: list[Effect] = [TellRole("primary", takeover.epoch, "took over")]
-        return [*effects, *(self._role_packet(conn) for conn in sorted(self._clients))]
+        self.primary.digest = place.digest
+        told = TellRole(self.role, takeover.epoch, "took over")
+        return [told, *(self._role_packet(conn) for conn in sorted(self._clients))]
 
-    # ---- follower --------------------------------------------------------------------------------------------
+    # ---- before that -----------------------------------------------------------------------------------------
 
-    def _as_follower(self, event: Event, now: float) -> list[Effect]:
+    def _before_primary(self, event: Event, now: float) -> list[Effect]:
+        """Route an event of a replica that recovers, follows or takes over."""
         match event:
-            case Recovered(lsn):
-                self.confirmed_lsn = max(self.confirmed_lsn, lsn)
-                self.state = State.FOLLOWING
-                return [TellRole(self.role, self.known_epoch, "recovered"), *self._maybe_follow(now)]
-            case PrimarySeen(epoch, replica, address):
-                return self._primary_seen(epoch, replica, address, now)
-            case UpstreamAnswered(following):
-                return self._upstream_answered(following)
+            case (
+                LockSeen() | LockTaken() | LockRefused() | SealsLinked() | TailRead() | CutWritten() | HeadSet()
+                | ControlSynced() | ProofAnswered() | CopiesApplied()
+            ):  # fmt: skip
+                if self.takeover is None:
+                    return []  # late: from an attempt that is over
+                return self._after_step(self.takeover, self.takeover.handle(event), now)
             case FramesApplied(lsn, messages, size, gap):
-                return self._frames_applied(lsn, messages, size, gap)
+                self.confirmed_lsn = max(self.confirmed_lsn, lsn)
+                return self.follower.frames_applied(lsn, messages, size, gap)
+            case (
+                ConnectionOpened() | BatchReceived() | RegisterReceived() | FollowReceived() | QueriesReceived()
+                | QueriesAnswered()
+            ):  # fmt: skip
+                return self._of_client(event)
+            case Recovered(lsn):
+                return self._recovered(lsn)
+            case PrimarySeen():
+                return self._primary_seen(event)
+            case UpstreamAnswered(following):
+                if following.streaming:
+                    self.confirmed_lsn = max(self.confirmed_lsn, following.lsn)
+                before = self.role
+                effects = self.follower.upstream_answered(following)
+                told = TellRole(self.role, self.known_epoch, "named by the primary")
+                return effects if self.role == before else [*effects, told]
             case LogRead(lsn, end):
                 return self._log_read(lsn, end, now)
-            case ConnectionLost(conn) if conn == UPSTREAM:
-                self._following = self._streaming = False
-                self._retry_at = now + FOLLOW_RETRY_S
-                return []
             case ConnectionLost(conn):
+                if conn == UPSTREAM:
+                    self.follower.retry(now)
                 self._clients.discard(conn)
                 return []
             case TakeoverOrdered():
@@ -367,26 +400,28 @@ class Replica:
                 self.confirmed_lsn = max(self.confirmed_lsn, handover.lsn)
                 return self._takeover_ordered(TakeoverOrdered(handover.epoch, "switchover"))
             case TimerFired():
-                return self._timer_fired(now)
+                if self.state is not State.FOLLOWING:
+                    return []
+                return self.follower.timer_fired(now, self.known_primary, self.known_epoch)
+            case CheckpointWritten(lsn, name):
+                return self.follower.checkpoint_written(lsn, name)
             case StopOrdered():
                 return [StopReplica(None)]
-            case DeathsReported(session, seq, deaths):
-                self._note_deaths(session, seq, deaths)
-                return []
-            case CheckpointWritten(lsn, name):
-                self._checkpointing = False
-                if not name:
-                    return []
-                body = struct_packet(Type.CHECKPOINT, RolePacket(name, lsn, self.replica))
-                return [SendUpstream(body)] if self._following else []
+            case DeathsReported():
+                return self._deaths_reported(event)
+            case (
+                AppliedReceived() | BuffersDrained() | FrameSynced() | ControlRefused() | SpaceRefused() | SpaceFound()
+                | SwitchoverOrdered() | CheckpointAnnounced() | CheckpointVerified() | DivergenceReported() | Failed()
+            ):  # fmt: skip
+                return []  # a primary's
             case _:
-                return self._client_of_follower(event)
+                assert_never(event)
 
-    def _client_of_follower(self, event: Event) -> list[Effect]:
+    def _of_client(self, event: _OfClients) -> list[Effect]:
         """What clients of a replica that is not the primary get: who is, and stale answers."""
         match event:
             case ConnectionOpened(conn, hello):
-                return self._client_opened(conn, hello.kind)
+                return self._connection_opened(conn, hello.kind)
             case BatchReceived(conn, _) | RegisterReceived(conn, _) | FollowReceived(conn, _):
                 return [self._role_packet(conn)]
             case QueriesReceived(conn, stale, ids, messages):
@@ -396,9 +431,40 @@ class Replica:
             case QueriesAnswered(conn, ids, answers):
                 return [Send(conn, encode_queries(ids, answers, stale=True, answers=True))]
             case _:
-                return []
+                assert_never(event)
 
-    def _client_opened(self, conn: Conn, kind: str) -> list[Effect]:
+    def _recovered(self, lsn: int) -> list[Effect]:
+        assert self.state is State.RECOVERING, self.state
+        self.confirmed_lsn = max(self.confirmed_lsn, lsn)
+        self.state = State.FOLLOWING
+        self.follower.recovered(lsn)
+        return [TellRole(self.role, self.known_epoch, "recovered"), *self._maybe_follow()]
+
+    def _primary_seen(self, seen: PrimarySeen) -> list[Effect]:
+        if seen.epoch < self._seen_epoch or seen.replica == self.replica:
+            return []
+        moved = (seen.epoch, seen.replica) != (self._seen_epoch, self.known_primary)
+        news = moved or seen.client_address != self.known_address
+        self._seen_epoch = seen.epoch
+        self.known_epoch = max(self.known_epoch, seen.epoch)
+        self.known_primary, self.known_address = seen.replica, seen.client_address
+        told: list[Effect] = [self._role_packet(conn) for conn in sorted(self._clients)] if news else []
+        left = self.follower.leave() if moved else []
+        return [*told, *left, *self._maybe_follow()]
+
+    def _maybe_follow(self) -> list[Effect]:
+        return self.follower.follow(self.known_primary, self.known_epoch) if self.state is State.FOLLOWING else []
+
+    def _log_read(self, lsn: int, end: bool, now: float) -> list[Effect]:
+        self.confirmed_lsn = max(self.confirmed_lsn, lsn)
+        effects = self.follower.log_read(lsn, end, now)
+        order = self._pending_takeover
+        if order is None or self.follower.reading:
+            return effects
+        self._pending_takeover = None
+        return self._takeover_ordered(order) or effects  # none: a newer primary was seen meanwhile
+
+    def _connection_opened(self, conn: Conn, kind: str) -> list[Effect]:
         if kind == "client":
             self._clients.add(conn)
         return []
@@ -406,103 +472,33 @@ class Replica:
     def _role_packet(self, conn: Conn) -> Send:
         return Send(conn, struct_packet(Type.ROLE, RolePacket(self.role, self.known_epoch, self.known_address)))
 
-    def _primary_seen(self, epoch: int, replica: str, address: str, now: float) -> list[Effect]:
-        if epoch < self.known_epoch or replica == self.replica:
-            return []
-        news = (epoch, replica, address) != (self.known_epoch, self.known_primary, self.known_address)
-        moved = (epoch, replica) != (self.known_epoch, self.known_primary)
-        self.known_epoch, self.known_primary, self.known_address = epoch, replica, address
-        effects: list[Effect] = []
-        if news:
-            effects.extend(self._role_packet(conn) for conn in sorted(self._clients))
-        if moved and self._following:
-            self._following = self._streaming = False
-            effects.append(LeavePrimary())
-        return [*effects, *self._maybe_follow(now)]
+    # ---- messages that kill ----------------------------------------------------------------------------------
 
-    def _maybe_follow(self, now: float) -> list[Effect]:
-        if self.state is not State.FOLLOWING or self._following or not self.known_primary:
-            return []
-        self._following = True
-        self._retry_at = None
-        return [FollowPrimary(self.known_primary, self.known_epoch)]
-
-    def _upstream_answered(self, following: Following) -> list[Effect]:
-        if not self._following or self.state is not State.FOLLOWING:
-            return []
-        before = self.role
-        self.checkpointer = following.checkpointer
-        self._streaming = following.streaming
-        effects: list[Effect] = []
-        if following.streaming:
-            self.confirmed_lsn = max(self.confirmed_lsn, following.lsn)
-        elif not self._reading:
-            self._reading = True
-            effects.append(ReadLog())
-        if self.role != before:
-            effects.append(TellRole(self.role, self.known_epoch, "named by the primary"))
-        return effects
-
-    def _frames_applied(self, lsn: int, messages: int, size: int, gap: bool) -> list[Effect]:
-        self.confirmed_lsn = max(self.confirmed_lsn, lsn)
-        if not self._following:
-            return []
-        effects: list[Effect] = [SendUpstream(packet(Type.APPLIED, U64.pack(lsn)))]
-        if gap and not self._reading:
-            self._streaming = False
-            self._reading = True
-            effects.append(ReadLog())
-        self._messages_since_checkpoint += messages
-        self._bytes_since_checkpoint += size
-        return [*effects, *self._maybe_checkpoint()]
-
-    def _maybe_checkpoint(self) -> list[Effect]:
-        """I9: the checkpointer takes the checkpoints, so the primary need not."""
-        due = (
-            self._messages_since_checkpoint >= self.limits.checkpoint_every_messages
-            or self._bytes_since_checkpoint >= self.limits.checkpoint_every_bytes
-        )
-        if not due or self._checkpointing or self.checkpointer != self.replica:
-            return []
-        self._checkpointing = True
-        self._messages_since_checkpoint = self._bytes_since_checkpoint = 0
-        return [TakeCheckpoint()]
-
-    def _log_read(self, lsn: int, end: bool, now: float) -> list[Effect]:
-        self.confirmed_lsn = max(self.confirmed_lsn, lsn)
-        if not end:
-            return [ReadLog()]
-        self._reading = False
-        if self._pending_takeover is not None:
-            order, self._pending_takeover = self._pending_takeover, None
-            return self._takeover_ordered(order)
-        if self._following:
-            return [AskUpstream()]
-        self._retry_at = now + FOLLOW_RETRY_S
+    def _deaths_reported(self, event: DeathsReported) -> list[Effect]:
+        """I11: remember how often a message ended its process."""
+        if self.safeguards.park_killers:
+            key = (event.session, event.seq)
+            self.deaths[key] = max(event.deaths, self.deaths.get(key, 0))
+            while len(self.deaths) > DEATHS_MAX:
+                self.deaths.pop(next(iter(self.deaths)))
         return []
 
-    def _timer_fired(self, now: float) -> list[Effect]:
-        if self._retry_at is None or now < self._retry_at:
-            return []
-        self._retry_at = None
-        return self._maybe_follow(now)
+    def _forget_completed(self) -> None:
+        """A message that the log holds has been completed by somebody: it is no killer."""
+        for session_id, seq in list(self.deaths):
+            session = self._sessions.get(session_id)
+            if session is None or seq < session.next_seq:
+                del self.deaths[(session_id, seq)]
 
-    def _takeover_ordered(self, order: TakeoverOrdered) -> list[Effect]:
-        if self.takeover is not None or self.state is not State.FOLLOWING or order.epoch < self.known_epoch:
-            return []
-        if self._reading:
-            self._pending_takeover = order  # the stretch being read ends first; one writer of the state
-            return []
-        self.state = State.TAKING_OVER
-        self.takeover = Takeover(
-            suspected_epoch=order.epoch, confirmed_lsn=self.confirmed_lsn, safeguards=self.safeguards
-        )
-        leave: list[Effect] = [LeavePrimary()] if self._following else []
-        self._following = self._streaming = False
-        return [TellRole(self.role, self.known_epoch, order.reason), *leave, *self.takeover.begin()]
-
-    def _note_deaths(self, session: int, seq: int, deaths: int) -> None:
-        if self.safeguards.park_killers:
-            self.deaths[(session, seq)] = max(deaths, self.deaths.get((session, seq), 0))
-            while len(self.deaths) > 1024:
-                self.deaths.pop(next(iter(self.deaths)))
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the parts disagree on who is in charge."""
+        assert (self.takeover is not None) <= (self.state in (State.TAKING_OVER, State.STOPPED))
+        assert self.state is not State.TAKING_OVER or self.takeover is not None
+        assert (self.primary is not None) <= (self.state in (State.PRIMARY, State.STOPPED))
+        assert self.state is not State.PRIMARY or self.primary is not None
+        assert self._pending_takeover is None or self.follower.reading
+        assert self._seen_epoch <= self.known_epoch
+        assert len(self.deaths) <= DEATHS_MAX
+        self.follower.check_invariants()
+        if self.primary is not None:
+            self.primary.check_invariants()

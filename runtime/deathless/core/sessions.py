@@ -40,7 +40,7 @@ class Session:
         now_us: logical time of the registration, microseconds.
     """
 
-    __slots__ = ("acked", "id", "last_us", "next_seq", "nonce", "replies")
+    __slots__ = ("acked", "id", "last_us", "next_seq", "nonce", "replies", "reply_bytes")
 
     def __init__(self, session_id: SessionId, nonce: bytes, now_us: int) -> None:
         self.id = session_id
@@ -49,6 +49,7 @@ class Session:
         self.acked = 0  # replies up to this seq are acknowledged. Invariant: 0 <= acked < next_seq
         self.last_us = now_us  # logical time of the last use, microseconds
         self.replies: dict[int, bytes] = {}  # reply per seq. Invariant: acked < seq < next_seq for each
+        self.reply_bytes = 0  # Invariant: the bytes of these replies (compare with `session_reply_bytes_max`)
 
     @property
     def unacked(self) -> int:
@@ -130,6 +131,7 @@ class SessionTable:
         end = first_seq + len(replies)
         assert end <= session.next_seq, f"session {session_id}: reply to seq {end - 1}, which was not accepted"
         session.replies.update(zip(range(first_seq, end), replies, strict=True))
+        session.reply_bytes += sum(map(len, replies))
         if first_seq <= session.acked:
             self._drop(session, first_seq, session.acked)
 
@@ -190,6 +192,7 @@ class SessionTable:
             session.next_seq = record.next_seq
             session.acked = record.acked
             session.replies = dict(record.replies)
+            session.reply_bytes = sum(map(len, session.replies.values()))
             self._sessions[session.id] = session
             self._by_nonce[session.nonce] = session.id
         self.check_invariants()
@@ -202,6 +205,7 @@ class SessionTable:
             assert self._by_nonce[session.nonce] == session_id
             assert 0 <= session.acked < session.next_seq
             assert all(session.acked < seq < session.next_seq for seq in session.replies)
+            assert session.reply_bytes == sum(map(len, session.replies.values()))
             assert last_us <= session.last_us, "order of last use is not the order of the table"
             last_us = session.last_us
         assert len(self._by_nonce) == len(self._sessions)
@@ -218,6 +222,7 @@ class SessionTable:
         session.acked = acked
         if acked == session.next_seq - 1:
             session.replies.clear()  # all there is; the usual case, and much cheaper than one by one
+            session.reply_bytes = 0
         else:
             self._drop(session, first, acked)
 
@@ -225,4 +230,4 @@ class SessionTable:
     def _drop(session: Session, first_seq: int, last_seq: int) -> None:
         forget = session.replies.pop
         for seq in range(first_seq, last_seq + 1):
-            forget(seq, None)
+            session.reply_bytes -= len(forget(seq, b""))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from deathless.base.errors import CorruptFrame, NewerFormat, Unauthorized, UnknownService
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
+    U64,
     Admin,
     Follow,
     Following,
@@ -26,7 +27,6 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
-from deathless.core.primary import U64
 from deathless.engine.replica_engine import ReplicaEngine
 
 NONCE_BYTES = 16
@@ -129,6 +129,6 @@ class Intake:
             post(ev.FollowReceived(conn, decode_struct(Follow, body)))
         elif kind == Type.CHECKPOINT:
             told = decode_struct(Role, body)
-            post(ev.CheckpointAnnounced(told.epoch, told.role))
+            post(ev.CheckpointAnnounced(conn, told.epoch, told.role))
         elif kind == Type.ADMIN:
             self._admin(conn, decode_struct(Admin, body))

@@ -24,8 +24,10 @@ from deathless.base.errors import (
     Deposed,
     ForeignDirectory,
     Internal,
+    LogTruncated,
     OutOfSpace,
     PermissionRefused,
+    StoreOlderThanLog,
     UpgradeRequired,
 )
 from deathless.base.limits import Limits
@@ -190,23 +192,24 @@ class ReplicaEngine:
         self._busy = True
         try:
             while self._queue and not self._stopped:
-                event = self._queue.popleft()
-                self._carry_out(self.core.handle(event, self.outside.now(), self.outside.wall_us()))
+                self._take(self._queue.popleft())
         finally:
             self._busy = False
+
+    def _take(self, event: ev.Event) -> None:
+        try:
+            effects = self.core.handle(event, self.outside.now(), self.outside.wall_us())
+        except Exception as error:  # noqa: BLE001 a broken invariant stops the replica, whatever it raises (I8)
+            self._fail(as_ours(error, type(event).__name__))
+            return
+        self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:
             try:
                 self._perform(effect)
-            except DeathlessError as error:
-                self._fail(error)
-                return
-            except OSError as error:
-                self._fail(as_ours(error))
-                return
-            except AssertionError as error:
-                self._fail(Internal(f"{type(effect).__name__}: {error}"))
+            except Exception as error:  # noqa: BLE001 as above: no retry, no log-and-continue
+                self._fail(as_ours(error, type(effect).__name__))
                 return
 
     def _fail(self, error: DeathlessError) -> None:
@@ -216,7 +219,7 @@ class ReplicaEngine:
         self._queue.clear()
         self._carry_out(self.core.handle(ev.Failed(error), self.outside.now(), self.outside.wall_us()))
 
-    def _perform(self, effect: fx.Effect) -> None:  # noqa: PLR0912 one match over every effect, by design
+    def _perform(self, effect: fx.Effect) -> None:
         complete = self.outside.complete
         match effect:
             case fx.Send(conn, data):
@@ -296,7 +299,7 @@ class ReplicaEngine:
         except OutOfSpace:
             if kind == FrameKind.OPENING:
                 raise
-            return ev.SpaceRefused(())
+            return ev.ControlRefused()
         self.log.sync()
         return ev.ControlSynced(kind, confirmed_lsn)
 
@@ -390,8 +393,7 @@ class ReplicaEngine:
         self._check_code(self.log.check_store(head, view.epoch, view.revision))
         end = head == 0
         while not end:
-            frames, end = self.log.read(head, place.lsn, place.chain, bytes_max=READ_BYTES)
-            self._apply(frames)
+            end = self._read_stretch(head)
         tail = self.log.read_tail(head, place.lsn, place.chain, confirmed_lsn)
         self._apply(tail.confirmed)
         self._tail = tail
@@ -442,12 +444,11 @@ class ReplicaEngine:
             self.log_epoch = frame.epoch
 
     def _recover(self) -> None:
-        snapshot = self.outside.load_checkpoint()
-        if snapshot is not None:
-            if snapshot.fingerprint != self.fingerprint and not self._adopts(snapshot.fingerprint, snapshot.lsn):
-                raise UpgradeRequired(f"the checkpoint at lsn {snapshot.lsn} was made by other code")
-            self.shard.restore(snapshot)
-            self.log_epoch = snapshot.epoch
+        self._load_newer(-1)
+        self._read_all(None)
+
+    def _read_all(self, before: LockView | None) -> None:
+        """Apply everything confirmed; `before` is what the lock showed at the last try."""
 
         def read(view: LockView) -> None:
             try:
@@ -455,8 +456,15 @@ class ReplicaEngine:
                 end = view.head == 0
                 while not end:
                     end = self._read_stretch(view.head)
-            except (DeathlessError, OSError) as error:
-                self._fail(error if isinstance(error, DeathlessError) else as_ours(error))
+            except StoreOlderThanLog as error:
+                # A successor may have opened between our look at the lock and at the log; an old store stays as it is.
+                if before is None or before.revision != view.revision:
+                    self._read_all(view)
+                else:
+                    self._fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 as in `_carry_out`
+                self._fail(as_ours(error, "reading the log"))
                 return
             self.outside.complete(ev.Recovered(self.place.lsn))
 
@@ -478,15 +486,33 @@ class ReplicaEngine:
                 return
             try:
                 end = view.head == 0 or self._read_stretch(view.head)
-            except (DeathlessError, OSError) as error:
-                self._fail(error if isinstance(error, DeathlessError) else as_ours(error))
+            except Exception as error:  # noqa: BLE001 as in `_carry_out`
+                self._fail(as_ours(error, "reading the log"))
                 return
             self.outside.complete(ev.LogRead(self.place.lsn, end))
 
         self.outside.lock(lambda lock: lock.view(), read)
 
+    def _load_newer(self, lsn: int) -> bool:
+        """Load the newest checkpoint if it stands above `lsn`. False: it does not, or there is none."""
+        snapshot = self.outside.load_checkpoint()
+        if snapshot is None or snapshot.lsn <= lsn:
+            return False
+        if snapshot.fingerprint != self.fingerprint and not self._adopts(snapshot.fingerprint, snapshot.lsn):
+            raise UpgradeRequired(f"the checkpoint at lsn {snapshot.lsn} was made by other code")
+        self.shard.restore(snapshot)
+        self.log_epoch = snapshot.epoch
+        return True
+
     def _read_stretch(self, head: int) -> bool:
-        frames, end = self.log.read(head, self.place.lsn, self.place.chain, bytes_max=READ_BYTES)
+        place = self.place
+        try:
+            frames, end = self.log.read(head, place.lsn, place.chain, bytes_max=READ_BYTES)
+        except LogTruncated:
+            # Collection does not wait for a replica that nobody reaches: what it lacks is in a checkpoint then.
+            if not self._load_newer(place.lsn):
+                raise
+            frames, end = self.log.read(head, place.lsn, place.chain, bytes_max=READ_BYTES)
         self._apply(frames)
         return end
 
@@ -513,12 +539,12 @@ class ReplicaEngine:
                 last = (frame, body)
                 messages += frame.count
                 size += len(body)
-        except DeathlessError as error:
-            self._fail(error)
+            if last is not None:
+                _, offset, roll, _ = FRAME_HEAD.unpack_from(last[1])
+                self.log.note_place(last[0], roll, offset)
+        except Exception as error:  # noqa: BLE001 as in `_carry_out`
+            self._fail(as_ours(error, "frames of the stream"))
             return
-        if last is not None:
-            _, offset, roll, _ = FRAME_HEAD.unpack_from(last[1])
-            self.log.note_place(last[0], roll, offset)
         self.post(ev.FramesApplied(self.place.lsn, messages, size, gap))
 
     # ---- checkpoints -----------------------------------------------------------------------------------------
@@ -541,8 +567,12 @@ class ReplicaEngine:
         )
 
 
-def as_ours(error: OSError) -> DeathlessError:
-    """Give one of our errors for one of the operating system's, naming the file."""
+def as_ours(error: Exception, during: str) -> DeathlessError:
+    """Give one of our errors for whatever was raised: our own as it is, the operating system's naming the file."""
+    if isinstance(error, DeathlessError):
+        return error
+    if not isinstance(error, OSError):
+        return Internal(f"{during}: {type(error).__name__}: {error}")
     what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(what)

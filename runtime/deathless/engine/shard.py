@@ -4,8 +4,8 @@ One place runs messages, for the primary before they are logged and for everybod
 two can't differ (I6). It composes the executor (keyed state, handlers) with the session table (I3, I5), the table of
 idempotency keys, logical time and the list of parked messages.
 
-Guarantees: `execute` gives the same replies, digests and state for the same runs in any process; `apply` raises Diverged
-naming lsn and handler at the first difference to what the primary logged. Does not: files, sockets, clocks.
+Guarantees: `execute` gives the same replies, digests and state for the same runs in any process; `apply` raises
+Diverged naming lsn and handler at the first difference to what the primary logged. Does not: files, sockets, clocks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, Sess
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.codec.snapshot import ParkedRecord, Snapshot
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
+from deathless.codec.snapshot import ParkedRecord, Snapshot
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
 from deathless.core.keys import KeyTable
@@ -83,7 +83,7 @@ class Shard:
     def apply(self, frame: Frame) -> list[RunResult]:
         """Run a confirmed frame and compare.
 
-        Raises: Diverged naming lsn and handler, CorruptFrame when the frame does not fit the chain. Both stop the replica.
+        Raises: Diverged naming lsn and handler; CorruptFrame when it does not fit the chain. Both stop the replica.
         """
         place = self.place
         if frame.first_lsn != place.lsn + 1 or frame.prev_chain != place.chain:
@@ -114,7 +114,7 @@ class Shard:
                     lsn += 1
                 continue
             if self.sessions.get(SessionId(run.session)) is None:
-                gone = error_reply(SessionExpired.code, "SessionExpired", f"session {run.session} is not known")
+                gone = session_gone(run.session)
                 results.append(RunResult(run, [gone] * run.count))
                 digests.extend([zlib.crc32(gone)] * run.count)
                 lsn += run.count
@@ -163,6 +163,7 @@ class Shard:
         del self.parked[:-PARKED_MAX]
         run = Run(record.session, record.seq, 0, 1)
         if self.sessions.get(SessionId(record.session)) is None:
+            results.append(RunResult(run, [session_gone(record.session)]))
             return
         self.sessions.accept(run, self.place.time_us)
         text = f"parked at lsn {record.lsn}: it ended its handler's process again and again"
@@ -213,6 +214,11 @@ class Shard:
         place = self.place
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
         place.time_us = snapshot.time_us
+
+
+def session_gone(session: int) -> bytes:
+    """Give the reply to a message whose session ended between its admission and its turn (I5)."""
+    return error_reply(SessionExpired.code, "SessionExpired", f"session {session} is not known")
 
 
 def cut_runs(data: Data) -> list[tuple[Run, list[bytes]]]:

@@ -93,6 +93,10 @@ class Spare:
         self._fs.sync_folder(self._folder)
         return self._fs.open(path, write=True)
 
+    def recheck(self) -> None:
+        """Look whether it still stands: a helper process of this replica may have given it up. Raises: OSError."""
+        self._own = self._own and self._fs.exists(self._path)
+
     def free(self) -> None:
         """Give the space back, for something that matters more (a checkpoint)."""
         self._own = False

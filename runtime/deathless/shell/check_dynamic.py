@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,6 +31,7 @@ from deathless.shell.check_runner import RUNNER, Job, Outcome, Step
 
 PROCESSES_MAX: Final = 2
 RUN_MAX_S: Final = 300.0
+PROGRESS: Final = "progress-of-deathless-check"
 _SEED: Final = bytes(range(32))
 
 
@@ -97,7 +99,7 @@ def compare_processes(
 
     Returns: the first difference of each process, but each handler once: the factors first named explain it.
 
-    Raises: InvalidService when the service can't be loaded or a process ended without an outcome.
+    Raises: InvalidService when the service can't be loaded, or running the calls does not come to an end.
     """
     folder = os.path.realpath(folder)
     first = _run(Job(target, folder, _SEED, list(calls), cut=len(calls) // 2), Factor(name="first"))
@@ -147,6 +149,7 @@ def _run(job: Job, factor: Factor) -> Outcome:
     environment = {**os.environ, **_BASE, **factor.environment}
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path if path)
     with tempfile.TemporaryDirectory(prefix="deathless-check-") as elsewhere:
+        job.progress = os.path.join(elsewhere, PROGRESS)
         try:
             done = subprocess.run(
                 [sys.executable, "-m", RUNNER],
@@ -161,6 +164,10 @@ def _run(job: Job, factor: Factor) -> Outcome:
             raise InvalidService(
                 f"running the calls took more than {RUN_MAX_S:.0f} s (process: {factor.name})"
             ) from None
+        begun = Path(job.progress).read_bytes() if os.path.exists(job.progress) else b""
+    if done.returncode and begun:
+        how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        return Outcome([], death=how, death_at=int.from_bytes(begun, "little"))
     if done.returncode or not done.stdout:
         told = done.stderr.decode(errors="replace").strip()[-2000:]
         raise InvalidService(
@@ -177,12 +184,12 @@ def _compare(calls: Sequence[Call], begin: int, first: Outcome, other: Outcome, 
                 what = (f"state {_state_text(before)}", f"state {_state_text(after)}")
             return Difference(_handler(calls[index]), calls[index].lsn, factor, *what)
     if other.death:
-        return _death(calls[begin:], other, factor)
+        return _death(calls, other, factor)
     return None
 
 
 def _death(calls: Sequence[Call], outcome: Outcome, factor: str) -> Difference:
-    call = calls[len(outcome.steps)]
+    call = calls[outcome.death_at]
     return Difference(_handler(call), call.lsn, factor, "a reply", f"the end of the process: {outcome.death}")
 
 

@@ -33,6 +33,7 @@ class Job(msgspec.Struct, array_like=True):
     depth: int = 0  # frames to put below the executor
     clock_shift_s: float = 0.0
     collect_always: bool = False
+    progress: str = ""  # file that holds the index of the call being run, u64; empty: none
 
 
 class Step(msgspec.Struct, array_like=True):
@@ -48,10 +49,12 @@ class Outcome(msgspec.Struct, array_like=True):
 
     steps: list[Step]
     state_at_cut: dict[bytes, bytes] = {}
-    death: str = ""  # what a handler raised that ends a process; it was in the call behind the last step
+    death: str = ""  # how a handler ended the process; empty: it did not
+    death_at: int = 0  # index of the call in which it did
 
 
 STATE_SHOWN_MAX = 2000
+PROGRESS_BYTES = 8
 
 
 class NoKeys:
@@ -78,18 +81,23 @@ def run(job: Job) -> Outcome:
     executor = HandlerExecutor(service, Limits(), job.seed, NoKeys(), Cells(bytearray(PAGE_BYTES)))
     executor.restore(job.state)
     outcome = Outcome([])
+    progress = os.open(job.progress or os.devnull, os.O_WRONLY | os.O_CREAT, 0o600)
     for index in range(job.begin, len(job.calls)):
         if index == job.cut:
             outcome.state_at_cut = dict(executor.state())
         call = job.calls[index]
+        os.write(progress, index.to_bytes(PROGRESS_BYTES, "little"))
+        os.lseek(progress, 0, os.SEEK_SET)
         try:
             replies, digests = executor.execute(call.session, call.seq, call.lsn, call.now_us, [call.message])
         except BaseException as error:  # noqa: BLE001  what ends a worker is what we look for
             outcome.death = f"{type(error).__name__}: {error}"[:STATE_SHOWN_MAX]
+            outcome.death_at = index
             break
         key = b"" if service.single else decode(call.message).key
         state = executor.state().get(key, b"")[:STATE_SHOWN_MAX]
         outcome.steps.append(Step(digests[0], replies[0][:STATE_SHOWN_MAX], state))
+    os.close(progress)
     return outcome
 
 

@@ -14,6 +14,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
+from deathless.engine.spare import Spare, is_full
 from deathless.shell.children import Children
 from deathless.shell.filesystem import RealFileSystem
 
@@ -24,7 +25,7 @@ class Checkpoints:
     """The checkpoints of one replica.
 
     Args:
-        make_room: frees the spare segment when the disk is full, in the child.
+        spare: the replica's spare segment; a child gives it up where a checkpoint finds no other room (I8).
     """
 
     def __init__(
@@ -34,14 +35,13 @@ class Checkpoints:
         loop: asyncio.AbstractEventLoop,
         limits: Limits,
         *,
-        in_child: Callable[[], None],
-        make_room: Callable[[], None] | None = None,
+        spare: Spare | None = None,
     ) -> None:
         self._directory = directory
         self._replica = replica
         self._limits = limits
-        self._make_room = make_room
-        self._children = Children(loop, in_child)
+        self._spare = spare
+        self._children = Children(loop)
         self._store = self._open()
         self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
         self._confirmed_lsn = 0
@@ -49,9 +49,8 @@ class Checkpoints:
 
     def _open(self) -> CheckpointStore:
         filesystem = RealFileSystem(self._directory)
-        return CheckpointStore(
-            filesystem, self._replica, kept=self._limits.checkpoints_kept, make_room=self._make_room
-        )
+        make_room = self._spare.free if self._spare is not None else None
+        return CheckpointStore(filesystem, self._replica, kept=self._limits.checkpoints_kept, make_room=make_room)
 
     def load_newest(self) -> Snapshot | None:
         """The newest announced checkpoint that reads back well; None: there is none. Raises: NewerFormat, OSError."""
@@ -74,6 +73,8 @@ class Checkpoints:
         return True
 
     def _written(self, good: bool, lsn: int, name: str, done: Callable[[int, str], None]) -> None:
+        if self._spare is not None:
+            self._spare.recheck()
         if not good:
             self._busy = False
             done(lsn, "")
@@ -82,13 +83,20 @@ class Checkpoints:
         self.confirmed(self._confirmed_lsn)
 
     def confirmed(self, lsn: int) -> None:
-        """Everything up to `lsn` is confirmed: announce what waits for that."""
+        """Everything up to `lsn` is confirmed: announce what waits for that. Raises: OSError, but not for lack of space."""
         self._confirmed_lsn = max(self._confirmed_lsn, lsn)
         if self._waiting is None or self._waiting[0] > self._confirmed_lsn:
             return
         (at, name, done), self._waiting = self._waiting, None
         self._busy = False
-        self._store.announce(name)
+        try:
+            self._store.announce(name)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            _LOG.warning("checkpoint not announced", extra={"file": name, "why": str(error)})
+            done(at, "")
+            return
         _LOG.info("checkpoint", extra={"lsn": at, "file": name})
         done(at, name)
 

@@ -4,27 +4,36 @@ Why fork: a checkpoint needs a copy of all state at one moment; the kernel's cop
 page tables, so the primary does not pause (I9). The worker is single-threaded, so a fork is whole. The child closes
 every descriptor but the standard ones first: a socket or lock kept open by a child would outlive its worker.
 
-Guarantees: `done` is called once in the loop with the child's success. Does not: let the child return to the loop.
+Guarantees: `done` is called once, in the loop, with the child's success; a fork that the machine refuses is a child that
+failed. Does not: let the child return to the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Final
 
-
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG: Final = 1
+_LOG: Final = logging.getLogger("deathless.children")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies; called in a child."""
+def die_with_parent(parent: int = 0) -> None:
+    """Have the kernel kill this process when its parent dies; called in a child, before it does anything else.
+
+    Args:
+        parent: the parent's pid, where it may have died already before this call; 0: not looked at.
+    """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Children:
@@ -32,30 +41,22 @@ class Children:
 
     Args:
         loop: told of each child's end.
-        in_child: called in the child first (to have it die with its parent).
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, in_child: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._in_child = in_child
-        self._pids: set[int] = set()
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        """Fork; the child calls `work` and ends; then `done` with what it gave. Raises OSError when fork fails."""
-        pid = os.fork()
+        """Fork; the child calls `work` and ends; then `done` with what it gave, True meaning success."""
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _LOG.warning("no helper process", extra={"why": str(error)})
+            self._loop.call_soon(done, False)
+            return
         if pid == 0:
-            code = 1
-            try:
-                self._in_child()
-                os.closerange(3, 1 << 16)
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                code = 0 if work() else 1
-            except BaseException:  # noqa: BLE001  a child must never return into the parent's loop
-                traceback.print_exc(file=sys.stderr)
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        self._pids.add(pid)
+            _be_child(work, parent)
         descriptor = os.pidfd_open(pid)
         self._loop.add_reader(descriptor, self._ended, pid, descriptor, done)
 
@@ -63,5 +64,20 @@ class Children:
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
-        self._pids.discard(pid)
         done(os.waitstatus_to_exitcode(status) == 0)
+
+
+def _be_child(work: Callable[[], bool], parent: int) -> None:
+    """Never returns: a child must not come into its parent's loop."""
+    code = 1
+    try:
+        die_with_parent(parent)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        code = 0 if work() else 1
+    except BaseException:  # noqa: BLE001  as the docstring says
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)

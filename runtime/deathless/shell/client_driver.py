@@ -119,6 +119,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._links: dict[LinkId, _Link] = {}
         self._dials: dict[LinkId, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # all dials, those given up too, until they have ended
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._resolve()
@@ -129,10 +130,9 @@ class Driver:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        dials = list(self._dials.values())
-        for task in dials:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*dials, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def handle(self, event: Event[Waiter]) -> None:
         """Tell the machine; carry its effects out; set its timer."""
@@ -151,7 +151,9 @@ class Driver:
             else:
                 match effect:
                     case Dial(link=number, address=address):
-                        self._dials[number] = self._loop.create_task(self._dial(number, address))
+                        task = self._dials[number] = self._loop.create_task(self._dial(number, address))
+                        self._tasks.add(task)
+                        task.add_done_callback(self._tasks.discard)
                     case HangUp(link=number):
                         self._hang_up(number)
                     case Resolve():
@@ -208,6 +210,6 @@ class Driver:
         link = self._links.pop(number, None)
         if link is not None:
             link.close()
-        task = self._dials.pop(number, None)
-        if task is not None:
-            task.cancel()
+        dial = self._dials.pop(number, None)
+        if dial is not None:
+            dial.cancel()

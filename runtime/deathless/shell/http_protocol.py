@@ -430,9 +430,13 @@ class HttpServer:
         self._empty = asyncio.Event()  # set when the last connection ends while stopping
         self._set_date()
 
+    def make(self) -> HttpConnection:
+        """Give the protocol of one connection."""
+        return HttpConnection(self)
+
     async def start(self, address: str, tls: ssl.SSLContext | None = None) -> str:
         """Listen; gives the address with its real port. Raises: PortTaken, InvalidConfig."""
-        self._server, bound = await listen(lambda: HttpConnection(self), address, tls)
+        self._server, bound = await listen(self.make, address, tls)
         self._tick()
         return bound
 

@@ -54,6 +54,7 @@ from deathless.core.client_events import error_of
 from deathless.core.client_link import State
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
+from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
@@ -415,7 +416,9 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m deathless.shell.ingress CONFIG.json`; the exit code is that of the error."""
+    """`python -m deathless.shell.ingress CONFIG.json [PARENT]`; ends with its parent; the exit code is the error's."""
+    if len(arguments) > 1:
+        die_with_parent(int(arguments[1]))
     config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ReplicaConfig)
     configure(config.log_level, config.replica, "ingress")
     address = Path(config.directory) / "replicas" / config.replica / "ingress.address"

@@ -194,7 +194,7 @@ class _Reader:
             what = f"can't be read: {error.problem or error.context}"
         except (yaml.YAMLError, RecursionError) as error:
             mark, what = Mark(1, 1), f"can't be read: {error}".splitlines()[0]
-        line = text.splitlines()[mark.line - 1] if mark.line <= text.count("\n") + 1 and text else ""
+        line = "".join(text.splitlines()[mark.line - 1 : mark.line])  # none at the end of the file
         tabbed = "\t" in line[: len(line) - len(line.lstrip())]
         remedy = "indent with spaces, not tabs" if tabbed else "mend the YAML at this place"
         raise BrokenManifest(self.path, [ManifestProblem(mark, Problem((), None, what, remedy))])

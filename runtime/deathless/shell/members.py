@@ -1,14 +1,31 @@
 """members/<replica>.json: where each replica is reached. A hint for finding each other, never a truth.
 
-Written by a supervisor under a temporary name and renamed; read by supervisors, clients and tools.
+Written by a supervisor under a temporary name and renamed; read by supervisors, clients and tools. `Board` does both
+in a thread of its own: the folder lies on the log's storage, and a supervisor must answer while that hangs.
+
+Guarantees: an announcement that could not be written (disk full, storage away) is written later; on a full disk it
+takes the room of the one before. Does not: tell who is alive.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
+
+from deathless.engine.spare import is_full
+
+_LOG: Final = logging.getLogger("deathless.members")
+LOOK_S: Final = 0.5  # between two looks
+END_S: Final = 1.0  # a hung storage keeps nobody from ending longer than this
+MEMBER_BYTES: Final = 1024  # an announcement is padded to this, so that a later one fits in its place
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -23,12 +40,23 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def write_member(directory: str, member: Member) -> None:
-    """Announce a replica, replacing what it announced before."""
+    """Announce a replica, replacing what it announced before. Raises: OSError."""
     folder = Path(directory) / "members"
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{member.replica}.{os.getpid()}"
-    temporary.write_bytes(msgspec.json.encode(member))
-    temporary.replace(folder / f"{member.replica}.json")
+    path = folder / f"{member.replica}.json"
+    data = msgspec.json.encode(member).ljust(MEMBER_BYTES)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{member.replica}.{os.getpid()}"
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        with path.open("r+b") as file:  # a reader in between leaves it out and looks again
+            file.write(data)
 
 
 def read_members(directory: str) -> dict[str, Member]:
@@ -46,3 +74,77 @@ def read_members(directory: str) -> dict[str, Member]:
 def remove_member(directory: str, replica: str) -> None:
     """Take a replica's announcement back."""
     (Path(directory) / "members" / f"{replica}.json").unlink(missing_ok=True)
+
+
+def ingress_address(directory: str, replica: str) -> str:
+    """Where a replica's ingress says that it listens; empty: it has not said so."""
+    try:
+        return (Path(directory) / "replicas" / replica / "ingress.address").read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+class Board:
+    """members/ as one supervisor sees it.
+
+    Args:
+        directory: the shared directory.
+        replica: ours.
+        seen: called in the loop with what stands there, after each look.
+    """
+
+    def __init__(self, directory: str, replica: str, seen: Callable[[dict[str, Member]], None]) -> None:
+        self._directory = directory
+        self._replica = replica
+        self._seen = seen
+        self._loop = asyncio.get_running_loop()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="members", daemon=True)
+        self._mine: Member | None = None  # to be announced
+        self._ending = self._withdraw = False
+        self._problem = ""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def announce(self, member: Member) -> None:
+        """Have an announcement written; only the newest counts."""
+        self._mine = member
+        self._wake.set()
+
+    def close(self, *, withdraw: bool) -> None:
+        """End; takes our announcement back if asked to, and if the storage answers in time."""
+        self._ending, self._withdraw = True, withdraw
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(END_S)
+
+    def _run(self) -> None:
+        written: Member | None = None
+        while not self._ending:
+            member = self._mine
+            if member is not None:
+                ingress = ingress_address(self._directory, self._replica) if member.ingress else ""
+                member = msgspec.structs.replace(member, ingress=ingress or member.ingress)
+                if member != written and self._write(member):
+                    written = member
+            found = read_members(self._directory)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._seen, found)
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+        if self._withdraw:
+            with contextlib.suppress(OSError):
+                remove_member(self._directory, self._replica)
+
+    def _write(self, member: Member) -> bool:
+        try:
+            write_member(self._directory, member)
+        except OSError as error:
+            if str(error) != self._problem:  # told once, tried again with each look
+                _LOG.warning("members/ can't be written", extra={"why": str(error)})
+            self._problem = str(error)
+            return False
+        self._problem = ""
+        return True

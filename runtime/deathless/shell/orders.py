@@ -92,6 +92,12 @@ class LineProtocol(asyncio.Protocol):
         self._lost = lost
         self._buffer = b""
         self._transport: asyncio.WriteTransport | None = None
+        self.ended = False  # everything the other end said was received
+
+    @property
+    def open(self) -> bool:
+        """Does it stand?"""
+        return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -106,9 +112,15 @@ class LineProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._transport = None
+        self.ended = True
         self._lost()
+
+    def close(self) -> None:
+        """End it at once; `lost` is called all the same."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def send(self, record: msgspec.Struct) -> None:
         """Send one record; dropped when the other end is gone."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and self.open:
             self._transport.write(msgspec.json.encode(record) + b"\n")

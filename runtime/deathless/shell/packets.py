@@ -1,25 +1,30 @@
 """Length-prefixed packets over asyncio: the connection class that worker, supervisor and tools share.
 
-Guarantees: HELLO comes first and is authorised before anything else is read; a peer that does not read is cut off at
-a named maximum, so it stalls nobody (I10). Does not: interpret packets beyond the handshake.
+Guarantees: HELLO comes first, in time, and is authorised before anything else is read; a peer that does not read is cut
+off at a named maximum, so it stalls nobody (I10). Does not: interpret packets beyond the handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Protocol as TypingProtocol
 from typing import cast
 
-from deathless.base.errors import DeathlessError, InvalidConfig, PortTaken
+from deathless.base.errors import DeathlessError, InvalidConfig, PortTaken, TooLarge
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
 from deathless.engine.intake import authorise
 
 _LOG = logging.getLogger("deathless.packets")
 DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
+HELLO_MAX_S = 5.0  # a connection that has not said who it is by then is closed
+HELLO_BYTES_MAX = 64 << 10  # received without it
+SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
+DESCRIPTORS_KEPT = 128  # for files, other ports and helpers, beside the connections
 
 
 class Owner(TypingProtocol):
@@ -50,30 +55,52 @@ class ServerConnection(asyncio.Protocol):
         self._reader = PacketReader(packet_bytes_max)
         self._buffer_bytes_max = buffer_bytes_max
         self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # for HELLO
+        self._before_hello = 0  # bytes received
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
+        self._deadline = asyncio.get_running_loop().call_later(HELLO_MAX_S, transport.abort)
         keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         try:
             packets = list(self._reader.feed(data))
+            if self.hello is None:
+                self._before_hello += len(data)
+                if not packets and self._before_hello > HELLO_BYTES_MAX:
+                    raise TooLarge(f"no HELLO within {HELLO_BYTES_MAX} bytes")
             if self.hello is None and packets:
                 self.hello = authorise(*packets.pop(0), service=self._service, token=self._token)
+                self._end_deadline()
                 self._owner.opened(self, self.hello)
-            if packets:
+            if packets and not self._closing:
                 self._owner.packets(self, packets)
         except DeathlessError as error:
-            self.send(struct_packet(Type.REFUSED, Refused(error.code, error.message)))
-            self.close()
+            self.refuse(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._transport = None
+        self._end_deadline()
         if self.hello is not None:
             self._owner.lost(self)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    @property
+    def _closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def refuse(self, error: DeathlessError) -> None:
+        """Say why, and close."""
+        self.send(struct_packet(Type.REFUSED, Refused(error.code, error.message)))
+        self.close()
 
     def send(self, data: bytes) -> None:
         """Write, or cut the peer off when it has not read for too long."""
@@ -85,6 +112,11 @@ class ServerConnection(asyncio.Protocol):
             transport.abort()
             return
         transport.write(data)
+
+    @property
+    def flushed(self) -> bool:
+        """Has everything left this process?"""
+        return self._transport is None or self._transport.get_write_buffer_size() == 0
 
     def close(self) -> None:
         """Close after what was written."""
@@ -130,9 +162,14 @@ class ClientConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, data: bytes) -> None:
-        """Write; dropped when the connection is gone."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        """Write; dropped when the connection is gone, and the connection ends when the peer does not read."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > SEND_BYTES_MAX:
+            transport.abort()
+            return
+        transport.write(data)
 
     def close(self) -> None:
         """Abort at once."""
@@ -150,6 +187,18 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+
+
+def descriptors_for(connections_max: int) -> int:
+    """Raise this process's limit of descriptors; gives how many connections fit, at most `connections_max`."""
+    wanted = connections_max + DESCRIPTORS_KEPT
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    fit = wanted if soft == resource.RLIM_INFINITY else soft
+    return min(connections_max, max(fit - DESCRIPTORS_KEPT, 1))
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -4,17 +4,21 @@
         |  '-----(page: ticks, message run)----'  |
         '--> ingress                              '-- dies with the supervisor's end of the pair
 
-No handler ever runs here, so a supervisor answers for a busy worker. It learns of its worker's death or stop from the
-kernel at once and tells the others, which makes a takeover start within milliseconds. A message that stood in the
-page when the worker died is counted and told too (I11).
+No handler ever runs here, and once it runs nothing here waits for the log's storage, so a supervisor answers for a busy
+or hung worker. It learns of its worker's death or stop from the kernel at once and tells the others, which makes a
+takeover start within milliseconds. A message that stood in the page when the worker died is counted and told too (I11).
 
-Guarantees: one supervisor per replica (a kernel lock on a file). Its own death ends its worker. Does not: touch the
-log or the lock's values beyond reading and first writing who the service is; decide takeovers (core.detection does).
+    a worker's end:  SIGCHLD -> DEAD is told -> its last words are read (the line's end) -> when to start it again
+
+Guarantees: one supervisor per replica (a kernel lock on a file). Its own death ends its worker. What a former worker
+said is never taken for the present one's. Does not: touch the log or the lock's values beyond reading and first
+writing who the service is; decide takeovers (core.detection does).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -28,13 +32,23 @@ from pathlib import Path
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, OtherSupervisor
+from deathless.base.errors import (
+    DeathlessError,
+    Deposed,
+    Diverged as DivergedError,
+    Internal,
+    InvalidConfig,
+    LockUnavailable,
+    OtherSupervisor,
+    Parked,
+)
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import Detector, Report, WorkerState
-from deathless.shell.children import die_with_parent
+from deathless.engine.ports import ServiceRecord
+from deathless.engine.replica_engine import as_ours
 from deathless.shell.identity import prepare
 from deathless.shell.logs import configure
-from deathless.shell.members import Member, read_members, remove_member, write_member
+from deathless.shell.members import Board, Member
 from deathless.shell.orders import (
     AddressesAre,
     Deaths,
@@ -47,25 +61,33 @@ from deathless.shell.orders import (
     TakeOver,
     ToSupervisor,
 )
-from deathless.shell.packets import ClientConnection, ServerConnection, listen, split_address
-from deathless.shell.page import FULL, LSN, SYNCS, UPSTREAM, Page
-from deathless.shell.tls import client_context, server_context
+from deathless.shell.packets import ServerConnection, listen
+from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
+from deathless.shell.peers import Peers
+from deathless.shell.progress import Progress, Signs, Verdict
+from deathless.shell.tls import refresh, server_context
 
 _LOG = logging.getLogger("deathless.supervisor")
 PACKET_BYTES_MAX = 1 << 20
-SYNC_MAX_S = 2.0  # a sync longer than this makes the worker STUCK: its log hangs
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of a worker that fails
 STABLE_S = 10.0  # a worker that ran so long starts again without waiting
 STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
-MEMBERS_S = 0.5  # between two looks at members/
+INGRESS_STOP_MAX_S = 6.0  # so long the ingress may answer what it took in, before the worker is asked to stop
+LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so long
+LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.1, 2.0  # at the start, while the lock store gives no answer
+TLS_S = 2.0  # between two looks at the certificates' files
 HOUR_S = 3600.0
+DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
 DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
 FINAL_CODES = frozenset({"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"})
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
 
 class Child:
-    """A child process with its restarts."""
+    """A child process with its restarts.
+
+    Guarantees: one that fails is started again after a pause that doubles up to RESTART_MAX_S, for ever.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,91 +127,140 @@ class Supervisor:
         self.report = Report(replica=config.replica, state=WorkerState.DEAD, role="starting", epoch=0, lsn=0)
         self.worker = Child("worker")
         self.ingress = Child("ingress")
-        self._ingress_address = ""
         self._lock_file = -1
         self._page: Page | None = None
+        self._progress = Progress(self.limits.turn_max_s)
         self._line: LineProtocol | None = None
-        self._peers: dict[str, ClientConnection] = {}
-        self._connecting: set[str] = set()
-        self._tools: dict[int, ServerConnection] = {}
+        self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
+        self._board = Board(config.directory, config.replica, self._members_seen)
+        self._peers = Peers(config, self._kick_loop)
         self._conn_number = 0
-        self._stopping = asyncio.Event()
         self._kick = asyncio.Event()
         self._told_primary: PrimaryIs | None = None
         self._deaths: dict[tuple[int, int], int] = {}
-        self._told_deaths: set[tuple[int, int, int]] = set()
+        self._told_deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths told to this worker
         self._stop_ordered = False
+        self._stop_deadline = float("inf")  # of the whole stop
+        self._ingress_deadline = float("inf")  # of the ingress's part of it
+        self._worker_deadline = float("inf")  # of a worker that was told, or said, to end
+        self._worker_told = False  # this worker has got its Stop
+        self._end_ordered = False  # we end this worker: its death is no message's doing
         self._last_stop: Stopping | None = None
-        self._running_since: tuple[object, float] = (None, 0.0)
-        self._sync_since: tuple[int, float] = (0, 0.0)
         self._divergences: list[float] = []
         self._told_divergences: dict[str, int] = {}
         self._exit_code = 0
+        self._tls_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._hash_seed = 0
 
     # ---- life ------------------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Run until stopped; gives the exit code."""
+        """Run until stopped; gives the exit code.
+
+        Raises: what `prepare` refuses to start with; PortTaken; OSError.
+        """
         loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._order_stop)
         self._take_file_lock()
-        record = await prepare(self.config)
+        record = await self._prepare()
+        if record is None:
+            return 0
         self._hash_seed = record.hash_seed
-        self._page = Page(str(self.folder / "page"))
+        self._page = Page(page_path(self.config.directory, self.config.replica))
         self._count_death_in_page()
         tls = server_context(self.config.tls)
         server, address = await listen(self._accept, self.config.control_listen, tls)
         self.report.control = address
         self.report.pid = os.getpid()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._order_stop)
         loop.add_signal_handler(signal.SIGCHLD, self._children_changed)
-        self._write_member()
+        self._board.start()
+        self._announce()
         try:
             await self._loop()
         finally:
             server.close()
-            for child in (self.ingress, self.worker):
-                if child.process is not None:
-                    child.process.kill()
-            if self._stop_ordered:
-                remove_member(self.config.directory, self.config.replica)
+            self._end()
         return self._exit_code
 
+    async def _prepare(self) -> ServiceRecord | None:
+        """Find out whom the directory belongs to, for as long as the lock store gives no answer; None: stopped."""
+        pause = LOCK_RETRY_MIN_S
+        while not self._stop_ordered:
+            try:
+                return await prepare(self.config)
+            except LockUnavailable as error:
+                _LOG.warning("lock store gives no answer", extra={"why": str(error)})
+            self._kick.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._kick.wait(), pause)
+            pause = min(2 * pause, LOCK_RETRY_MAX_S)
+        return None
+
+    def _end(self) -> None:
+        """Leave nothing behind: no process, no connection, after an orderly stop no announcement and no page."""
+        self._peers.close()
+        for child in (self.ingress, self.worker):
+            if child.process is not None:
+                child.process.kill()
+                child.process.wait()
+        orderly = self._stop_ordered and self._exit_code == 0
+        self._board.close(withdraw=orderly)
+        if orderly and self._page is not None and self._page.read_running() is None:
+            self._page.forget()
+
     async def _loop(self) -> None:
-        members_at = 0.0
         while True:
             now = time.monotonic()
-            if self._stop_ordered and self.worker.process is None:
-                return
-            if now >= members_at:
-                members_at = now + MEMBERS_S
-                self._meet_members()
+            if self._died is not None and now - self._died[1] > LAST_WORDS_S:
+                self._worker_gone(now)
+            if self._stop_ordered:
+                if self.worker.process is None:
+                    return
+                self._pass_stop_on(now)
             self._start_children(now)
             self._watch_worker(now)
             self._tell_others(now)
             self._maybe_order_takeover(now)
-            if self._stop_ordered and now > self._stop_deadline and self.worker.process is not None:
-                self.worker.process.kill()
+            if now > min(self._stop_deadline, self._worker_deadline):
+                self._end_worker()
+            if now >= self._tls_at:
+                self._tls_at = now + TLS_S
+                refresh(self.config.tls)
+            self._peers.connect_due()
             self._kick.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._kick.wait(), self.limits.heartbeat_s)
-            except TimeoutError:
-                continue
+
+    def _kick_loop(self) -> None:
+        self._kick.set()
 
     def _order_stop(self) -> None:
         """SIGTERM: an orderly stop; what is admitted is confirmed and answered first."""
         if self._stop_ordered:
             return
+        now = time.monotonic()
         self._stop_ordered = True
-        self._stop_deadline = time.monotonic() + STOP_MAX_S
+        self._stop_deadline = now + STOP_MAX_S
+        self._ingress_deadline = now + INGRESS_STOP_MAX_S
         self.worker.start_at = self.ingress.start_at = None
         if self.ingress.process is not None:
             self.ingress.process.terminate()
-        if self._line is not None:
-            self._line.send(Stop())
         self._kick.set()
+
+    def _pass_stop_on(self, now: float) -> None:
+        """The worker stops once the ingress has answered its callers."""
+        if self._worker_told or (self.ingress.process is not None and now < self._ingress_deadline):
+            return
+        if self._line is not None and self._line.open:
+            self._worker_told = True
+            self._line.send(Stop())
+
+    def _end_worker(self) -> None:
+        if self.worker.process is not None and self._died is None:
+            self._end_ordered = True
+            self.worker.process.kill()
 
     def _take_file_lock(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -216,34 +287,36 @@ class Supervisor:
 
     def _start_worker(self, now: float) -> None:
         ours, theirs = socket.socketpair()
-        self._page = Page(str(self.folder / "page"), fresh=True)
-        command = [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(theirs.fileno())]
-        self.worker.process = subprocess.Popen(
-            command, pass_fds=(theirs.fileno(),), env=self._environment(), preexec_fn=die_with_parent, stdin=subprocess.DEVNULL
-        )
-        theirs.close()
+        with theirs:
+            self._page = Page(page_path(self.config.directory, self.config.replica), fresh=True)
+            command = [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(theirs.fileno())]
+            self.worker.process = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), env=self._environment(), stdin=subprocess.DEVNULL
+            )
         self.worker.started_at = now
         self.worker.start_at = None
+        self._progress = Progress(self.limits.turn_max_s)
+        self._worker_deadline = float("inf")
         self._last_stop = None
         self._told_primary = None
+        self._worker_told = self._end_ordered = False
         self._told_deaths.clear()
         self.report.state, self.report.role, self.report.client, self.report.replication = WorkerState.STARTING, "starting", "", ""
         self.report.worker_pid = self.worker.pid
-        line = LineProtocol(ToSupervisor, self._worker_said, lambda: None)
+        line = LineProtocol(
+            ToSupervisor, lambda record: self._worker_said(line, record), lambda: self._line_ended(line)
+        )
         self._line = line
         self._spawn(self._attach(line, ours))
 
     async def _attach(self, line: LineProtocol, ours: socket.socket) -> None:
         ours.setblocking(False)
         await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
-        if self._stop_ordered:
-            line.send(Stop())
+        self._kick.set()
 
     def _start_ingress(self, now: float) -> None:
-        command = [sys.executable, "-m", "deathless.shell.ingress", self.config_path]
-        self.ingress.process = subprocess.Popen(
-            command, env=self._environment(), preexec_fn=die_with_parent, stdin=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-m", "deathless.shell.ingress", self.config_path, str(os.getpid())]
+        self.ingress.process = subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL)
         self.ingress.started_at = now
         self.ingress.start_at = None
 
@@ -251,7 +324,7 @@ class Supervisor:
         """SIGCHLD: somebody died, was stopped or goes on."""
         now = time.monotonic()
         for child in (self.worker, self.ingress):
-            while child.process is not None:
+            while child.process is not None and not (child is self.worker and self._died is not None):
                 try:
                     pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
                 except ChildProcessError:
@@ -262,39 +335,67 @@ class Supervisor:
                     child.stopped = True
                 elif os.WIFCONTINUED(status):
                     child.stopped = False
+                elif child is self.worker:
+                    self._worker_died(status, now)
                 else:
-                    self._child_ended(child, status, now)
+                    self._ingress_died(status, now)
         self._watch_worker(now)
         self._tell_others(now)
         self._kick.set()
 
-    def _child_ended(self, child: Child, status: int, now: float) -> None:
+    def _ingress_died(self, status: int, now: float) -> None:
+        child = self.ingress
         assert child.process is not None
-        child.process.returncode = os.waitstatus_to_exitcode(status)
-        code = child.process.returncode
-        if child is self.ingress:
-            child.ended(now, at_once=False)
-            if self._stop_ordered:
-                child.start_at = None
-            _LOG.warning("ingress ended", extra={"exit_code": code})
+        code = child.process.returncode = os.waitstatus_to_exitcode(status)
+        child.ended(now, at_once=False)
+        if self._stop_ordered:
+            child.start_at = None
             return
+        _LOG.warning("ingress ended", extra={"exit_code": code, "again_in_s": child.delay_s})
+
+    def _worker_died(self, status: int, now: float) -> None:
+        """Tell it at once; what it said last may still be on the line."""
+        assert self.worker.process is not None
+        code = self.worker.process.returncode = os.waitstatus_to_exitcode(status)
+        self._died = code, now
         self._count_death_in_page()
-        stop = self._last_stop
-        child.ended(now, at_once=stop is not None and stop.code in ("", "DL2001"))
         self.report.state = WorkerState.DEAD
-        self.report.role = "dead"
         self.report.worker_pid = 0
+        if self._line is None or self._line.ended:
+            self._worker_gone(now)
+
+    def _line_ended(self, line: LineProtocol) -> None:
+        if line is self._line and self._died is not None:
+            self._worker_gone(time.monotonic())
+
+    def _worker_gone(self, now: float) -> None:
+        """The worker is dead and all it said is read: decide when to start it again."""
+        assert self._died is not None
+        (code, _), self._died = self._died, None
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        child, stop, role = self.worker, self._last_stop, self.report.role
+        ordered = stop is not None and stop.code in ("", Deposed.code)
+        child.ended(now, at_once=ordered)
+        self._worker_deadline = float("inf")
+        self.report.role = "dead"
+        if stop is not None and not ordered:
+            self.report.condition = stop.code
+        elif stop is None and self.report.deaths and role not in ("primary", "taking-over"):
+            # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
+            self.report.condition = Parked.code
         if stop is not None and stop.code in FINAL_CODES:
             child.start_at = None
-            self.report.condition = stop.code
             _LOG.error("worker stays stopped", extra={"code": stop.code, "why": stop.text})
-        elif stop is not None and stop.code == "DL4008":
+        elif stop is not None and stop.code == DivergedError.code:
             self._worker_diverged(stop.text, now)
         if self._stop_ordered:
             child.start_at = None
-            self._exit_code = 0
         else:
-            _LOG.warning("worker ended", extra={"exit_code": code, "why": stop.text if stop else "killed"})
+            why = stop.text if stop else "killed"
+            _LOG.warning("worker ended", extra={"exit_code": code, "why": why, "again_in_s": child.delay_s})
+        self._kick.set()
 
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, at most so often an hour."""
@@ -302,64 +403,64 @@ class Supervisor:
         self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
         if len(self._divergences) > self.limits.rebases_per_hour_max:
             self.worker.start_at = None
-            self.report.condition = "DL4008"
+            self.report.condition = DivergedError.code
         else:
             self.worker.start_at = now + DIVERGED_S * 2 ** (len(self._divergences) - 1)
         _LOG.error("worker diverged", extra={"why": text, "times_this_hour": len(self._divergences)})
 
     def _count_death_in_page(self) -> None:
-        """I11: the message that stood in the page when the worker died, and was not completed."""
+        """I11: the message that stood in the page when the worker died, and was not completed; counted once."""
         page = self._page
         running = page.read_running() if page is not None else None
         if page is None or running is None:
             return
-        if running.session or running.seq:
+        if (running.session or running.seq) and not self._end_ordered:
             key = (running.session, running.seq)
             self._deaths[key] = self._deaths.get(key, 0) + 1
-            while len(self._deaths) > 64:
+            while len(self._deaths) > DEATHS_MAX:
                 self._deaths.pop(next(iter(self._deaths)))
             self.report.deaths = [(session, seq, count) for (session, seq), count in self._deaths.items()]
             _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
-        Page(str(self.folder / "page"), fresh=True)
+        self._page = Page(page.path, fresh=True)
 
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""
         report, page = self.report, self._page
-        if self.worker.process is None:
+        if self.worker.process is None or self._died is not None:
             report.state = WorkerState.DEAD
         elif self.worker.stopped:
             report.state = WorkerState.STOPPED
-        elif page is not None and report.role != "starting":
-            report.state = WorkerState.STUCK if self._is_stuck(page, now) else WorkerState.RUNNING
+        elif page is not None and report.role not in ("starting", "stopping"):
+            report.state = self._state_by_page(page, now)
             report.lsn = page.cells[LSN]
             report.full = bool(page.cells[FULL])
 
-    def _is_stuck(self, page: Page, now: float) -> bool:
-        running = page.read_running()
-        if running != self._running_since[0]:
-            self._running_since = (running, now)
-        syncs = page.cells[SYNCS]
-        if syncs != self._sync_since[0]:
-            self._sync_since = (syncs, now)
-        if running is not None and now - self._running_since[1] > self.limits.turn_max_s:
-            _LOG.error("turn passes turn_max_s; the worker is ended", extra={"session": running.session, "seq": running.seq})
-            if self.worker.process is not None:
-                self.worker.process.kill()
-            return True
-        return bool(syncs % 2) and now - self._sync_since[1] > SYNC_MAX_S
+    def _state_by_page(self, page: Page, now: float) -> WorkerState:
+        signs = Signs(running=page.read_running(), ticks=page.cells[TICKS], calls=page.cells[CALLS])
+        verdict = self._progress.look(signs, now)
+        if verdict is Verdict.FINE:
+            return WorkerState.RUNNING
+        if verdict is Verdict.OVERDUE and self.report.role != "recovering" and self.worker.process is not None:
+            _LOG.error("nothing moved for turn_max_s; the worker is ended", extra={"running": signs.running})
+            self.worker.process.kill()
+        return WorkerState.STUCK
 
-    def _worker_said(self, record: object) -> None:
+    def _worker_said(self, line: LineProtocol, record: object) -> None:
+        if line is not self._line:
+            return  # a former worker's
         match record:
             case RoleIs(role, epoch, reason, lsn):
                 _LOG.info("role", extra={"role": role, "epoch": epoch, "why": reason, "lsn": lsn})
-                self.report.role, self.report.lsn = role, lsn
+                if self._died is None:
+                    self.report.role, self.report.lsn = role, lsn
+                    self.report.condition = ""
                 self.report.epoch = max(epoch, self.report.epoch)
-                self.report.condition = ""
             case AddressesAre(client, replication):
                 self.report.client, self.report.replication = client, replication
-                self._write_member()
+                self._announce()
             case Stopping():
                 self._last_stop = record
+                self._worker_deadline = time.monotonic() + STOP_MAX_S
                 if self.report.role == "primary":
                     self.report.role = "stopping"
             case _:
@@ -371,54 +472,31 @@ class Supervisor:
 
     # ---- other supervisors -----------------------------------------------------------------------------------
 
-    def _write_member(self) -> None:
+    def _announce(self) -> None:
         report = self.report
         ingress = self.config.ingress_listen
-        write_member(
-            self.config.directory,
-            Member(report.replica, report.control, report.client, report.replication, ingress, os.getpid()),
+        self._board.announce(
+            Member(report.replica, report.control, report.client, report.replication, ingress, os.getpid())
         )
 
-    def _meet_members(self) -> None:
-        members = read_members(self.config.directory)
+    def _members_seen(self, members: dict[str, Member]) -> None:
+        mine = members.get(self.config.replica)
+        if mine is not None:
+            self.report.ingress = mine.ingress
         self.detector.members_seen(set(members))
-        for name, member in members.items():
-            if name != self.config.replica and name not in self._peers and name not in self._connecting:
-                self._connecting.add(name)
-                self._spawn(self._connect(name, member.control))
-
-    async def _connect(self, name: str, address: str) -> None:
-        hello = Hello(1, "supervisor", self.config.service, self.config.replica, self.config.token)
-        connection = ClientConnection(hello, lambda _: None, lambda: self._peer_lost(name), PACKET_BYTES_MAX)
-        try:
-            host, port = split_address(address)
-            await asyncio.wait_for(
-                asyncio.get_running_loop().create_connection(
-                    lambda: connection, host, port, ssl=client_context(self.config.tls)
-                ),
-                1.0,
-            )
-        except (OSError, TimeoutError, InvalidConfig):
-            return
-        finally:
-            self._connecting.discard(name)
-        self._peers[name] = connection
-        self._kick.set()
-
-    def _peer_lost(self, name: str) -> None:
-        self._peers.pop(name, None)
+        self.detector.forget_removed(time.monotonic())
+        self._peers.meet(members)
 
     def _tell_others(self, now: float) -> None:
         self.report.heard = self.detector.heard_ms(now)
         self.detector.report_received(msgspec.structs.replace(self.report), now)
         data = struct_packet(Type.REPORT, self.report)
-        for connection in list(self._peers.values()):
-            connection.send(data)
+        self._peers.tell(data)
         self._tell_worker()
 
     def _tell_worker(self) -> None:
         claim = self.detector.primary
-        if self._line is None or self.report.role == "starting":
+        if self._line is None or self._died is not None or self.report.role == "starting":
             return
         if claim is not None:
             told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication)
@@ -429,14 +507,17 @@ class Supervisor:
             if len(report.divergences) > self._told_divergences.get(report.replica, 0):
                 self._line.send(Diverged(report.replica, report.divergences[-1]))
             self._told_divergences[report.replica] = len(report.divergences)
+        deaths: dict[tuple[int, int], int] = {}
+        for report in self.detector.reports.values():
             for session, seq, count in report.deaths:
-                if (session, seq, count) not in self._told_deaths:
-                    self._told_deaths.add((session, seq, count))
-                    total = sum(c for r in self.detector.reports.values() for s, q, c in r.deaths if (s, q) == (session, seq))
-                    self._line.send(Deaths(session, seq, total))
+                deaths[session, seq] = deaths.get((session, seq), 0) + count
+        for (session, seq), total in deaths.items():
+            if self._told_deaths.get((session, seq)) != total:
+                self._line.send(Deaths(session, seq, total))
+        self._told_deaths = deaths
 
     def _maybe_order_takeover(self, now: float) -> None:
-        if self._line is None or self._stop_ordered or self._page is None:
+        if self._line is None or self._died is not None or self._stop_ordered or self._page is None:
             return
         heard_ns = self._page.cells[UPSTREAM]
         age = (time.monotonic_ns() - heard_ns) / 1e9 if heard_ns else float("inf")
@@ -472,6 +553,7 @@ class Supervisor:
                 report = decode_struct(Report, body)
                 if report.replica != self.config.replica:
                     self.detector.report_received(report, now)
+                    self._peers.heard(report.replica)
             elif kind == Type.ADMIN:
                 self._answer(connection, decode_struct(Admin, body))
             elif kind == Type.PING:
@@ -480,16 +562,18 @@ class Supervisor:
         self._maybe_order_takeover(now)
 
     def _answer(self, connection: ServerConnection, request: Admin) -> None:
-        code, result = "", b"{}"
+        code, result, now = "", b"{}", time.monotonic()
         if request.command == "status":
             result = msgspec.json.encode(self.status())
         elif request.command == "stop":
             self._order_stop()
         elif request.command == "restart-worker":
-            if self.worker.process is not None:
-                self.worker.process.terminate()
+            if self.worker.process is not None and self._line is not None:
+                self._end_ordered = True
+                self._worker_deadline = now + STOP_MAX_S
+                self._line.send(Stop())
             elif not self._stop_ordered:
-                self.worker.start_at = time.monotonic()
+                self.worker.start_at = now
                 self._divergences.clear()
                 self._kick.set()
         else:
@@ -528,17 +612,23 @@ def read_config(path: str) -> ReplicaConfig:
         raise InvalidConfig(f"{path}: {error}") from None
 
 
+async def serve(config: ReplicaConfig, config_path: str) -> int:
+    """Run one supervisor to its end. Raises: as `Supervisor.run`."""
+    return await Supervisor(config, config_path).run()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one replica from a JSON config file; gives the exit code of `base.errors`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         config = read_config(arguments[0])
         configure(config.log_level, config.replica, "supervisor")
-        return asyncio.run(Supervisor(config, arguments[0]).run())
-    except DeathlessError as error:
-        _LOG.error("supervisor stops", extra={"code": error.code, "why": str(error)})
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+        return asyncio.run(serve(config, arguments[0]))
+    except (DeathlessError, OSError) as error:
+        ours = error if isinstance(error, DeathlessError) else as_ours(error)
+        _LOG.error("supervisor stops", extra={"code": ours.code, "why": str(ours)})
+        sys.stderr.write(f"{ours}\n")
+        return ours.exit_code
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, LockUnavailable
+from deathless.base.errors import DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
 from deathless.base.limits import Limits
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import (
@@ -49,7 +49,7 @@ from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.intake import Intake
 from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica_engine import ReplicaEngine, as_ours
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.shell.adopted import read_adoption
@@ -61,32 +61,88 @@ from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.logs import configure
 from deathless.shell.orders import AddressesAre, Deaths, Diverged, LineProtocol, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToWorker
-from deathless.shell.packets import ClientConnection, ServerConnection, listen, split_address
-from deathless.shell.page import FULL, LSN, SYNCS, TICKS, UPSTREAM, Page
+from deathless.shell.packets import ClientConnection, ServerConnection, descriptors_for, listen, split_address
+from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
 from deathless.shell.storage import open_log
-from deathless.shell.tls import client_context, server_context
+from deathless.shell.tls import client_context, refresh, server_context
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _LOG = logging.getLogger("deathless.worker")
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 1.0
 PING_S = 0.05  # an idle primary is heard by its followers this often
+FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
+TLS_TICKS = 40  # between two looks at the certificates' files
 COLLECT_TICKS = 20  # between two collections of young garbage, with no turn under way
 FULL_COLLECT_TICKS = 1200  # and of all; states are bytes, which cost it nothing
 
 
 class WatchedFileSystem(RealFileSystem):
-    """Marks a sync in the page while it is under way, so that the supervisor can tell a hung log from a busy worker."""
+    """Marks each call that may wait for the storage in the page, so that the supervisor can tell a hung log from a busy worker."""
 
     def __init__(self, root: str, page: Page) -> None:
         super().__init__(root)
         self._cells = page.cells
 
+    def _watched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        cells = self._cells
+        cells[CALLS] += 1
+        try:
+            return call(*args, **kwargs)
+        finally:
+            cells[CALLS] += 1
+
+    def create(self, path: str) -> Handle:
+        """See the port."""
+        return self._watched(super().create, path)
+
+    def open(self, path: str, *, write: bool = False) -> Handle:
+        """See the port."""
+        return self._watched(super().open, path, write=write)
+
+    def write(self, handle: Handle, offset: int, data: bytes) -> None:
+        """See the port."""
+        self._watched(super().write, handle, offset, data)
+
+    def read(self, handle: Handle, offset: int, size: int) -> bytes:
+        """See the port."""
+        return self._watched(super().read, handle, offset, size)
+
     def sync(self, handle: Handle) -> None:
         """See the port."""
-        cells = self._cells
-        cells[SYNCS] += 1
-        super().sync(handle)
-        cells[SYNCS] += 1
+        self._watched(super().sync, handle)
+
+    def allocate(self, handle: Handle, offset: int, size: int) -> None:
+        """See the port."""
+        self._watched(super().allocate, handle, offset, size)
+
+    def close(self, handle: Handle) -> None:
+        """See the port."""
+        self._watched(super().close, handle)
+
+    def link(self, source: str, target: str) -> None:
+        """See the port."""
+        self._watched(super().link, source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        """See the port."""
+        self._watched(super().rename, source, target)
+
+    def unlink(self, path: str) -> None:
+        """See the port."""
+        self._watched(super().unlink, path)
+
+    def exists(self, path: str) -> bool:
+        """See the port."""
+        return self._watched(super().exists, path)
+
+    def listing(self, path: str) -> list[str]:
+        """See the port."""
+        return self._watched(super().listing, path)
+
+    def sync_folder(self, path: str) -> None:
+        """See the port."""
+        self._watched(super().sync_folder, path)
 
 
 class Worker:
@@ -95,7 +151,7 @@ class Worker:
     def __init__(self, config: ReplicaConfig, pair: socket.socket) -> None:
         self.config = config
         self.limits: Limits = config.make_limits()
-        self.page = Page(str(Path(config.directory) / "replicas" / config.replica / "page"), fresh=True)
+        self.page = Page(page_path(config.directory, config.replica), fresh=True)
         self.filesystem: FileSystem = WatchedFileSystem(config.directory, self.page)
         self.engine: ReplicaEngine
         self._intake: Intake
@@ -111,12 +167,13 @@ class Worker:
         self._followers: set[int] = set()
         self._conn_number = 0
         self._upstream: ClientConnection | None = None
-        self._upstream_tls: ssl.SSLContext | None = None
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._tasks: set[asyncio.Future[None]] = set()
         self._checkpoints: Checkpoints
+        self._connections_max = descriptors_for(self.limits.connections_max)
+        self._ended = False  # we said that we end
         self._switchover: tuple[ServerConnection, int] | None = None
         self._started = time.monotonic()
 
@@ -126,9 +183,9 @@ class Worker:
         """Run until deposed, stopped or broken; gives the exit code."""
         config = self.config
         assert self.page.running is not None
+        self._loop.set_exception_handler(self._callback_failed)
         await self._loop.create_connection(lambda: self._line, sock=self._pair)
         tls = server_context(config.tls)
-        self._upstream_tls = client_context(config.tls)
         service = load_service(config.module)
         async with open_lock(config, self.filesystem, "worker") as self._lock:
             view = await self._lock.view()
@@ -147,8 +204,7 @@ class Worker:
                 config.replica,
                 self._loop,
                 self.limits,
-                in_child=die_with_parent,
-                make_room=log.spare.free,
+                spare=log.spare,
             )
             self.engine = ReplicaEngine(
                 core=core,
@@ -168,19 +224,47 @@ class Worker:
             gc.collect()
             gc.freeze()
             gc.disable()
+            self._loop.add_signal_handler(signal.SIGTERM, self._post, ev.StopOrdered())
             self._loop.call_soon(self._tick)
             self.engine.begin()
             self._set_timer()
             await self._done.wait()
             client_server.close()
             follower_server.close()
-            for connection in self._connections.values():
-                connection.close()
-            await asyncio.sleep(0)
+            await self._flush_connections()
         return self.exit_code
+
+    async def _flush_connections(self) -> None:
+        """Close everything after what was written, as far as its receivers read."""
+        open_ones = list(self._connections.values())
+        for connection in open_ones:
+            connection.close()
+        deadline = self._loop.time() + FLUSH_MAX_S
+        while not all(connection.flushed for connection in open_ones) and self._loop.time() < deadline:
+            await asyncio.sleep(0.005)
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """What no callback caught is a bug of ours: the replica stops (I8). A peer's broken connection is none."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and ("transport" in context or "protocol" in context):
+            _LOG.debug("connection broke", extra={"why": str(error)})
+            return
+        _LOG.error("unexpected", extra={"what": context.get("message"), "why": repr(error)})
+        self._fail(error if isinstance(error, Exception) else Internal(str(context.get("message"))))
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop the replica for an error that was met outside the engine (I8)."""
+        ours = error if isinstance(error, DeathlessError) else as_ours(error)
+        if hasattr(self, "engine"):
+            self._post(ev.Failed(ours))
+        else:
+            self.stop(ours)
 
     def stop(self, error: DeathlessError | None) -> None:
         """See Outside: say why, send what was written, end."""
+        if self._ended:
+            return
+        self._ended = True
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         level = logging.INFO if code in ("", "DL2001") else logging.ERROR
         _LOG.log(level, "worker ends", extra={"code": code, "why": text})
@@ -189,7 +273,7 @@ class Worker:
         if self._switchover is not None:
             connection, request = self._switchover
             connection.send(struct_packet(Type.ADMIN_REPLY, AdminReply(request, "", b'{"done":true}')))
-        self._loop.call_later(0.005, self._done.set)
+        self._done.set()
 
     def _supervisor_gone(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)  # nobody answers for us any more: end at once
@@ -211,6 +295,7 @@ class Worker:
                 raise Internal(f"order {record!r}")
 
     def _tick(self) -> None:
+        self._loop.call_later(PING_S, self._tick)
         cells = self.page.cells
         cells[TICKS] += 1
         cells[LSN] = self.engine.place.lsn
@@ -224,8 +309,9 @@ class Worker:
             gc.collect()
         elif cells[TICKS] % COLLECT_TICKS == 0:
             gc.collect(1)
+        if cells[TICKS] % TLS_TICKS == 0:
+            refresh(self.config.tls)
         self._checkpoints.confirmed(self.engine.core.confirmed_lsn)
-        self._loop.call_later(PING_S, self._tick)
 
     # ---- engine loop -----------------------------------------------------------------------------------------
 
@@ -365,18 +451,25 @@ class Worker:
         address = self.primary_is.replication if self.primary_is.replica == replica else ""
         hello = Hello(1, "follower", self.config.service, self.config.replica, self.config.token)
         connection = ClientConnection(
-            hello, self._upstream_packets, lambda: self._upstream_lost(connection), 4 * self.limits.frame_bytes_max
+            hello,
+            lambda packets: self._upstream_packets(connection, packets),
+            lambda: self._upstream_lost(connection),
+            4 * self.limits.frame_bytes_max,
         )
         self._upstream = connection
         try:
             host, port = split_address(address)
             async with asyncio.timeout(1.0):
-                await self._loop.create_connection(lambda: connection, host, port, ssl=self._upstream_tls)
+                await self._loop.create_connection(
+                    lambda: connection, host, port, ssl=client_context(self.config.tls)
+                )
         except (OSError, TimeoutError, InvalidConfig):
             self._upstream_lost(connection)
             return
         if self._upstream is connection:
             self.ask_upstream(self.engine.place.lsn, self.engine.place.chain)
+        else:  # left while it was being made
+            connection.close()
 
     def ask_upstream(self, lsn: int, chain: bytes) -> None:
         """See Outside."""
@@ -398,7 +491,9 @@ class Worker:
             self._upstream = None
             self._post(ev.ConnectionLost(ev.UPSTREAM))
 
-    def _upstream_packets(self, packets: list[tuple[int, bytes]]) -> None:
+    def _upstream_packets(self, connection: ClientConnection, packets: list[tuple[int, bytes]]) -> None:
+        if self._upstream is not connection:
+            return  # of a primary that we have left
         self.page.cells[UPSTREAM] = time.monotonic_ns()
         self._intake.upstream(packets)
         self._after()
@@ -418,8 +513,8 @@ class Worker:
 
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
         """See packets.Owner."""
-        if len(self._connections) >= self.limits.connections_max:
-            connection.close()
+        if len(self._connections) >= self._connections_max and hello.kind in ("client", "tool"):
+            connection.refuse(Overloaded(f"{self._connections_max} connections stand already"))
             return
         self._connections[connection.number] = connection
         if hello.kind == "follower":
@@ -492,10 +587,9 @@ class Worker:
 
     def _task_done(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            error = task.exception()
-            wrapped = error if isinstance(error, DeathlessError) else Internal(f"{type(error).__name__}: {error}")
-            self._post(ev.Failed(wrapped))
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
 
 
 def hide_loop() -> Callable[[], object]:
@@ -507,17 +601,22 @@ def hide_loop() -> Callable[[], object]:
 
 async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
     """Run one worker; an error before the engine runs is told to the supervisor too."""
-    worker = Worker(config, pair)
+    worker: Worker | None = None
     try:
+        worker = Worker(config, pair)
         return await worker.run()
-    except DeathlessError as error:
-        worker.stop(error)
-        await asyncio.sleep(0.01)
-        return error.exit_code
+    except (DeathlessError, OSError) as error:
+        ours = error if isinstance(error, DeathlessError) else as_ours(error)
+        if worker is None:
+            pair.send(msgspec.json.encode(Stopping(ours.code, str(ours))) + b"\n")
+        else:
+            worker.stop(ours)
+        return ours.exit_code
 
 
 def main() -> int:
     """Entry point: config path and the number of the inherited socket."""
+    die_with_parent()
     config = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaConfig)
     configure(config.log_level, config.replica, "worker")
     pair = socket.socket(fileno=int(sys.argv[2]))

@@ -238,6 +238,9 @@ class ClientNode:
             if link not in self._links:
                 end.close()
                 return
+            if not end.open:  # it ended before we were told that it stands
+                self._lost(link, "closed")
+                return
             self._links[link] = end
             end.on_data = lambda data: self._received(link, data)
             end.on_closed = lambda why: self._lost(link, why)

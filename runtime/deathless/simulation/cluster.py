@@ -145,7 +145,7 @@ class Cluster:
         self.tap = Tap(self.scheduler, setup.names())
         self.network.taps.append(self.tap)
         self.clients: dict[str, ClientNode] = {}
-        self._repeats: dict[bytes, tuple[str, int]] = {}  # key -> (client that repeats it, after microseconds)
+        self.repeats: dict[bytes, tuple[str, int]] = {}  # key -> (client that repeats it, after microseconds)
         if setup.workload is not None:
             self._make_clients(setup.workload)
 
@@ -156,7 +156,7 @@ class Cluster:
             requests = draw_requests(chance, profile, name)
             others = [other for other in names if other != name] or [name]
             for repeated in draw_repeats(chance, profile, requests):
-                self._repeats[repeated.idempotency_key] = (chance.choice(others), chance.randrange(REPEAT_MAX_US))
+                self.repeats[repeated.idempotency_key] = (chance.choice(others), chance.randrange(REPEAT_MAX_US))
             self.add_client(name, requests, profile.window)
 
     def add_client(self, name: str, requests: list[Request], window: int = 1) -> ClientNode:
@@ -175,7 +175,7 @@ class Cluster:
         return client
 
     def _asked(self, request: Request) -> None:
-        repeat = self._repeats.get(request.idempotency_key)
+        repeat = self.repeats.get(request.idempotency_key)
         if request.idempotency_key and repeat is not None:
             name, after_us = repeat
             twin = self.clients[name]
@@ -234,6 +234,11 @@ class Cluster:
     def maybe_follower(self) -> WorkerNode | None:
         """A replica that follows; None: there is none."""
         return next((w for w in self.workers() if w.running.core.state.value == "standby"), None)
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch a worker knows."""
+        return max((worker.running.core.known_epoch for worker in self.workers()), default=0)
 
     @property
     def settled(self) -> bool:

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from deathless.base.errors import DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.engine.directory_lock import DirectoryLock
@@ -31,6 +32,7 @@ from deathless.simulation.supervisor_node import SupervisorNode
 from deathless.simulation.worker_node import Page, WorkerNode
 
 LINE_US: Final = 30  # over the socket pair
+INPUT_OUTPUT: Final = "input/output"  # how the engine begins when the disk gave an error
 START_MIN_US, START_MAX_US = 5_000, 40_000  # until a started worker runs its own code
 
 Gate = Callable[[str, str, str, str], None]
@@ -61,7 +63,8 @@ class Shared:
         self.members: dict[str, None] = {}  # names of replicas that have announced themselves
         self.archive: dict[str, Inode] = {}  # segments that were collected, for the oracle
         self.gate: Gate | None = None
-        self.failures: list[str] = []  # programs that ended in an exception that is none of ours
+        self.failures: list[str] = []  # programs that ended in an exception that is none of ours, or a broken invariant
+        self.stops: list[tuple[str, str, str]] = []  # (replica, code, text) of workers that found their data broken
 
 
 class WatchedFileSystem(InterposedFileSystem):
@@ -253,6 +256,13 @@ class ReplicaNode:
                 self.worker.post(lambda: node.ordered(record))
 
         self.scheduler.call_later(LINE_US, arrive)
+
+    def worker_stops(self, error: DeathlessError) -> None:
+        """See worker_node.Host."""
+        if isinstance(error, Internal) and not error.message.startswith(INPUT_OUTPUT):
+            self.shared.failures.append(f"{self.name} at {self.scheduler.now_us} us: {error}")
+        elif isinstance(error, DataCorrupt):
+            self.shared.stops.append((self.name, error.code, str(error)))
 
     def start_worker(self) -> None:
         """See supervisor_node.Host."""

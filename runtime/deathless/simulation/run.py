@@ -46,8 +46,9 @@ class Result:
     """What came of one seed.
 
     Attributes:
-        calls: in the log at the end.
-        takeovers: the last epoch.
+        operations: that clients asked for.
+        epochs: the last one, which is how often somebody took over.
+        events: that the scheduler ran.
         virtual_s, cpu_s: seconds that passed inside, and for us.
         trace: the last lines, or all of them.
     """
@@ -58,6 +59,7 @@ class Result:
     setup: Setup
     plan: FaultPlan
     operations: int
+    epochs: int
     events: int
     virtual_s: float
     cpu_s: float
@@ -94,6 +96,7 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
             setup=setup,
             plan=plan,
             operations=len(cluster.history),
+            epochs=cluster.last_epoch,
             events=cluster.scheduler.events,
             virtual_s=cluster.scheduler.now_us / 1e6,
             cpu_s=time.process_time() - begun,

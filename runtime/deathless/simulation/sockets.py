@@ -123,6 +123,9 @@ class Opened:
         if self._lost is None:  # closed meanwhile
             end.close()
             return
+        if not end.open:  # it ended before we were told that it stands
+            self._gone()
+            return
         self._end = end
         end.on_data = self._data
         end.on_closed = lambda _why: self._gone()

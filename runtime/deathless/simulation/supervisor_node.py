@@ -41,6 +41,7 @@ SYNC_MAX_S: Final = 2.0
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
 STABLE_S: Final = 10.0
 MEMBERS_S: Final = 0.5
+RUNNER_PAUSE_US: Final = 100_000
 HOUR_S: Final = 3600.0
 DIVERGED_S: Final = 2.0
 ORDERED_END_CODES: Final = frozenset({"", "DL2001"})
@@ -129,15 +130,15 @@ class SupervisorNode:
         """First callback of the process: write the service if there is none, then begin."""
         host = self.host
         filesystem = host.open_filesystem(self.process)
-        lock = host.open_first_lock(filesystem, self.process)
         while True:
             try:
+                lock = host.open_first_lock(filesystem, self.process)
                 if lock.view().service is None:
                     lock.create_service(host.draw_service())
                 break
-            except LockUnavailable:
+            except (LockUnavailable, OSError):
                 # The real one ends, and its runner starts it again.
-                self.process.pause(100_000)
+                self.process.pause(RUNNER_PAUSE_US)
         self._count_death_in_page()
         host.network.listen(self.process, f"{host.name}:3", self._accept)
         self.report.control = f"{host.name}:3"

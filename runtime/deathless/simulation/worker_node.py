@@ -121,6 +121,10 @@ class Host(Protocol):
         """Record in the trace."""
         ...
 
+    def worker_stops(self, error: DeathlessError) -> None:
+        """The worker ends with an error, for the verdict."""
+        ...
+
 
 class CheckedReplica(Replica):
     """The core with every invariant looked at after every event."""
@@ -217,6 +221,8 @@ class WorkerNode:
         self.stopping = True
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         self.host.note(f"ends {code} {text}")
+        if error is not None:
+            self.host.worker_stops(error)
         self.host.tell_supervisor(Stopping(code, text))
         self.process.call_later(STOP_US, self.process.kill)
 

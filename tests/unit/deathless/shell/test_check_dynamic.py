@@ -99,6 +99,10 @@ def kill(state: State, ctx: Context) -> None:
     import os
     os._exit(9)
 @odd.handler
+def segfault(state: State, ctx: Context) -> None:
+    import os, signal
+    os.kill(os.getpid(), signal.SIGSEGV)
+@odd.handler
 def hang(state: State, ctx: Context) -> None:
     while True:
         pass
@@ -155,9 +159,14 @@ def test_finalizers_show_where_garbage_is_collected(odd: str) -> None:
     assert [(one.handler, one.factor) for one in found] == [("collected", "garbage collection")]
 
 
-def test_process_that_gives_no_outcome_is_told(odd: str) -> None:
-    with pytest.raises(InvalidService, match="ended with status 9"):
-        compare_processes(odd, calls_of("kill"), factors=())
+def test_handler_that_leaves_its_process_no_time_is_named_all_the_same(odd: str) -> None:
+    (difference,) = compare_processes(odd, calls_of("fine", "fine", "kill"), factors=())
+    assert (difference.handler, difference.lsn, difference.after) == ("kill", 72, "the end of the process: status 9")
+
+
+def test_handler_that_kills_its_process_by_a_signal_is_named(odd: str) -> None:
+    (difference,) = compare_processes(odd, calls_of("fine", "segfault"), factors=())
+    assert (difference.handler, difference.after) == ("segfault", "the end of the process: signal 11")
 
 
 def test_calls_that_take_for_ever_are_given_up(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deathless.base.errors import Closed, DeathlessError, HandlerFailed, Internal, Overloaded
 from deathless.codec.wire import error_reply, ok_reply
 from deathless.core.client_events import CompleteCalls
-from deathless.shell.client_waiters import Column, Typed, complete, fail, refuse, reply_error, result_of
+from deathless.shell.client_waiters import Column, Typed, Waiter, complete, fail, refuse, reply_error, result_of
 
 pytestmark = pytest.mark.asyncio
 ONE = ok_reply(b"\x01")
@@ -36,7 +36,7 @@ async def test_each_kind_of_waiter_gets_its_reply() -> None:
     typed: asyncio.Future[object] = loop.create_future()
     column = Column(1, loop.create_future())
     ear = Ear()
-    waiters = [future, Typed(typed, msgspec.msgpack.Decoder(int).decode), (column, 0), ear]
+    waiters: list[Waiter] = [future, Typed(typed, msgspec.msgpack.Decoder(int).decode), (column, 0), ear]
     complete(CompleteCalls(waiters=waiters, replies=[ONE] * 4))
     assert (future.result(), typed.result(), column.replies, ear.heard) == (1, 1, [ONE], [ONE])
     assert column.done.done()

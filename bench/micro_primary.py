@@ -1,0 +1,210 @@
+"""How long a primary's and a follower's engine take per call alone: no sockets, and a log that is never synced.
+
+Real core, shard, executor, codec and segment writer; the file system's sync does nothing. Prints microseconds of
+processor time per call for several shapes of load: sessions x calls of each that arrive together. Run it as
+`python -m bench.micro_primary [--profile SHAPE]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import gc
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from bench.build_log import LazyFileSystem
+from bench.cluster import MODULE, SERVICE
+from bench.load import Messages
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.wire import Follow, Hello, PacketReader, Registered, Type, decode_struct, packet, struct_packet
+from deathless.core import events as ev
+from deathless.core.keys import KeyTable
+from deathless.core.replica import Replica, ShardPlace
+from deathless.core.sessions import SessionTable
+from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.intake import Intake
+from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.shard import Shard
+from deathless.execution.executor import HandlerExecutor
+from deathless.execution.running import PAGE_BYTES, Cells
+from deathless.shell.fingerprint import fingerprint
+from deathless.shell.identity import prepare
+from deathless.shell.loading import load_service
+from deathless.shell.storage import open_log
+
+T = TypeVar("T")
+SHAPES: Final = {"1x1": (1, 1), "64x1": (64, 1), "1x500": (1, 500), "1x1000": (1, 1000)}
+ROUNDS: Final = 15
+FOLLOWERS: Final = 2
+
+
+class Node:
+    """An engine whose outside is this object: what it sends is kept by connection."""
+
+    def __init__(self, config: ReplicaConfig) -> None:
+        limits = config.make_limits()
+        fs = LazyFileSystem(config.directory)
+        self._lock = DirectoryLock(fs, process=f"{config.replica}.worker", fresh_store_id="0")
+        self._lock.prepare()
+        view = self._lock.view()
+        assert view.service is not None
+        service = load_service(MODULE)
+        sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
+        executor = HandlerExecutor(service, limits, view.service.seed, keys, Cells(bytearray(PAGE_BYTES)))
+        self.sent: dict[int, list[bytes]] = {}
+        self.upstream: list[bytes] = []
+        self.engine = ReplicaEngine(
+            core=Replica(replica=config.replica, sessions=sessions, place=place, limits=limits),
+            shard=Shard(executor, sessions, keys, place, limits),
+            log=open_log(fs, limits, config.replica, view.service, view.store_id),
+            service=view.service,
+            store_id=view.store_id,
+            fingerprint=fingerprint(service),
+            outside=cast("Any", self),
+            limits=limits,
+        )
+        self.intake = Intake(self.engine, lambda conn, request: None)
+        self.engine.begin()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def nonce(self) -> bytes:
+        return bytes(16)
+
+    def complete(self, event: ev.Event) -> None:
+        self.engine.post(event)
+
+    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        done(cast("T", operation(self._lock)))
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        done(self._lock.take(replica, nonce, seen))
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        self.sent.setdefault(conn, []).append(data)
+
+    def send_upstream(self, data: bytes) -> None:
+        self.upstream.append(data)
+
+    def load_checkpoint(self) -> Snapshot | None:
+        return None
+
+    def stop(self, error: DeathlessError | None) -> None:
+        raise RuntimeError(str(error))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Everything else does nothing."""
+        return lambda *_: None
+
+
+class Bench:
+    """A primary, a follower that stays in step, and sessions."""
+
+    def __init__(self, directory: Path, sessions: int) -> None:
+        self._messages = Messages()
+        configs = [
+            ReplicaConfig(service=SERVICE, module=MODULE, directory=str(directory), replica=name)
+            for name in ("r0", "r1")
+        ]
+        asyncio.run(prepare(configs[0]))
+        self.primary = Node(configs[0])
+        self.primary.engine.post(ev.TakeoverOrdered(0, "bench"))
+        assert self.primary.engine.core.primary is not None
+        self.follower = Node(configs[1])
+        self.follower.engine.post(ev.PrimarySeen(1, "r0", ""))
+        for conn in range(1000, 1000 + FOLLOWERS):
+            self._deliver(conn, struct_packet(Type.FOLLOW, Follow("r1", 0, bytes(16), False)))
+        self.follower.intake.upstream(packets_of(self.primary.sent.pop(1000)))
+        self.sessions: dict[int, int] = {}
+        self.seqs: dict[int, int] = {}
+        for conn in range(sessions):
+            hello = Hello(1, "client", SERVICE, "bench")
+            self.primary.intake.opened(ev.Conn(conn), hello, "")
+            self._deliver(conn, packet(Type.REGISTER, conn.to_bytes(16, "little")))
+        self.primary.intake.drained()
+        for conn in range(sessions):
+            ((kind, body),) = packets_of(self.primary.sent.pop(conn))
+            assert kind == Type.REGISTERED
+            self.sessions[conn] = decode_struct(Registered, body).session
+            self.seqs[conn] = 1
+        self._follow()
+
+    def _deliver(self, conn: int, data: bytes) -> None:
+        self.primary.intake.packets(ev.Conn(conn), packets_of([data]))
+
+    def _follow(self) -> float:
+        """Let the follower apply what was streamed; gives its processor seconds."""
+        data = b"".join(self.primary.sent.pop(1000, []))
+        self.primary.sent.clear()
+        began = time.process_time()
+        self.follower.intake.upstream(packets_of([data]))
+        took = time.process_time() - began
+        for answer in self.follower.upstream:
+            self._deliver(1000, answer)
+        self.follower.upstream.clear()
+        return took
+
+    def step(self, calls: int) -> tuple[float, float]:
+        """One frame with `calls` of every session: processor seconds of primary and follower."""
+        made = [
+            (conn, self._messages.batch(session, self.seqs[conn], calls)) for conn, session in self.sessions.items()
+        ]
+        began = time.process_time()
+        for conn, data in made:
+            self._deliver(conn, data)
+        self.primary.intake.drained()
+        took = time.process_time() - began
+        for conn in self.sessions:
+            assert self.primary.sent[conn], "every session gets its replies"
+            self.seqs[conn] += calls
+        return took, self._follow()
+
+
+def packets_of(data: list[bytes]) -> list[tuple[int, bytes]]:
+    """Cut a stream into packets."""
+    return list(PacketReader(1 << 30).feed(b"".join(data)))
+
+
+def measure(shape: str) -> dict[str, float]:
+    """Microseconds per call."""
+    sessions, calls = SHAPES[shape]
+    frames = max(20, 20_000 // (sessions * calls) // ROUNDS)
+    with tempfile.TemporaryDirectory(prefix="deathless-bench-") as folder:
+        bench = Bench(Path(folder), sessions)
+        gc.disable()
+        per_call: tuple[list[float], list[float]] = ([], [])
+        for _ in range(ROUNDS):
+            totals = [bench.step(calls) for _ in range(frames)]
+            for kept, which in zip(per_call, zip(*totals, strict=True), strict=True):
+                kept.append(sum(which) / frames / sessions / calls * 1e6)
+        gc.enable()
+    return {who: round(statistics.median(kept), 2) for who, kept in zip(("primary", "follower"), per_call, strict=True)}
+
+
+def main(arguments: list[str]) -> int:
+    """Measure all shapes, or profile one."""
+    if arguments[:1] == ["--profile"]:
+        cProfile.runctx("measure(shape)", globals(), {"shape": arguments[1]}, sort="tottime")
+        return 0
+    print(
+        json.dumps({"unit": "us of processor time per call", **{shape: measure(shape) for shape in SHAPES}}, indent=2)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

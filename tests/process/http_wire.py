@@ -1,0 +1,102 @@
+"""A raw HTTP client for tests: bytes out, and h11 as the judge of what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import h11
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    informational: list[int] = field(default_factory=list)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire:
+    """One connection to a HTTP port."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.rest = b""  # read and not yet part of an answer
+
+    opened: ClassVar[list[Wire]] = []  # all of them, for `close_all`
+
+    @classmethod
+    async def connect(cls, address: str, **options: Any) -> Wire:
+        host, _, port = address.rpartition(":")
+        wire = cls(*await asyncio.open_connection(host, int(port), **options))
+        cls.opened.append(wire)
+        return wire
+
+    @classmethod
+    async def close_all(cls) -> None:
+        """End every connection that tests have left open."""
+        for wire in cls.opened:
+            wire.writer.transport.abort()
+        cls.opened.clear()
+        await asyncio.sleep(0)
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self, method: str = "POST") -> Answer:
+        """Read one answer to a request of this method."""
+        judge = h11.Connection(h11.CLIENT)
+        judge.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+        judge.send(h11.EndOfMessage())
+        if self.rest:
+            judge.receive_data(self.rest)
+        informational: list[int] = []
+        response: h11.Response | None = None
+        body = b""
+        while True:
+            event = judge.next_event()
+            if event is h11.NEED_DATA:
+                judge.receive_data(await self.reader.read(65536))
+            elif isinstance(event, h11.InformationalResponse):
+                informational.append(event.status_code)
+            elif isinstance(event, h11.Response):
+                response = event
+            elif isinstance(event, h11.Data):
+                body += bytes(event.data)
+            else:
+                assert isinstance(event, h11.EndOfMessage), event
+                break
+        self.rest = bytes(judge.trailing_data[0])
+        assert response is not None
+        headers = {name.decode(): value.decode() for name, value in response.headers}
+        assert len(headers) == len(response.headers), "a header came twice"
+        return Answer(response.status_code, headers, body, informational)
+
+    async def ask(self, data: bytes) -> Answer:
+        self.send(data)
+        return await self.answer("HEAD" if data.startswith(b"HEAD ") else "POST")
+
+    async def ended(self) -> bool:
+        """Wait for the end of the connection. True: nothing more came."""
+        return not self.rest and await self.reader.read(1) == b""
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def post(path: str, body: bytes = b"{}", *headers: str) -> bytes:
+    """A POST of JSON."""
+    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode() + body
+
+
+def get(path: str, *headers: str, method: str = "GET") -> bytes:
+    """A GET."""
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()

@@ -1,0 +1,113 @@
+"""The manifest's schema: what fits, what contradicts itself, what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import msgspec
+import pytest
+
+from deathless.base.limits import Limits
+from deathless.base.manifest import (
+    LimitsSpec,
+    Manifest,
+    Retention,
+    ServiceSpec,
+    camel_words,
+    fence_of,
+    ignored_locally,
+    relation_problems,
+    replica_configs,
+)
+from deathless.base.schema_check import show_path
+
+
+def manifest(**spec: object) -> Manifest:
+    """A manifest with these fields of spec."""
+    document = {
+        "apiVersion": "deathless.dev/v1alpha1",
+        "kind": "DeathlessService",
+        "metadata": {"name": "bank"},
+        "spec": {"module": "bank.py:bank", **spec},
+    }
+    return msgspec.convert(document, Manifest)
+
+
+def test_limits_of_the_manifest_are_the_limits_of_the_runtime() -> None:
+    assert LimitsSpec.__struct_fields__ == tuple(field.name for field in fields(Limits))
+
+
+def test_retention_speaks_of_limits_alone() -> None:
+    assert set(Retention.__struct_fields__) <= set(LimitsSpec.__struct_fields__)
+
+
+def test_manifest_of_three_lines_gives_three_replicas() -> None:
+    configs = replica_configs(manifest(), module="/x/bank.py:bank", directory="/x/d", token="t" * 16)
+    assert [config.replica for config in configs] == ["r0", "r1", "r2"]
+    assert {(config.lock, config.fence, config.ingress_listen, config.token) for config in configs} == {
+        ("directory", "seal", "", "t" * 16)
+    }
+
+
+def test_each_replica_takes_the_next_port() -> None:
+    configs = replica_configs(manifest(ingress={"port": 9000}), module="m:a", directory="/d", token="")
+    assert [config.ingress_listen for config in configs] == ["127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"]
+
+
+def test_port_nought_is_any_port_for_each_replica() -> None:
+    configs = replica_configs(manifest(ingress={"port": 0}), module="m:a", directory="/d", token="")
+    assert {config.ingress_listen for config in configs} == {"127.0.0.1:0"}
+
+
+def test_changed_limits_and_retention_reach_the_replica() -> None:
+    spec = {"limits": {"turnMaxS": 3, "messageBytesMax": 1000}, "retention": {"checkpointsKept": 5}}
+    (config, *_) = replica_configs(manifest(**spec), module="m:a", directory="/d", token="")
+    limits = config.make_limits()
+    assert (limits.turn_max_s, limits.message_bytes_max, limits.checkpoints_kept) == (3, 1000, 5)
+
+
+@pytest.mark.parametrize(("lock", "fence"), [("directory", "seal"), ("etcd", "etcd")])
+def test_fence_follows_the_lock(lock: str, fence: str) -> None:
+    assert fence_of(manifest(lock={"type": lock}).spec) == fence
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"fence": "etcd"}, "spec.fence"),
+        ({"lock": {"etcd": {"endpoints": ["http://h:1"]}}}, "spec.lock.etcd"),
+        ({"retention": {"checkpointsKept": 3}, "limits": {"checkpointsKept": 3}}, "spec.limits.checkpointsKept"),
+        ({"ingress": {"port": 65535}}, "spec.ingress.port"),
+        ({"tls": {"certificate": "a.pem"}}, "spec.tls"),
+        ({"limits": {"heartbeatS": 1.0}}, "spec.limits"),
+        ({"retention": {"checkpointEveryBytes": 1}, "limits": {"frameBytesMax": 1}}, "spec.limits"),
+    ],
+)
+def test_contradiction_is_found(spec: dict[str, object], path: str) -> None:
+    assert [show_path(problem.path) for problem in relation_problems(manifest(**spec))] == [path]
+
+
+def test_plain_manifest_has_no_contradiction() -> None:
+    assert relation_problems(manifest(lock={"type": "etcd"}, ingress={}, retention={"checkpointsKept": 2})) == []
+
+
+def test_relation_of_limits_is_told_in_the_words_of_the_manifest() -> None:
+    (problem,) = relation_problems(manifest(limits={"heartbeatS": 1.0}))
+    assert "3 * heartbeatS <= suspectAfterS" in problem.what
+    assert camel_words("reply_bytes_max of it") == "replyBytesMax of it"
+
+
+def test_what_has_a_meaning_in_a_cluster_alone_is_named() -> None:
+    spec = {"image": "x:1", "podTemplate": {"spec": {}}, "logStorage": {"claim": {"size": "1Gi"}}, "updateStrategy": {}}
+    assert ignored_locally(manifest(**spec)) == [
+        "spec.image",
+        "spec.logStorage.claim",
+        "spec.updateStrategy",
+        "spec.podTemplate",
+    ]
+    assert ignored_locally(manifest()) == []
+
+
+def test_defaults_of_the_spec_are_those_that_the_documents_name() -> None:
+    spec = ServiceSpec(module="m:a")
+    assert (spec.replicas, spec.shards, spec.promote_checkpointer, spec.suspend) == (3, 1, "WhenAlone", False)

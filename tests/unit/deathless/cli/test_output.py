@@ -1,0 +1,92 @@
+"""Tables, sizes, times and error blocks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deathless.base.errors import HandlerFailed, Internal, InvalidConfig, NotPrimary, PermissionRefused
+from deathless.cli.output import (
+    count,
+    describe_error,
+    print_json,
+    print_table,
+    show_bytes,
+    show_error,
+    show_time,
+)
+
+
+def test_table_is_aligned_and_numbers_stand_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "lsn", "note"), [("r0", 1234567, None), ("replica", 5, "x"), ("r2", None, "")])
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME           LSN  NOTE",
+        "r0       1,234,567  -",
+        "replica          5  x",
+        "r2               -  -",
+    ]
+
+
+def test_empty_table_is_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("a", "b"), [])
+    assert capsys.readouterr().out == "A  B\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (200 << 10, "200 KiB"), (3 << 40, "3.0 TiB")]
+)
+def test_size_is_shown_as_people_read_it(size: int, text: str) -> None:
+    assert show_bytes(size) == text
+
+
+def test_time_is_utc_with_milliseconds() -> None:
+    assert show_time(1_700_000_000_123_456) == "2023-11-14 22:13:20.123"
+    assert show_time(0) == "-"
+
+
+def test_one_thing_is_not_several() -> None:
+    assert (count(1, "key"), count(0, "key"), count(1200, "key")) == ("1 key", "0 keys", "1,200 keys")
+
+
+def test_json_shows_bytes_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": 1, "b": {"c": object}})
+    assert json.loads(capsys.readouterr().out)["a"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [
+        (NotPrimary("x"), "DL1001", "NotPrimary"),
+        (PermissionError(13, "Permission denied", "/x"), "DL3012", "PermissionRefused"),
+        (FileNotFoundError(2, "No such file", "/x"), "DL3001", "InvalidConfig"),
+        (ValueError("a\nb"), "DL9001", "Internal"),
+    ],
+)
+def test_error_of_any_kind_becomes_one_of_ours(error: BaseException, code: str, kind: str) -> None:
+    told = describe_error(error)
+    assert (told.code, told.kind) == (code, kind)
+    assert told.page == f"docs/errors/{code}.md"
+    assert told.exit_code in {NotPrimary.exit_code, PermissionRefused.exit_code, InvalidConfig.exit_code, Internal.exit_code}
+
+
+def test_failed_handler_is_told_with_the_type_that_it_raised() -> None:
+    error = HandlerFailed("amount must be above 0")
+    error.kind = "ValueError"
+    assert describe_error(error).what == "ValueError: amount must be above 0"
+
+
+def test_own_code_of_a_service_has_no_page_of_ours() -> None:
+    class NotEnough(HandlerFailed):
+        code = "BANK01"
+
+    assert describe_error(NotEnough("x")).page == ""
+
+
+def test_long_text_is_wrapped_behind_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    show_error(NotPrimary("word " * 40))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error DL1001 NotPrimary"
+    assert lines[1].startswith("  what    word")
+    assert lines[2].startswith(" " * 10 + "word")
+    assert max(map(len, lines)) <= 110

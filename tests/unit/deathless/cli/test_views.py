@@ -1,0 +1,40 @@
+"""How replicas look in a table."""
+
+from __future__ import annotations
+
+from deathless.cli.views import COLUMNS, live_table, replica_row, summary
+from deathless.shell.status import ReplicaView, ServiceView
+
+
+def view(*replicas: ReplicaView, primary: str = "") -> ServiceView:
+    """A service's view."""
+    return ServiceView("bank", "/d", primary, 3, list(replicas))
+
+
+PRIMARY = ReplicaView(replica="r0", state="running", role="primary", epoch=3, lsn=12, lag=0, worker_pid=77)
+FROZEN = ReplicaView(replica="r1", state="stopped", role="standby", epoch=3, lsn=2, full=True, ingress="127.0.0.1:0")
+
+
+def test_row_has_a_cell_for_each_column() -> None:
+    assert len(replica_row(PRIMARY)) == len(COLUMNS)
+
+
+def test_stopped_process_is_called_frozen_and_a_full_log_is_said() -> None:
+    row = dict(zip(COLUMNS, replica_row(FROZEN), strict=True))
+    assert (row["state"], row["condition"], row["http"]) == ("frozen", "log full", "")
+
+
+def test_replica_that_is_down_has_no_role() -> None:
+    assert replica_row(ReplicaView(replica="r2", state="dead", role="dead", condition="DL4009"))[1] == "-"
+
+
+def test_summary_says_who_serves_or_that_nobody_does() -> None:
+    assert summary(view(PRIMARY, FROZEN, primary="r0")) == "bank: r0 is primary, epoch 3; 1 of 2 replicas run"
+    assert summary(view(FROZEN)) == "bank: no primary; 0 of 1 replicas run"
+    assert summary(view()) == "bank: no replica is announced in /d"
+
+
+def test_live_table_holds_the_same_rows() -> None:
+    table = live_table(view(PRIMARY, FROZEN, primary="r0"))
+    assert table.row_count == 2
+    assert [str(column.header) for column in table.columns] == list(COLUMNS)

@@ -1,0 +1,641 @@
+"""HTTP/1.1 framing, limits, order and time, over real sockets, with h11 as the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import h11
+import pytest
+from http_wire import Wire, get, post
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from deathless.shell.http_protocol import SLICE, HttpServer
+from deathless.shell.http_request import HttpLimits, Request
+
+pytestmark = pytest.mark.asyncio
+LIMITS = HttpLimits(
+    target_bytes_max=200, header_bytes_max=1000, headers_max=10, body_bytes_max=5000, waiting_max=4,
+    connections_max=8, sweep_s=3600,
+)  # fmt: skip
+
+
+class Echo:
+    """Answers with what it got; keeps requests back while `hold` is set."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.hold = False
+        self.held: list[Request] = []
+        self.came = asyncio.Event()
+
+    def handle(self, request: Request) -> None:
+        self.requests.append(request)
+        self.came.set()
+        if self.hold:
+            self.held.append(request)
+        else:
+            self.answer(request)
+
+    @staticmethod
+    def answer(request: Request) -> None:
+        request.respond(200, b"%s %s|%s|%s" % (request.method, request.target, request.query, request.body))
+
+    async def wait(self, count: int) -> None:
+        while len(self.requests) < count:
+            self.came.clear()
+            await self.came.wait()
+
+
+class Bench:
+    """A server, its application, and a clock that tests move."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.now = 100.0
+        self.app = Echo()
+        self.refused: list[int] = []
+        self.server = HttpServer(
+            self.app, limits, now=lambda: self.now, wall=lambda: 0.0, refused=self.refused.append
+        )
+        self.address = ""
+
+    async def connect(self) -> Wire:
+        before = len(self.server.connections)
+        wire = await Wire.connect(self.address)
+        while len(self.server.connections) == before:
+            await asyncio.sleep(0)
+        return wire
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.server.sweep()
+
+    async def settle(self, wire: Wire, data: bytes) -> None:
+        """Send bytes and let the server read them."""
+        if data:
+            wire.send(data)
+            await wire.writer.drain()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def bench(**changes: object) -> AsyncIterator[Bench]:
+    made = Bench(replace(LIMITS, **changes))  # type: ignore[arg-type]  # each test knows its fields
+    made.address = await made.server.start("127.0.0.1:0")
+    try:
+        yield made
+    finally:
+        await Wire.close_all()
+        await made.server.stop(0.0)
+
+
+# ---- requests and answers --------------------------------------------------------------------------------------
+
+
+async def test_request_reaches_the_application_whole_and_is_answered() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        answer = await wire.ask(post("/bank/alice/deposit?x=1", b'{"amount": 5}', "X-A: 1", "X-A: 2"))
+        assert answer.body == b'POST /bank/alice/deposit|x=1|{"amount": 5}'
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["date"] == "Thu, 01 Jan 1970 00:00:00 GMT"
+        assert b.app.requests[0].headers[b"x-a"] == b"1, 2"
+        assert (await wire.ask(get("/again"))).body == b"GET /again||"
+
+
+async def test_bytes_may_come_one_by_one() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        for byte in post("/a?b", b"body"):
+            wire.send(bytes([byte]))
+            await wire.writer.drain()
+        assert (await wire.answer()).body == b"POST /a|b|body"
+
+
+async def test_pipelined_requests_are_answered_in_their_order_whoever_is_ready_first() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(post("/1") + post("/2") + post("/3"))
+        await b.app.wait(3)
+        for request in reversed(b.app.held):
+            b.app.answer(request)
+        assert [(await wire.answer()).body[:7] for _ in range(3)] == [b"POST /1", b"POST /2", b"POST /3"]
+
+
+async def test_second_answer_to_a_request_is_dropped() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(get("/1"))
+        await b.app.wait(1)
+        b.app.answer(b.app.held[0])
+        b.app.answer(b.app.held[0])
+        assert b.app.held[0].answered
+        assert (await wire.answer("GET")).status == 200
+        b.app.hold = False
+        assert (await wire.ask(get("/2"))).body == b"GET /2||"
+
+
+async def test_head_is_answered_like_get_without_the_body() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        answer = await wire.ask(get("/x", method="HEAD"))
+        assert answer.body == b""
+        assert answer.headers["content-length"] == str(len(b"HEAD /x||"))
+        assert (await wire.ask(get("/y"))).body == b"GET /y||"
+
+
+async def test_chunked_body_with_trailers_is_put_together() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        head = b"POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
+        answer = await wire.ask(head + b"3;ext=1\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: t\r\n\r\n")
+        assert answer.body == b"POST /c||abcde"
+        assert b"trailer" not in b.app.requests[0].headers
+        assert (await wire.ask(get("/y"))).status == 200
+
+
+async def test_absolute_target_counts_by_its_path() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        assert (await wire.ask(b"GET http://h/p?q HTTP/1.1\r\nHost: x\r\n\r\n")).body == b"GET /p|q|"
+        assert (await wire.ask(b"GET https://h HTTP/1.1\r\nHost: x\r\n\r\n")).body == b"GET /||"
+
+
+# ---- the end of a connection -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "kept"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", True),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", True),
+    ],
+)
+async def test_connection_is_kept_as_the_request_says(head: bytes, kept: bool) -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        answer = await wire.ask(head)
+        assert (answer.headers.get("connection") == "close") is not kept
+        if kept:
+            assert (await wire.ask(get("/y"))).status == 200
+        else:
+            assert await wire.ended()
+
+
+async def test_what_follows_connection_close_is_not_read() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        wire.send(get("/1", "Connection: close") + get("/2"))
+        assert (await wire.answer("GET")).status == 200
+        assert await wire.ended()
+        assert len(b.app.requests) == 1
+
+
+async def test_half_closed_client_still_gets_its_answers() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(get("/1") + get("/2"))
+        wire.writer.write_eof()
+        await b.app.wait(2)
+        await b.settle(wire, b"")
+        for request in b.app.held:
+            b.app.answer(request)
+        assert (await wire.answer("GET")).status == 200
+        assert (await wire.answer("GET")).headers["connection"] == "close"
+        assert await wire.ended()
+        assert not b.server.connections
+
+
+async def test_client_that_left_gets_no_answer_and_does_no_harm() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        linger = struct.pack("ii", 1, 0)
+        wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # RST, not FIN
+        wire.send(get("/1"))
+        await b.app.wait(1)
+        wire.writer.transport.abort()
+        while b.server.connections:
+            await asyncio.sleep(0)
+        assert b.app.held[0].answered
+        b.app.answer(b.app.held[0])
+
+
+async def test_client_that_ends_in_the_middle_of_a_request_is_forgotten() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        await b.settle(wire, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab")
+        wire.writer.write_eof()
+        assert await wire.ended()
+        assert b.app.requests == []
+
+
+async def test_orderly_stop_answers_what_was_read_and_closes_the_rest() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        busy, idle, half = await b.connect(), await b.connect(), await b.connect()
+        busy.send(get("/1"))
+        await b.settle(half, b"GET /2 HT")
+        await b.app.wait(1)
+        stopping = asyncio.ensure_future(b.server.stop(30))
+        assert await idle.ended()
+        b.app.answer(b.app.held[0])
+        assert (await busy.answer("GET")).headers["connection"] == "close"
+        b.app.hold = False
+        half.send(b"TP/1.1\r\nHost: x\r\n\r\n")
+        assert (await half.answer("GET")).headers["connection"] == "close"
+        for wire in (busy, half):
+            wire.close()
+        await stopping
+        with pytest.raises(OSError, match="onnect"):
+            await Wire.connect(b.address)
+
+
+async def test_stop_does_not_wait_for_ever() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(get("/1"))
+        await b.app.wait(1)
+        await b.server.stop(0.01)
+        assert await wire.ended()
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------
+
+HOST = b"Host: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"GET * HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /a#b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\nHost: x\n\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", 400),
+        (b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", 501),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+        (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5001\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 18446744073709551615\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nExpect: cake\r\nContent-Length: 1\r\n\r\na", 417),
+        (b"GET /" + b"a" * 300 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 1100 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: a\r\n" * 11 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * (SLICE + 2000), 431),
+        (b"\r\n" * (2 * SLICE), 431),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"A: a\r\n" * 20,
+            431,
+        ),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * (4 * SLICE), 431),
+    ],
+)
+async def test_message_that_can_not_be_read_is_refused_once_and_the_connection_ends(data: bytes, status: int) -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        answer = await wire.ask(data + get("/smuggled"))
+        assert answer.status == status
+        assert answer.headers["connection"] == "close"
+        assert answer.json["code"].startswith("DL")
+        assert answer.json["docs"] == f"docs/errors/{answer.json['code']}.md"
+        assert await wire.ended()
+        assert b.app.requests == [], "nothing behind a refused message is a request"
+        assert b.refused == [status]
+
+
+async def test_chunked_body_above_the_maximum_is_refused_while_it_comes() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(6):
+            wire.send(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
+        assert (await wire.answer()).status == 413
+        assert await wire.ended()
+
+
+async def test_refusal_waits_for_the_answers_before_it() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(get("/1") + b"nonsense\r\n\r\n")
+        await b.app.wait(1)
+        b.app.answer(b.app.held[0])
+        assert (await wire.answer("GET")).status == 200
+        assert (await wire.answer("GET")).status == 400
+        assert await wire.ended()
+
+
+async def test_client_that_sends_on_after_a_refusal_can_still_read_it() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n")
+        for _ in range(9):
+            wire.send(b"x" * 100_000)
+            await asyncio.sleep(0)
+        await wire.writer.drain()
+        assert (await wire.answer()).status == 413
+
+
+async def test_one_connection_too_many_is_told_and_closed() -> None:
+    async with bench(connections_max=1) as b:
+        first = await b.connect()
+        second = await Wire.connect(b.address)
+        answer = await second.answer()
+        assert answer.status == 503
+        assert await second.ended()
+        assert (await first.ask(get("/x"))).status == 200
+
+
+# ---- Expect ----------------------------------------------------------------------------------------------------
+
+
+async def test_body_is_asked_for_when_the_client_waits_for_that() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        wire.send(b"POST /e HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n")
+        assert await wire.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        wire.send(b"body")
+        assert (await wire.answer()).body == b"POST /e||body"
+
+
+async def test_body_is_asked_for_only_in_its_turn() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(get("/1") + b"POST /e HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+        await b.app.wait(1)
+        b.pass_time(LIMITS.body_timeout_s + 1)
+        b.app.answer(b.app.held[0])
+        assert (await wire.answer("GET")).informational == []
+        b.app.hold = False
+        go_on = b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert wire.rest + await wire.reader.readexactly(len(go_on) - len(wire.rest)) == go_on
+        wire.rest = b""
+        wire.send(b"body")
+        assert (await wire.answer()).body == b"POST /e||body"
+
+
+async def test_client_that_does_not_wait_is_not_asked() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        b.app.hold = True
+        wire.send(get("/1") + b"POST /e HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\nbody")
+        await b.app.wait(2)
+        for request in b.app.held:
+            b.app.answer(request)
+        assert (await wire.answer("GET")).status == 200
+        assert (await wire.answer()).informational == []
+        empty = b"POST /e HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n"
+        b.app.hold = False
+        assert (await wire.ask(empty)).informational == []
+
+
+# ---- pressure --------------------------------------------------------------------------------------------------
+
+
+async def test_requests_that_wait_on_one_connection_are_bounded() -> None:
+    async with bench(waiting_max=2) as b:
+        b.app.hold = True
+        wire = await b.connect()
+        count = 4 * SLICE // len(get("/1"))
+        await b.settle(wire, get("/1") * count)
+        assert 2 <= len(b.app.requests) <= SLICE // len(get("/1")) + 2
+        b.app.hold = False
+        for request in b.app.held:
+            b.app.answer(request)
+        for _ in range(count):
+            assert (await wire.answer("GET")).status == 200
+        assert len(b.app.requests) == count
+
+
+async def test_client_that_does_not_read_is_not_read_and_at_last_cut_off() -> None:
+    async with bench(body_bytes_max=1 << 20, waiting_max=1000) as b:
+        wire = await b.connect()
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a selector transport has it
+        body = b"x" * 1_000_000
+        sent = asyncio.ensure_future(flood(wire, post("/big", body), 200))
+        connection = next(iter(b.server.connections))
+        while not connection._write_paused:
+            await asyncio.sleep(0)
+        seen = len(b.app.requests)
+        assert seen < 200
+        b.pass_time(LIMITS.write_timeout_s + 1)
+        while b.server.connections:
+            await asyncio.sleep(0)
+        assert len(b.app.requests) <= seen + 1
+        sent.cancel()
+        await asyncio.gather(sent, return_exceptions=True)
+
+
+async def flood(wire: Wire, data: bytes, times: int) -> None:
+    for _ in range(times):
+        wire.send(data)
+        await wire.writer.drain()
+
+
+async def test_client_that_reads_again_is_read_again() -> None:
+    async with bench(body_bytes_max=1 << 20) as b:
+        wire = await b.connect()
+        transport = wire.writer.transport
+        transport.pause_reading()  # type: ignore[attr-defined]  # as above
+        sent = asyncio.ensure_future(flood(wire, post("/big", b"x" * 1_000_000), 30))
+        connection = next(iter(b.server.connections))
+        while not connection._write_paused:
+            await asyncio.sleep(0)
+        transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        for _ in range(30):
+            assert len((await wire.answer()).body) > 1_000_000
+        await sent
+
+
+# ---- time ------------------------------------------------------------------------------------------------------
+
+
+async def test_idle_connection_is_closed_after_its_time() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        assert (await wire.ask(get("/1"))).status == 200
+        b.pass_time(LIMITS.idle_timeout_s - 1)
+        assert b.server.connections
+        b.pass_time(2)
+        assert await wire.ended()
+
+
+@pytest.mark.parametrize("part", [b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"])
+async def test_head_that_does_not_come_is_refused_after_its_time(part: bytes) -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        await b.settle(wire, part)
+        b.pass_time(LIMITS.head_timeout_s - 1)
+        assert b.server.connections
+        b.pass_time(2)
+        if part.strip():
+            assert (await wire.answer("GET")).status == 408
+        assert await wire.ended()
+
+
+async def test_body_that_does_not_come_is_refused_after_its_time() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        await b.settle(wire, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab")
+        b.pass_time(LIMITS.head_timeout_s + 1)
+        assert b.refused == []
+        b.pass_time(LIMITS.body_timeout_s)
+        assert (await wire.answer()).status == 408
+        assert await wire.ended()
+
+
+async def test_request_that_waits_for_its_answer_is_given_time() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        wire = await b.connect()
+        wire.send(get("/1"))
+        await b.app.wait(1)
+        b.pass_time(10_000)
+        b.app.answer(b.app.held[0])
+        assert (await wire.answer("GET")).status == 200
+
+
+async def test_refused_client_that_does_not_hang_up_is_cut_off() -> None:
+    async with bench() as b:
+        wire = await b.connect()
+        assert (await wire.ask(b"nonsense\r\n\r\n")).status == 400
+        assert await wire.ended()
+        b.pass_time(LIMITS.linger_s + 1)
+        while b.server.connections:
+            await asyncio.sleep(0)
+
+
+# ---- everything at random, against h11 -------------------------------------------------------------------------
+
+PIECES = [
+    b"GET ", b"POST ", b"HEAD ", b"/", b"/a/b/c", b"?q=1", b"*", b"http://h/p", b" HTTP/1.1", b" HTTP/1.0", b" HTTP/2.0",
+    b"\r\n", b"\n", b"\r", b"Host: x\r\n", b"Host:y\r\n", b"Content-Length: 3\r\n", b"Content-Length: +3\r\n",
+    b"Content-Length: 3, 3\r\n", b"Content-Length : 3\r\n", b"content-length: 0\r\n", b"Transfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding: chunked, chunked\r\n", b"Transfer-Encoding:\x0bchunked\r\n",
+    b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"X: y\r\n", b" folded\r\n", b"X: \x00\r\n", b"X: \xff\r\n",
+    b"abc", b"3\r\nabc\r\n", b"0\r\n\r\n", b"0x3\r\nabc\r\n", b"3 \r\nabc\r\n", b"-1\r\n", b"\r\n\r\n", b"T: t\r\n", b"\x00", b"a",
+]  # fmt: skip
+GOOD = b"POST /a/b/c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+
+
+def judged(data: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    """Requests that h11 sees in `data` until it refuses or wants more."""
+    judge = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+    seen: list[tuple[bytes, bytes, bytes]] = []
+    judge.receive_data(data)
+    request: h11.Request | None = None
+    body = b""
+    while True:
+        try:
+            event = judge.next_event()
+        except h11.RemoteProtocolError:
+            return seen
+        if isinstance(event, h11.Request):
+            request, body = event, b""
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            assert request is not None
+            seen.append((request.method, request.target, body))
+            judge.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+            judge.send(h11.EndOfMessage())
+            if judge.our_state is not h11.DONE or judge.their_state is not h11.DONE:
+                return seen
+            judge.start_next_cycle()
+        else:
+            return seen
+
+
+class Sink(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def ours(server: HttpServer, app: Echo, data: bytes, cut: int) -> list[tuple[bytes, bytes, bytes]]:
+    """Requests that we see in `data`, which comes in two pieces."""
+    app.requests.clear()
+    connection = server.make()
+    connection.connection_made(Sink())
+    for piece in (data[:cut], data[cut:]):
+        if piece:
+            connection.data_received(piece)
+    connection.connection_lost(None)
+    return [(r.method, r.target + (b"?" + r.query if r.query else b""), r.body) for r in app.requests]
+
+
+STREAMS = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join),
+    st.tuples(st.integers(0, len(GOOD) - 1), st.binary(max_size=3)).map(lambda c: GOOD[: c[0]] + c[1] + GOOD[c[0] + 1 :] + GOOD),
+    st.binary(max_size=60),
+)
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(STREAMS, st.integers(0, 80))
+@example(GOOD + GOOD, 10)
+async def test_what_we_take_for_requests_h11_takes_for_the_same(data: bytes, cut: int) -> None:
+    app = Echo()
+    server = HttpServer(app, HttpLimits(waiting_max=1000), now=lambda: 0.0, wall=lambda: 0.0)
+    seen = ours(server, app, data, cut)
+    expected = [(method, path_of(target), body) for method, target, body in judged(data)]
+    assert seen == expected[: len(seen)], "stricter than h11 is allowed, another reading is not"
+
+
+def path_of(target: bytes) -> bytes:
+    """The path of a target in absolute form (RFC 9112, 3.2.2)."""
+    if target.startswith((b"http://", b"https://")):
+        rest = target.partition(b"//")[2]
+        return b"/" + rest.partition(b"/")[2] if b"/" in rest else b"/" + b"".join(rest.partition(b"?")[1:])
+    return target
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=40), st.integers(0, 200), st.integers(1, 5))
+async def test_cutting_a_stream_anywhere_changes_nothing(body: bytes, cut: int, times: int) -> None:
+    app = Echo()
+    server = HttpServer(app, HttpLimits(waiting_max=1000), now=lambda: 0.0, wall=lambda: 0.0)
+    data = post("/a?b=c", body) * times
+    assert ours(server, app, data, cut) == [(b"POST", b"/a?b=c", body)] * times == judged(data)

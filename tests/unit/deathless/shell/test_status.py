@@ -1,0 +1,91 @@
+"""One view out of what every supervisor tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from deathless.base.errors import DeathlessError, PeerUnreachable, Unauthorized
+from deathless.shell.members import Member
+from deathless.shell.status import ServiceView, _Answer, combine
+
+MEMBERS = {name: Member(name, f"127.0.0.1:{index}", pid=100 + index) for index, name in enumerate(("r0", "r1", "r2"), 1)}
+GONE = PeerUnreachable("gone")
+
+
+def report(replica: str, role: str, **more: Any) -> dict[str, object]:
+    """What a supervisor tells of a replica."""
+    fields = {"replica": replica, "state": "running", "role": role, "epoch": 3, "lsn": 10, "heardMs": 5}
+    return {**fields, **more}
+
+
+def answer(*replicas: dict[str, object]) -> _Answer:
+    """A supervisor's answer."""
+    return msgspec.convert({"replicas": list(replicas)}, _Answer)
+
+
+def view(**answers: _Answer | DeathlessError) -> ServiceView:
+    """The view when these answered and the others did not."""
+    return combine("bank", "/d", MEMBERS, {name: answers.get(name, GONE) for name in MEMBERS})
+
+
+ALL = (report("r0", "primary", lsn=12), report("r1", "checkpointer"), report("r2", "standby", lsn=13))
+
+
+def test_roles_and_lags_are_those_that_are_told() -> None:
+    seen = view(r0=answer(*ALL), r1=answer(*ALL), r2=answer(*ALL))
+    assert (seen.primary, seen.epoch, seen.serving) == ("r0", 3, True)
+    assert [(one.role, one.lag, one.answered) for one in seen.replicas] == [
+        ("primary", 0, True),
+        ("checkpointer", 2, True),
+        ("standby", 0, True),
+    ]
+
+
+def test_own_word_counts_more_than_another_ones() -> None:
+    told = answer(report("r0", "primary", lsn=99, heardMs=400), report("r1", "standby", heardMs=0))
+    own = answer(report("r0", "primary", lsn=7, heardMs=0))
+    seen = view(r0=own, r1=told)
+    assert [one.lsn for one in seen.replicas] == [7, 10, 0]
+
+
+def test_replica_that_nobody_heard_lately_is_unreachable() -> None:
+    seen = view(r1=answer(report("r0", "primary", heardMs=5000), report("r1", "standby", heardMs=0)))
+    assert [one.state for one in seen.replicas] == ["unreachable", "running", "unreachable"]
+    assert (seen.primary, seen.serving) == ("", False)
+    assert seen.replicas[0].supervisor_pid == 101
+
+
+def test_frozen_replica_is_shown_as_others_heard_it_last() -> None:
+    seen = view(r1=answer(report("r0", "primary", heardMs=600), report("r1", "standby", heardMs=0)))
+    assert seen.replicas[0].role == "primary"
+    assert not seen.replicas[0].answered
+
+
+def test_successor_counts_where_the_predecessor_is_still_told_of() -> None:
+    seen = view(r1=answer(report("r0", "primary", epoch=3), report("r1", "primary", epoch=4, heardMs=0)))
+    assert (seen.primary, seen.epoch) == ("r1", 4)
+
+
+def test_dead_primary_does_not_serve() -> None:
+    seen = view(r0=answer(report("r0", "primary", state="dead", heardMs=0)))
+    assert (seen.primary, seen.serving) == ("r0", False)
+
+
+def test_refusal_is_what_all_replicas_stay_stopped_for() -> None:
+    dead = [report(name, "dead", state="dead", condition="DL4009") for name in MEMBERS]
+    assert view(r0=answer(*dead)).refusal == "DL4009"
+    assert view(r0=answer(*dead[:2], ALL[2])).refusal == ""
+    assert view().refusal == ""
+
+
+def test_wrong_token_is_an_error_and_not_a_view_of_nothing() -> None:
+    with pytest.raises(Unauthorized):
+        view(r0=Unauthorized("no"), r1=Unauthorized("no"))
+
+
+def test_folder_without_members_gives_an_empty_view() -> None:
+    seen = combine("bank", "/d", {}, {})
+    assert (seen.replicas, seen.primary, seen.refusal, seen.of("r0")) == ([], "", "", None)
