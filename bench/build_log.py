@@ -1,8 +1,8 @@
 """Writes a long log quickly: the real shard, writer and lock, but one sync at the end instead of one per frame.
 
-`python -m bench.build_log DIRECTORY HANDLER MESSAGE_BYTES LOG_BYTES KEYS` prints JSON. What comes out is a directory that a
-primary could have written, confirmed to its end, its lock given up. Guarantees: replicas recover it without knowing
-the difference. Does not: survive a crash while it writes.
+`python -m bench.build_log DIRECTORY HANDLER MESSAGE_BYTES LOG_BYTES KEYS` prints JSON. What comes out is a directory
+that a primary could have written, confirmed to its end, its lock given up. Guarantees: replicas recover it without
+knowing the difference. Does not: survive a crash while it writes.
 """
 
 from __future__ import annotations

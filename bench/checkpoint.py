@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from bench.cluster import ACCESS
@@ -14,7 +16,7 @@ from deathless.shell.admin import ask
 from deathless.shell.client import Client
 
 MIB = 1 << 20
-MANY = 1 << 40  # no checkpoint of its own meanwhile
+MANY = float(1 << 40)  # no checkpoint of its own meanwhile
 WAIT_S = 300.0
 
 
@@ -25,24 +27,27 @@ async def checkpoint(setting: Setting) -> list[Figure]:
     folder = setting.new_folder()
     built = await build_log(folder, "put", message_bytes=1024, log_bytes=size, keys=keys)
     limits = {"checkpoint_every_messages": MANY, "checkpoint_every_bytes": MANY}
-    async with setting.cluster(folder, replicas=1, limits=limits) as cluster:
-        async with Client("bench", [cluster.address]) as client:
-            await client.ready()
-            replies: list[float] = []
-            load = asyncio.create_task(_call(client, replies))
-            await asyncio.sleep(setting.size(10, 1))
-            ordered = time.perf_counter()
-            before = _longest(replies)
-            await ask((await cluster.primary()).client, "checkpoint", ACCESS, answer_s=30.0)
-            path = await _announced(cluster.directory / "checkpoints")
-            took = time.perf_counter() - ordered
-            await asyncio.sleep(0.2)
-            load.cancel()
-            stall = _longest([at for at in replies if at >= ordered - 0.05])
-            written = path.stat().st_size
+    async with (
+        setting.cluster(folder, replicas=1, limits=limits) as cluster,
+        Client("bench", [cluster.address]) as client,
+    ):
+        await client.ready()
+        replies: list[float] = []
+        load = asyncio.create_task(_call(client, replies))
+        await asyncio.sleep(setting.size(10, 1))
+        ordered = time.perf_counter()
+        before = _longest(replies)
+        await ask((await cluster.primary()).client, "checkpoint", ACCESS, answer_s=30.0)
+        path = await _announced(cluster.directory / "checkpoints")
+        took = time.perf_counter() - ordered
+        await asyncio.sleep(0.2)
+        load.cancel()
+        stall = _longest([at for at in replies if at >= ordered - 0.05])
+        written = path.stat().st_size
     return [
         figure(
-            "checkpoint_mb_s", f"checkpoint of {size // MIB} MiB of state in 1 KiB values", written / took / 1e6, "MB/s",
+            "checkpoint_mb_s", f"checkpoint of {size // MIB} MiB of state in 1 KiB values",
+            written / took / 1e6, "MB/s",
             samples=1, note=f"{built.keys:,} keys, file of {written / MIB:,.0f} MiB, {took:.1f} s under load",
         ),
         figure(
@@ -60,14 +65,15 @@ async def _call(client: Client, replies: list[float]) -> None:
 
 
 def _longest(replies: list[float]) -> float:
-    return max((later - earlier for earlier, later in zip(replies, replies[1:], strict=False)), default=0.0)
+    return max((later - earlier for earlier, later in pairwise(replies)), default=0.0)
 
 
 async def _announced(folder: Path) -> Path:
     """The checkpoint's file, once it is announced."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        for mark in folder.glob("*.announced") if folder.exists() else ():
-            return mark.with_suffix("")
+        marks = [name for name in os.listdir(folder) if name.endswith(".announced")]
+        if marks:
+            return folder / marks[0].removesuffix(".announced")
         await asyncio.sleep(0.01)
     raise TimeoutError(f"no checkpoint within {WAIT_S:g} s")

@@ -110,7 +110,7 @@ class Cluster:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 env=self._environment,
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent,  # noqa: PLW1509  it calls the kernel alone
             )
 
     async def wait_ready(self) -> None:

@@ -107,7 +107,11 @@ class Etcd:
         arguments += ["--initial-cluster", f"m0={peer}"]
         with (self._folder.parent / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(
-                arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+                arguments,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,  # noqa: PLW1509  it calls the kernel alone
             )
         deadline = time.monotonic() + READY_S
         while not self._healthy():

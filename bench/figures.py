@@ -78,7 +78,7 @@ class Results(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     figures: list[Figure]
 
 
-def figure(  # noqa: PLR0913 - one argument per column of the table
+def figure(
     name: str,
     title: str,
     value: float | None,

@@ -42,7 +42,7 @@ class Floor:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "floor"
-        self._process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        self._process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, preexec_fn=die_with_parent)  # noqa: PLW1509  it calls the kernel alone
         assert self._process.stdout is not None
         port = int(self._process.stdout.readline())
         self._socket = socket.create_connection(("127.0.0.1", port))

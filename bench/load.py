@@ -99,7 +99,8 @@ class Caller:
         while True:
             for kind, body in self._reader.feed(self.socket.recv(RECEIVE_BYTES)):
                 if kind == Type.REGISTERED:
-                    return decode_struct(Registered, body).session
+                    registered: Registered = decode_struct(Registered, body)
+                    return registered.session
 
     def begin(self) -> None:
         """Fill the window: in two halves, so that one is run while the other is on its way."""
@@ -135,7 +136,7 @@ class Caller:
 
     def _check(self, body: bytes) -> int:
         """Every reply is the next one and is OK."""
-        _, count, _ = REPLIES_HEAD.unpack_from(body)
+        count: int = REPLIES_HEAD.unpack_from(body)[1]
         at = REPLIES_HEAD.size
         seqs = struct.unpack_from(f"<{count}Q", body, at)
         ends = struct.unpack_from(f"<{count}I", body, at + 8 * count)

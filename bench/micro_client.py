@@ -38,11 +38,13 @@ class Echo(asyncio.Protocol):
     """Admits everything, answers 42."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.reader = PacketReader(64 << 20)
 
     def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
         for kind, body in self.reader.feed(data):
             if kind == Type.HELLO:
                 welcome = Welcome(1, "bank", "r0", "primary", 1, 1, "", 0, 1 << 20, 65536)
@@ -116,8 +118,8 @@ async def measure(port: int) -> dict[str, dict[str, float]]:
                 wall.append(count / (time.perf_counter() - began))
                 own.append(count / (time.process_time() - used))
             figures[way.__name__] = {
-                "per_second": round(statistics.median(wall)),
-                "per_processor_second": round(statistics.median(own)),
+                "per_second": round(statistics.median(wall), 0),
+                "per_processor_second": round(statistics.median(own), 0),
             }
     return figures
 

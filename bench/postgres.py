@@ -95,7 +95,7 @@ class Postgres:
                 user=self._uid if os.geteuid() == 0 else None,
                 group=self._gid if os.geteuid() == 0 else None,
                 extra_groups=[] if os.geteuid() == 0 else None,
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent,  # noqa: PLW1509  it calls the kernel alone
             )
         self._connection = self._connect_when_ready()
         self._connection.execute("CREATE TABLE bench (id int PRIMARY KEY, count bigint NOT NULL, note text NOT NULL)")
@@ -134,7 +134,7 @@ class Postgres:
             raise Missing(f"PostgreSQL left out: {tool} failed: {done.stderr.strip()[-300:]}")
         return done.stdout
 
-    def _connect_when_ready(self) -> Any:  # noqa: ANN401 - the driver is imported late
+    def _connect_when_ready(self) -> Any:
         deadline = time.monotonic() + READY_S
         while True:
             try:

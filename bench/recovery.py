@@ -24,8 +24,8 @@ async def recovery(setting: Setting) -> list[Figure]:
     small, many = await _recover(setting, "add", 64, size, 10_000)
     return [
         figure(
-            "recovery_1k_mb_s", f"recovery of {size // MIB} MiB of log in 1 KiB messages", built.log_bytes / large / 1e6,
-            "MB/s", samples=1, goal=Goal("at least", 100),
+            "recovery_1k_mb_s", f"recovery of {size // MIB} MiB of log in 1 KiB messages",
+            built.log_bytes / large / 1e6, "MB/s", samples=1, goal=Goal("at least", 100),
             note=f"{built.messages:,} messages in {large:.1f} s, file cache dropped",
         ),
         figure(

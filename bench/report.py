@@ -11,12 +11,12 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 
 HEAD: Final = """# Benchmarks
 
-`make bench` wrote this page and `bench/results/latest.json`; no number is typed by hand. All replicas, the load generator and
-the peers run on the one machine described below, so a call's processor time at client, primary and both followers comes
-out of the same cores. Unless a line says otherwise: arguments of 64 bytes, fence `seal`, three replicas, every reply
-durable and proved before it is sent. A **floor** is what nobody can go below, measured in the same run: one fdatasync of 4 KiB
-in the same folder and one round trip over loopback. **Peers** run in the same call, in turns with ours, with their
-default durability.
+`make bench` wrote this page and `bench/results/latest.json`; no number is typed by hand. All replicas, the load
+generator and the peers run on the one machine described below, so a call's processor time at client, primary and both followers
+comes out of the same cores. Unless a line says otherwise: arguments of 64 bytes, fence `seal`, three replicas, every
+reply durable and proved before it is sent. A **floor** is what nobody can go below, measured in the same run: one
+fdatasync of 4 KiB in the same folder and one round trip over loopback. **Peers** run in the same call, in turns with
+ours, with their default durability.
 
 """
 
@@ -58,14 +58,14 @@ def page(results: Results) -> str:
         *map(_row, results.figures),
     ]
     notes = [f"- **{each.title}**: {each.note}." for each in results.figures if each.note]
-    where = [
-        f"Measured {machine.began} in {machine.took_s:,.0f} s at {machine.commit or 'an unknown commit'}"
-        f"{', in tiny sizes' if machine.quick else ''}.",
+    size = ", in tiny sizes" if machine.quick else ""
+    where = (
+        f"Measured {machine.began} in {machine.took_s:,.0f} s at {machine.commit or 'an unknown commit'}{size}. "
         f"{machine.cores} cores of {machine.processor}, {machine.memory_gib:g} GiB, Linux {machine.kernel}, "
         f"{machine.file_system}, Python {machine.python}; load average {machine.load_before:g} before, "
-        f"{machine.load_after:g} after.",
-    ]
-    return HEAD + "\n".join(where) + "\n\n" + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
+        f"{machine.load_after:g} after.\n\n"
+    )
+    return HEAD + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
 
 
 def _row(figure: Figure) -> str:

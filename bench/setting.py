@@ -1,7 +1,7 @@
 """What every group of figures is given: a folder on the storage to be measured, sizes, and the peers.
 
-Guarantees: a peer is started once, when it is first asked for, and ends with the run; one that is missing is said in one
-line, once, and its column stays empty. Does not: measure.
+Guarantees: a peer is started once, when it is first asked for, and ends with the run; one that is missing is said
+in one line, once, and its column stays empty. Does not: measure.
 """
 
 from __future__ import annotations

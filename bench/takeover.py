@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import time
+from itertools import pairwise
 from types import TracebackType
 from typing import Final, Self
 
@@ -98,7 +99,7 @@ def _longest(replies: list[float], since: float) -> float:
     while at > 0 and replies[at - 1] > since:
         at -= 1
     around = replies[max(at - 1, 0) :]
-    return max((later - earlier for earlier, later in zip(around, around[1:], strict=False)), default=0.0)
+    return max((later - earlier for earlier, later in pairwise(around)), default=0.0)
 
 
 async def _next_round(cluster: Cluster) -> None:
@@ -107,7 +108,7 @@ async def _next_round(cluster: Cluster) -> None:
 
 
 async def killed(setting: Setting) -> list[Figure]:
-    """kill -9 of the primary's worker."""
+    """End the primary's worker by kill -9."""
     rounds = setting.size(50, 2)
     gaps: list[float] = []
     async with setting.cluster() as cluster, Callers(cluster) as callers:

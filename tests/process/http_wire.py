@@ -42,9 +42,10 @@ class Wire:
     @classmethod
     async def close_all(cls) -> None:
         """End every connection that tests have left open."""
-        for wire in cls.opened:
-            wire.writer.transport.abort()
+        wires = cls.opened[:]
         cls.opened.clear()
+        for wire in wires:
+            wire.writer.transport.abort()
         await asyncio.sleep(0)
 
     def send(self, data: bytes) -> None:

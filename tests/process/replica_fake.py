@@ -56,6 +56,7 @@ class FakeShard:
     message_bytes_max: int = 1 << 20
     window_max: int = 65536
     run: Callable[[bytes], bytes] = echo
+    ask: Callable[[bytes], bytes] | None = None  # answers queries; None: `run` does
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     nonces: dict[bytes, int] = field(default_factory=dict)
     applied: list[bytes] = field(default_factory=list)  # every message that ran, in order
@@ -183,7 +184,7 @@ class FakeReplica:
         if self.query_refusals:
             self._refuse(connection, 0, ids[0], "DL1002", self.query_refusals.pop(0))
             return
-        answers = [self.shard.run(message) for message in messages]
+        answers = [(self.shard.ask or self.shard.run)(message) for message in messages]
         self.send(connection, encode_queries(ids, answers, stale=False, answers=True))
 
 

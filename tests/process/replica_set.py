@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,7 @@ from deathless.base.errors import DeathlessError
 from deathless.shell.admin import Access, ask
 from deathless.shell.client import Client
 from deathless.shell.members import read_members
+from deathless.shell.page import page_path
 
 DEADLINE_S = 60.0
 POLL_S = 0.02
@@ -85,6 +87,7 @@ class ReplicaSet:
                     os.kill(pid, signal.SIGCONT)
             process.kill()
             process.wait()
+            Path(page_path(self.config(name).directory, name)).unlink(missing_ok=True)
 
     def start(self, name: str) -> None:
         """Start a supervisor."""
@@ -185,24 +188,33 @@ class ReplicaSet:
 class Load:
     """Calls from several sessions in a thread of its own; each call has a tag of its own."""
 
-    def __init__(self, replicas: ReplicaSet, *, sessions: int = 3) -> None:
+    def __init__(self, replicas: ReplicaSet, *, sessions: int = 3, name: str = "") -> None:
         self.acknowledged: list[str] = []
         self.sent: list[str] = []
         self.errors: list[BaseException] = []
         self._replicas = replicas
         self._sessions = sessions
+        self._name = name
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._stop.set()
+            self._thread.join(DEADLINE_S / 4)
+
+    def stop(self) -> None:
+        """Let the calls under way end and begin no more."""
         self._stop.set()
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), f"calls did not end\n{self._replicas.describe()}"
-        if self.errors and error is None:
+        if self.errors:
             raise self.errors[0]
 
     async def _run(self) -> None:
@@ -213,7 +225,7 @@ class Load:
             async with client_of(self._replicas) as client:
                 count = 0
                 while not self._stop.is_set():
-                    tag = f"{number}.{count}"
+                    tag = f"{self._name}{number}.{count}"
                     self.sent.append(tag)
                     await client.call("note", f"k{count % 5}", tag=tag)
                     self.acknowledged.append(tag)
@@ -248,11 +260,13 @@ def held_tags(replicas: ReplicaSet) -> list[str]:
     return asyncio.run(look())
 
 
-def check_exactly_once(load: Load, replicas: ReplicaSet) -> None:
+def check_exactly_once(load: Load, replicas: ReplicaSet, *others: Load) -> None:
     """Every acknowledged call is held once, every other at most once, nothing else is held."""
-    held = held_tags(replicas)
-    lost = set(load.acknowledged) - set(held)
-    doubled = {tag for tag in held if held.count(tag) > 1} if len(held) != len(set(held)) else set()
-    assert not lost, f"lost {sorted(lost)[:5]} of {len(load.acknowledged)}\n{replicas.describe()}"
-    assert not doubled, f"doubled {sorted(doubled)[:5]}\n{replicas.describe()}"
-    assert set(held) <= set(load.sent)
+    held = Counter(held_tags(replicas))
+    sent = {tag for each in (load, *others) for tag in each.sent}
+    acknowledged = {tag for each in (load, *others) for tag in each.acknowledged}
+    lost = sorted(acknowledged - set(held))
+    doubled = sorted(tag for tag, count in held.items() if count > 1)
+    assert not lost, f"lost {lost[:5]} of {len(acknowledged)}\n{replicas.describe()}"
+    assert not doubled, f"doubled {doubled[:5]}\n{replicas.describe()}"
+    assert set(held) <= sent

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from bench.figures import Figure, Goal, Machine, Results, figure, percentile, read_results, rounded
 from bench.report import page
 

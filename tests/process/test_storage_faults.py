@@ -1,24 +1,34 @@
-"""Storage that is full, slow to answer or gone, under real processes (I1, I8). Needs root: it mounts file systems."""
+"""Storage that is full, hung or gone, under real processes (I1, I8). Needs root: it mounts file systems.
+
+Each replica sees the shared directory through a FUSE mount of its own (bindfs), with kernel caches of its own, as on a
+node of its own: stopping the mount's process hangs that node's storage, killing it makes every call fail.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 from replica_set import Load, ReplicaSet, check_exactly_once, client_of, wait_for
 
-from deathless.base.errors import OutOfSpace
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import Internal, OutOfSpace
+from deathless.shell.admin import Access, ask
+from deathless.shell.members import read_members
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small or failing file system needs root"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting small or failing file systems needs root"),
 ]
 
 MIB = 1 << 20
@@ -29,13 +39,20 @@ SMALL = {
     "allocate_bytes": MIB,
     "message_bytes_max": MIB // 2,
 }
+ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
+FRESH = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
+"""Each look-up asks the real directory, as the seal fence needs it."""
+
+
+# ---------------------------------------------------------------- full
 
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
     """A file system of `size` bytes at `folder`."""
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"this machine does not let root mount: {done.stderr.decode().strip()}")
     try:
@@ -44,81 +61,249 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_i8_full_disk_refuses_calls_and_loses_nothing_and_goes_on_with_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "data", 24 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
-        replicas.wait_roles(primary=1, checkpointer=1, standby=1)
+def fill(disk: Path) -> Path:
+    """Take all room; gives the file to remove."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (64 << 10, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                pass
+    return ballast
+
+
+def is_full(replicas: ReplicaSet) -> bool:
+    """Does a running primary say that its log has no room?"""
+    return any(s["role"] == "primary" and s["state"] == "running" and s["full"] for s in replicas.status().values())
+
+
+def ingress_of(replicas: ReplicaSet, name: str) -> str:
+    """Wait for a replica's ingress; gives its address."""
+
+    def announced() -> str:
+        address = read_members(str(replicas.directory))[name].ingress
+        return "" if address.endswith(":0") else address
+
+    return wait_for(announced, "an ingress", replicas.describe)
+
+
+def post(address: str, tag: str) -> tuple[int, str]:
+    """Call over HTTP; gives status and Retry-After."""
+    connection = http.client.HTTPConnection(address, timeout=20)
+    try:
+        body = msgspec.json.encode({"tag": tag})
+        connection.request("POST", "/ledger/k0/note", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, answer.getheader("Retry-After") or ""
+    finally:
+        connection.close()
+
+
+async def refused_with(replicas: ReplicaSet) -> type[Exception] | None:
+    """What a call would be refused with now."""
+    async with client_of(replicas) as client:
+        call = asyncio.ensure_future(client.call("note", "k0", tag="never waited for"))
+        async with asyncio.timeout(20):
+            while client.refusal() is None and not call.done():
+                await asyncio.sleep(0)
+        call.cancel()
+        refusal = client.refusal()
+        return None if refusal is None else type(refusal)
+
+
+def take_checkpoint(replicas: ReplicaSet, name: str) -> None:
+    """Have a worker take a checkpoint and wait until it counts."""
+    folder = replicas.directory / "checkpoints"
+    before = set(folder.glob("*.announced"))
+    address = read_members(str(replicas.directory))[name].client
+    asyncio.run(ask(address, "checkpoint", Access(replicas.service)))
+    wait_for(lambda: set(folder.glob("*.announced")) - before, "a checkpoint", replicas.describe)
+
+
+def test_i8_full_disk_refuses_calls_answers_queries_and_goes_on_with_room(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "data", 32 * MIB) as disk,
+        ReplicaSet(tmp_path, limits=SMALL, ingress_listen="127.0.0.1:0") as replicas,
+    ):
+        replicas.wait_roles(**ALL)
+        address = ingress_of(replicas, replicas.primary())
         with Load(replicas) as load:
             load.wait_more()
-        ballast = disk / "ballast"
-
-        def fill() -> None:
-            with ballast.open("wb") as file:
-                try:
-                    while True:
-                        file.write(bytes(64 << 10))
-                        file.flush()
-                except OSError:
-                    pass
-
-        async def call_until_full() -> None:
-            async with client_of(replicas) as client:
-                with pytest.raises((OutOfSpace, TimeoutError)):
-                    for count in range(100_000):
-                        load.sent.append(f"full.{count}")
-                        await client.call("note", "k0", tag=f"full.{count}", timeout=3)
-                        load.acknowledged.append(f"full.{count}")
-
-        fill()
-        replicas.wait_roles(primary=1)
-        try:
-            asyncio.run(call_until_full())
-        finally:
-            ballast.unlink(missing_ok=True)
-        with Load(replicas) as later:
-            later.wait_more()
+            ballast = fill(disk)
+            wait_for(lambda: is_full(replicas), "a full log", replicas.describe)
+            load.sent += ["never waited for", "over http"]
+            assert asyncio.run(refused_with(replicas)) is OutOfSpace
+            status, retry_after = post(address, "over http")
+            assert status == 507
+            assert int(retry_after) >= 1
+            held = asyncio.run(notes_of(replicas))
+            assert held
+            ballast.unlink()
+            load.wait_more()
+        wait_for(lambda: not is_full(replicas), "room", replicas.describe)
+        check_exactly_once(load, replicas)
 
 
-def mounted_through_bindfs(real: Path, mount: Path) -> subprocess.Popen[bytes]:
-    """A view of `real` with kernel caches of its own, which can be frozen and killed."""
-    mount.mkdir()
-    options = "attr_timeout=1,entry_timeout=1,negative_timeout=30,kernel_cache"
-    process = subprocess.Popen(
-        ["bindfs", "--no-allow-other", "-f", "-o", options, str(real), str(mount)], stderr=subprocess.DEVNULL
-    )
-    wait_for(lambda: os.path.ismount(mount), "the mount")
-    return process
+async def notes_of(replicas: ReplicaSet) -> list[str]:
+    """Ask a linearizable query."""
+    async with client_of(replicas) as client:
+        return cast("list[str]", await client.query("notes", "k1", timeout=20))
+
+
+def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", 32 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
+        replicas.wait_roles(**ALL)
+        with Load(replicas) as load:
+            load.wait_more()
+            ballast = fill(disk)
+            wait_for(lambda: is_full(replicas), "a full log", replicas.describe)
+            old = replicas.primary()
+            replicas.kill_worker(old)
+            new = replicas.primary(besides=old)
+            asyncio.run(notes_of(replicas))
+            replicas.wait_roles(**ALL)  # a worker starts on a full disk
+            take_checkpoint(replicas, next(n for n in replicas.names if n != new))
+            ballast.unlink()
+            load.wait_more()
+        check_exactly_once(load, replicas)
+        replicas.wait_same_lsn()
+
+
+def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", 32 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
+        replicas.wait_roles(**ALL)
+        with Load(replicas) as load:
+            load.wait_more()
+            ballast = fill(disk)
+            wait_for(lambda: is_full(replicas), "a full log", replicas.describe)
+            for name in replicas.names:
+                replicas.kill_replica(name)
+            for name in replicas.names:
+                replicas.start(name)
+            replicas.wait_roles(**ALL)
+            ballast.unlink()
+            load.wait_more()
+        check_exactly_once(load, replicas)
+
+
+# ---------------------------------------------------------------- hung, dead
 
 
 class MountedSet(ReplicaSet):
     """Each replica sees the shared directory through a mount of its own, as on a node of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, allow_any_file_system=True)
+    def __init__(self, folder: Path, options: str = FRESH, **settings: object) -> None:
+        super().__init__(folder, allow_any_file_system=True, **settings)
         self.directory.mkdir()
-        self.mounts = {name: mounted_through_bindfs(self.directory, folder / f"mount-{name}") for name in self.names}
+        self._options = options
+        self.mounts = {name: self._mount(name) for name in self.names}
 
-    def config(self, name: str):  # noqa: ANN201 the base class's type
+    def mount_point(self, name: str) -> Path:
+        """Where a replica has the directory."""
+        return self.folder / f"mount-{name}"
+
+    def config(self, name: str) -> ReplicaConfig:
         """The replica's own mount is its directory."""
-        import msgspec
+        return msgspec.structs.replace(super().config(name), directory=str(self.mount_point(name)))
 
-        return msgspec.structs.replace(super().config(name), directory=str(self.folder / f"mount-{name}"))
+    def _mount(self, name: str) -> subprocess.Popen[bytes]:
+        point = self.mount_point(name)
+        point.mkdir(exist_ok=True)
+        command = ["bindfs", "--no-allow-other", "-f", "-o", self._options, str(self.directory), str(point)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        wait_for(lambda: os.path.ismount(point), "a mount")
+        return process
+
+    def hang(self, name: str) -> None:
+        """From now on every call on this replica's storage waits."""
+        self.mounts[name].send_signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        """Let the calls that wait go on."""
+        self.mounts[name].send_signal(signal.SIGCONT)
+
+    def lose(self, name: str) -> None:
+        """From now on every call on this replica's storage fails."""
+        self.mounts[name].kill()
+        self.mounts[name].wait()
+
+    def bring_back(self, name: str) -> None:
+        """Mount it again."""
+        subprocess.run(["umount", "-l", str(self.mount_point(name))], check=True)
+        self.mounts[name] = self._mount(name)
 
     def unmount(self) -> None:
         """End every mount."""
         for name, process in self.mounts.items():
             process.send_signal(signal.SIGCONT)
-            subprocess.run(["umount", "-l", str(self.folder / f"mount-{name}")], check=False)
+            subprocess.run(["umount", "-l", str(self.mount_point(name))], check=False, capture_output=True)
             process.kill()
             process.wait()
 
 
-@pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[MountedSet]:
-    """A set over FUSE mounts."""
+@contextmanager
+def mounted_set(folder: Path, options: str = FRESH, **settings: object) -> Iterator[MountedSet]:
+    """A running set over FUSE mounts, with all roles taken."""
     if shutil.which("bindfs") is None:
         pytest.skip("bindfs is missing: apt-get install bindfs")
-    replicas = MountedSet(tmp_path)
-    try:
+    with ExitStack() as stack:
+        replicas = MountedSet(folder, options, **settings)
+        stack.callback(replicas.unmount)
+        stack.enter_context(replicas)
+        # Calls that hang can't be killed: let them go on before the processes are ended.
+        stack.callback(lambda: [replicas.go_on(name) for name in replicas.names])
+        replicas.wait_roles(**ALL)
         yield replicas
-    finally:
-        replicas.unmount()
+
+
+def state_of(replicas: ReplicaSet, name: str) -> object:
+    """What a replica's supervisor says of its worker."""
+    return replicas.status().get(name, {}).get("state")
+
+
+def test_i1_primary_whose_log_hangs_is_replaced_and_releases_nothing_afterwards(tmp_path: Path) -> None:
+    with mounted_set(tmp_path) as replicas, Load(replicas) as load:
+        load.wait_more()
+        old = replicas.primary()
+        replicas.hang(old)
+        wait_for(lambda: state_of(replicas, old) == "stuck", "the word of a stuck worker", replicas.describe)
+        replicas.primary(besides=old)
+        load.wait_more()
+        replicas.go_on(old)
+        load.wait_more()
+        replicas.wait_roles(**ALL)
+        load.stop()
+        check_exactly_once(load, replicas)
+
+
+def test_i8_primary_whose_log_is_gone_stops_and_comes_back_with_it(tmp_path: Path) -> None:
+    with mounted_set(tmp_path) as replicas, Load(replicas) as load:
+        load.wait_more()
+        old = replicas.primary()
+        replicas.lose(old)
+        replicas.primary(besides=old)
+        load.wait_more()
+        told = wait_for(lambda: replicas.status()[old].get("condition"), "why it is down", replicas.describe)
+        assert told == Internal.code
+        replicas.bring_back(old)
+        replicas.wait_roles(**ALL)
+        load.stop()
+        check_exactly_once(load, replicas)
+
+
+@pytest.mark.parametrize("role", ["checkpointer", "standby"])
+def test_follower_whose_log_hangs_costs_nobody_anything(tmp_path: Path, role: str) -> None:
+    with mounted_set(tmp_path) as replicas, Load(replicas) as load:
+        load.wait_more()
+        primary, epoch = replicas.primary(), replicas.status()[replicas.primary()]["epoch"]
+        name = wait_for(lambda: replicas.role_of(role), role, replicas.describe)
+        replicas.hang(name)
+        load.wait_more(100)
+        replicas.go_on(name)
+        replicas.wait_roles(**ALL)
+        assert (replicas.primary(), replicas.status()[primary]["epoch"]) == (primary, epoch)
+        load.stop()
+        check_exactly_once(load, replicas)

@@ -196,8 +196,7 @@ RECORDS = {
     "following": (49, 4),
     "handover": (52, 2),
     "checkpoint": (53, 3),
-    "diverged": (54, 3),
-    "report": (64, 15),
+    "report": (64, 16),
 }
 
 
@@ -211,7 +210,7 @@ def test_wire_md_packets_of_fixed_bodies() -> None:
     assert body("ping", 5) == b""
     assert len(body("register", 16)) == 16
     assert number(body("applied", 51), 0, 8) == 41
-    assert frame(body("frame", 50)[8:])[0] == 3
+    assert frame(body("frame", 50)[24:])[0] == 3
 
 
 # ---------------------------------------------------------------- directory.md

@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import le
 from typing import Final, NamedTuple, TypeVar
 
@@ -292,13 +292,8 @@ def decode_batch(body: bytes) -> Batch:
 
 
 def _columns(ids: Sequence[int], items: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
-    ends: list[int] = []
-    end = 0
-    for item in items:
-        end += len(item)
-        ends.append(end)
     n = len(items)
-    return struct.pack(f"<{n}Q", *ids), struct.pack(f"<{n}I", *ends), b"".join(items)
+    return struct.pack(f"<{n}Q", *ids), struct.pack(f"<{n}I", *accumulate(map(len, items))), b"".join(items)
 
 
 def _items(body: bytes, at: int, count: int) -> tuple[tuple[int, ...], list[bytes]]:

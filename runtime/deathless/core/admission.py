@@ -25,6 +25,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from deathless.base.errors import (
@@ -51,6 +52,8 @@ WINDOW_RETRY_MS: Final = 50  # told to whom its own window, or a lagging followe
 HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is dropped, its sender asks again
 
 Runs = list[tuple[Run, Sequence[bytes]]]
+_KIND_OF: Final = itemgetter(0)  # a message's first byte
+_CALLS: Final = {int(Kind.CALL)}
 
 
 @dataclass(slots=True)
@@ -327,6 +330,9 @@ class Admission:
 
     def _misformed(self, messages: Sequence[bytes]) -> tuple[DeathlessError | None, int]:
         size_max = self._limits.message_bytes_max
+        sizes = list(map(len, messages))
+        if min(sizes) >= HEADER_BYTES and max(sizes) <= size_max and set(map(_KIND_OF, messages)) == _CALLS:
+            return None, 0
         for message in messages:
             if len(message) > size_max:
                 return TooLarge(f"message of {len(message)} bytes, at most {size_max}"), -1

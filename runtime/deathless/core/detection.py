@@ -4,8 +4,8 @@ Each supervisor tells every other one, each heartbeat and at once on a change, w
 is tried (design section 5, "Detection") when
 
     REPORTED   the primary's own supervisor says that its worker is dead, stopped or stuck, or is no primary any more;
-    SILENT     nothing was heard for `suspect_after_s` from its supervisor AND its worker, and no other reachable replica
-               has heard it meanwhile; held back by a minimum reign that doubles with each such steal;
+    SILENT     nothing was heard for `suspect_after_s` from its supervisor AND its worker, and no other reachable
+               replica has heard it meanwhile; held back by a minimum reign that doubles with each such steal;
     VACANT     nobody claims to be primary, and everybody known has reported or had time to.
 
 Candidates take turns: standbys before the checkpointer (`WhenAlone`), those far behind last, then by name; the k-th
@@ -26,6 +26,7 @@ from deathless.base.limits import Limits
 TURN_S = 0.15  # between two candidates' turns
 AGAIN_S = 0.5  # an order that had no effect is given again after this
 TRIES_MAX = 5  # the wait doubles with each order, this often
+TAKING_MAX_S = 10.0  # another replica's takeover is waited for so long, while its supervisor calls it well
 FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
 FORGET_S = 5.0  # a replica that was removed is remembered for so long
 VACANT_S = 0.3  # how long a start waits for the others to report
@@ -56,10 +57,10 @@ class Report(msgspec.Struct, array_like=True):
     heard: dict[str, int] = {}
     deaths: list[tuple[int, int, int]] = []
     condition: str = ""  # why the replica stays stopped: an error's code
-    divergences: list[str] = []  # what each differing start of the worker gave, the last ones
     pid: int = 0
     worker_pid: int = 0
     full: bool = False
+    divergences: list[str] = []  # what each differing start of the worker gave, the last ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Detector:
         self._tries = 0  # orders since a primary was last fine: a takeover under way must not be stolen at once
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
+        self._taking_since: float | None = None  # since when another replica takes over; None: nobody does
 
     def members_seen(self, members: set[str]) -> None:
         """Names of all replicas that have announced themselves."""
@@ -137,6 +139,7 @@ class Detector:
         """Say whether our worker should try a takeover now.
 
         Args:
+            now: monotonic seconds.
             upstream_age_s: seconds since our worker last heard the primary's worker; infinite without a stream.
         """
         own = self.reports.get(self.replica)
@@ -152,6 +155,8 @@ class Detector:
             self._cause, self._since, self._tries = kind, now, 0
         elif self._since is None:  # an attempt of ours came to nothing
             self._since = now
+        if self._someone_takes_over(now):
+            return None
         if now - self._since < self._turn(now) * TURN_S:
             return None
         if self._tried_at is not None and self._tries and now - self._tried_at < AGAIN_S * 2 ** (self._tries - 1):
@@ -198,14 +203,26 @@ class Detector:
         return f"silent: {claim.replica} unheard for {heard:.1f} s"
 
     def _is_vacant(self, now: float) -> bool:
-        """Everybody known has reported or had time to, nobody is on the way, and our last try had time to show."""
-        for report in self.reports.values():
-            fresh = now - self._heard_at[report.replica] <= self._limits.suspect_after_s
-            if report.role == "taking-over" and report.state == WorkerState.RUNNING and fresh:
-                return False
+        """Everybody known has reported or had time to, and our last try had time to show."""
         if self._tried_at is not None and now - self._tried_at < AGAIN_S:
             return False
         return not self._members - set(self.reports) or now - self._started_at >= VACANT_S
+
+    def _someone_takes_over(self, now: float) -> bool:
+        """Another replica is on the way, and well: to steal from it would only cost time."""
+        taking = any(
+            report.role == "taking-over"
+            and report.state == WorkerState.RUNNING
+            and report.replica != self.replica
+            and now - self._heard_at[report.replica] <= self._limits.suspect_after_s
+            for report in self.reports.values()
+        )
+        if not taking:
+            self._taking_since = None
+            return False
+        if self._taking_since is None:
+            self._taking_since = now
+        return now - self._taking_since <= TAKING_MAX_S
 
     def _turn(self, now: float) -> int:
         """How many candidates go before us."""

@@ -34,7 +34,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class RunFrame:
-    """Reserve room, run the messages, write and sync them with their digests. Answered by FrameSynced or SpaceRefused."""
+    """Reserve room, run the messages, write and sync them. Answered by FrameSynced or SpaceRefused."""
 
     runs: Sequence[tuple[Run, Sequence[bytes]]]
     confirmed_lsn: int

@@ -342,6 +342,41 @@ class TimerFired:
     """The deadline the machine named is reached."""
 
 
+OfClient = ConnectionOpened | BatchReceived | RegisterReceived | FollowReceived | QueriesReceived | QueriesAnswered
+"""What comes from clients, and from others that take us for the primary."""
+
+RareForPrimary = (
+    ConnectionOpened
+    | ControlSynced
+    | ControlRefused
+    | SpaceRefused
+    | SpaceFound
+    | SwitchoverOrdered
+    | StopOrdered
+    | DeathsReported
+    | CheckpointWritten
+    | CheckpointAnnounced
+    | CheckpointVerified
+    | DivergenceReported
+    | PrimarySeen
+    | LockSeen
+    | LockTaken
+    | LockRefused
+    | SealsLinked
+    | TailRead
+    | CutWritten
+    | HeadSet
+    | CopiesApplied
+    | Recovered
+    | LogRead
+    | UpstreamAnswered
+    | FramesApplied
+    | HandoverReceived
+    | TakeoverOrdered
+    | Failed
+)
+"""What a primary meets seldom, or only late."""
+
 Event = (
     ConnectionOpened
     | ConnectionLost

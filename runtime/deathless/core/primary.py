@@ -28,7 +28,6 @@ Does not: run handlers, write files, know clocks. Imports core, codec and base.
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,8 +52,9 @@ from deathless.core.effects import (
     StopReplica,
     WriteControl,
 )
-from deathless.core.events import Conn, FrameSynced, QueriesAnswered, RunResult
+from deathless.core.events import Conn, FrameSynced, QueriesAnswered
 from deathless.core.handover import Departure, Stage
+from deathless.core.in_flight import InFlight
 from deathless.core.queries import Queries
 from deathless.core.sessions import SessionTable
 from deathless.core.stream import Stream, StreamFrame, frame_packet
@@ -66,21 +66,6 @@ class Writing(enum.Enum):
     NOTHING = "nothing"
     FRAME = "a frame with messages"
     CLOSING = "a closing frame"
-
-
-@dataclass(slots=True)
-class InFlight:
-    """A frame that ran and is durable, not confirmed. Invariant: nothing of it has left this process."""
-
-    first_lsn: int
-    last_lsn: int
-    prev_chain: bytes
-    chain: bytes
-    raw: bytes
-    roll: int
-    offset: int
-    results: Sequence[RunResult]
-    registered: Sequence[tuple[bytes, int]]
 
 
 @dataclass(slots=True)
@@ -124,8 +109,6 @@ class Primary:
         self.limits = limits
         self.safeguards = safeguards
         self.counters = Counters()
-        self.confirmed_lsn = lsn  # Invariant: <= synced_lsn
-        self.synced_lsn = lsn  # Invariant: also the last lsn that ran, outside a frame's making
         self.header_confirmed_lsn = lsn  # highest confirmed lsn that a synced header carries; the opening frame's first
         self.digest = b""  # rolling digest behind the last frame that ran
         self.stream = Stream(epoch=epoch, limits=limits, lsn=lsn, chain=chain)
@@ -143,10 +126,7 @@ class Primary:
         self._time_us = time_us  # logical time behind the last frame that ran
         self._deaths = deaths
         self._writing = Writing.NOTHING
-        self._in_flight: deque[InFlight] = (
-            deque()
-        )  # oldest first; they begin behind `confirmed_lsn`, end at `synced_lsn`
-        self._in_flight_bytes = 0  # Invariant: bytes of these frames
+        self._in_flight = InFlight(lsn)
         self._proof: Proof | None = None
         self._proof_number = 0
         self._doubted = False  # a successor is spoken of: prove, also with nothing to release
@@ -200,7 +180,7 @@ class Primary:
         return effects
 
     def _form(self, wall_us: int) -> list[Effect]:
-        if self._in_flight_bytes >= self.limits.unconfirmed_bytes_max:
+        if self._in_flight.bytes >= self.limits.unconfirmed_bytes_max:
             return []
         self._writing = Writing.FRAME
         self._idle_since = None
@@ -223,27 +203,11 @@ class Primary:
         """The frame ran and is durable: prove, and meanwhile form the next one (I1)."""
         frame = event.frame
         assert self._writing is Writing.FRAME, self._writing
-        assert frame.first_lsn == self.synced_lsn + 1
-        assert frame.count > 0
         self._writing = Writing.NOTHING
-        self.synced_lsn = frame.last_lsn
+        self._in_flight.append(event)
         self._time_us = max(self._time_us, event.time_us)
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
-        self._in_flight_bytes += len(event.raw)
-        self._in_flight.append(
-            InFlight(
-                frame.first_lsn,
-                frame.last_lsn,
-                frame.prev_chain,
-                frame.chain,
-                event.raw,
-                event.roll,
-                event.offset,
-                event.results,
-                event.registered,
-            )
-        )
         return [*self._maybe_prove(), *self.next_frame(now, wall_us)]
 
     def _count(self, event: FrameSynced) -> None:
@@ -323,14 +287,12 @@ class Primary:
     def _release(self, proof: Proof, now: float) -> list[Effect]:
         out: dict[Conn, list[bytes]] = {}
         covered = proof.covers_lsn if self.safeguards.proof_after_sync else self.synced_lsn
-        assert self.confirmed_lsn <= covered <= self.synced_lsn
-        while self._in_flight and self._in_flight[0].last_lsn <= covered:
-            frame = self._in_flight.popleft()
-            self._in_flight_bytes -= len(frame.raw)
-            self.confirmed_lsn = frame.last_lsn
-            self.admission.frame_confirmed(frame.results, frame.registered, out)
-            data = frame_packet(frame.last_lsn, frame.roll, frame.offset, frame.raw)
-            self.stream.publish(StreamFrame(frame.first_lsn, frame.last_lsn, frame.prev_chain, data), frame.chain, out)
+        for event in self._in_flight.confirm(covered):
+            frame = event.frame
+            self.admission.frame_confirmed(event.results, event.registered, out)
+            data = frame_packet(frame.last_lsn, event.roll, event.offset, event.raw)
+            streamed = StreamFrame(frame.first_lsn, frame.last_lsn, frame.prev_chain, data)
+            self.stream.publish(streamed, frame.chain, out)
         self._queries.release(proof.queries, self.confirmed_lsn, out)
         if not self._in_flight and (self.admission.full or not self.admission.waiting):
             self._idle_since = now
@@ -483,6 +445,16 @@ class Primary:
     # ---- for others ------------------------------------------------------------------------------------------
 
     @property
+    def confirmed_lsn(self) -> int:
+        """Everything up to here is durable, and proved to be ours after it was."""
+        return self._in_flight.confirmed_lsn
+
+    @property
+    def synced_lsn(self) -> int:
+        """Everything up to here ran and is durable."""
+        return self._in_flight.synced_lsn
+
+    @property
     def switchover_failed(self) -> tuple[Conn, int, str] | None:
         """(connection, request, why) of a switchover that came to nothing; who has told it sets this to None."""
         return self.departure.failed
@@ -508,14 +480,8 @@ class Primary:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the order of I1, or an `Invariant:` of a part, is broken."""
-        assert self.confirmed_lsn <= self.synced_lsn
         assert self.header_confirmed_lsn <= self.confirmed_lsn
-        if self._in_flight:
-            assert self._in_flight[0].first_lsn == self.confirmed_lsn + 1
-            assert self._in_flight[-1].last_lsn == self.synced_lsn
-        else:
-            assert self.confirmed_lsn == self.synced_lsn
-        assert self._in_flight_bytes == sum(len(frame.raw) for frame in self._in_flight)
+        self._in_flight.check_invariants()
         assert self._proof is None or self._proof.covers_lsn <= self.synced_lsn
         assert self.admission.full == (self._space_probe_at is not None)
         self.admission.check_invariants()

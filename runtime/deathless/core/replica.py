@@ -68,10 +68,12 @@ from deathless.core.events import (
     LockSeen,
     LockTaken,
     LogRead,
+    OfClient,
     PrimarySeen,
     ProofAnswered,
     QueriesAnswered,
     QueriesReceived,
+    RareForPrimary,
     Recovered,
     RegisterReceived,
     SealsLinked,
@@ -90,28 +92,6 @@ from deathless.core.sessions import SessionTable
 from deathless.core.takeover import Step, Takeover
 
 DEATHS_MAX: Final = 1024  # messages whose deaths are remembered; the oldest goes first
-
-_OnlyTakingOver = LockSeen | LockTaken | LockRefused | SealsLinked | TailRead | CutWritten | HeadSet | CopiesApplied
-_OnlyFollowing = Recovered | LogRead | UpstreamAnswered | FramesApplied | HandoverReceived | TakeoverOrdered
-_RareForPrimary = (
-    SwitchoverOrdered
-    | StopOrdered
-    | DeathsReported
-    | CheckpointWritten
-    | CheckpointAnnounced
-    | CheckpointVerified
-    | DivergenceReported
-    | PrimarySeen
-    | SpaceRefused
-    | SpaceFound
-    | ControlSynced
-    | ControlRefused
-    | ConnectionOpened
-    | Failed
-    | _OnlyTakingOver
-    | _OnlyFollowing
-)
-_OfClients = ConnectionOpened | BatchReceived | RegisterReceived | FollowReceived | QueriesReceived | QueriesAnswered
 
 
 class State(enum.Enum):
@@ -239,7 +219,7 @@ class Replica:
             case _:
                 return self._settle(primary, self._as_primary_rarely(primary, event, now, wall_us))
 
-    def _as_primary_rarely(self, primary: Primary, event: _RareForPrimary, now: float, wall_us: int) -> list[Effect]:
+    def _as_primary_rarely(self, primary: Primary, event: RareForPrimary, now: float, wall_us: int) -> list[Effect]:
         match event:
             case ConnectionOpened(conn, hello):
                 return self._connection_opened(conn, hello.kind)
@@ -417,7 +397,7 @@ class Replica:
             case _:
                 assert_never(event)
 
-    def _of_client(self, event: _OfClients) -> list[Effect]:
+    def _of_client(self, event: OfClient) -> list[Effect]:
         """What clients of a replica that is not the primary get: who is, and stale answers."""
         match event:
             case ConnectionOpened(conn, hello):

@@ -5,10 +5,10 @@
        '-> LOST <-'                                            '----------> LOST <--------------'
 
 1 take or steal the lock and raise epoch in one transaction; 2 seal every epoch from head to ours - 1; 3 only now read,
-through fresh descriptors, from head, never from a higher epoch found in the directory; 4 write cut and copies, sync file
-and folder; 5 set head, guarded by the lock; 6 sync an opening frame; 7 prove; 8 serve. Dying before 5 leaves a file that
-nobody reads. LOST is no failure: somebody else took over; the replica begins again as a follower, in a new process once
-it had taken the lock, since its epoch is then spent.
+through fresh descriptors, from head, never from a higher epoch found in the directory; 4 write cut and copies, sync
+file and folder; 5 set head, guarded by the lock; 6 sync an opening frame; 7 prove; 8 serve. Dying before 5 leaves a
+file that nobody reads. LOST is no failure: somebody else took over; the replica begins again as a follower, in a new
+process once it had taken the lock, since its epoch is then spent.
 
 Does not: decide when to try (detection does). Imports core, codec, base.
 """
@@ -118,6 +118,7 @@ class Takeover:
             case LockTaken(epoch, head):
                 return self._lock_taken(epoch, head)
             case LockRefused():
+                self._expect(Step.TAKING)
                 self.step = Step.LOST
                 return []
             case SealsLinked():
@@ -154,7 +155,7 @@ class Takeover:
     def _lock_seen(self, holder_epoch: int, epoch: int) -> list[Effect]:
         self._expect(Step.LOOKING)
         self.seen_epoch = max(holder_epoch, epoch)
-        if max(holder_epoch, epoch) > self._suspected_epoch and holder_epoch > self._suspected_epoch:
+        if holder_epoch > self._suspected_epoch:
             self.step = Step.LOST  # a newer primary than the one suspected: follow it
             return []
         self.step = Step.TAKING

@@ -30,6 +30,7 @@ from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 
 NONCE_BYTES = 16
+UNDECIDED = (1 << 63) - 1  # next_seq that tells nothing: the answer to the session's first batch will
 Packets = Sequence[tuple[int, bytes]]
 
 
@@ -61,11 +62,15 @@ class Intake:
         self._engine = engine
         self._admin = admin
 
-    def opened(self, conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
+    def opened(self, _conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
         """A connection was authorised; gives the WELCOME to send first."""
         engine = self._engine
         core = engine.core
         session = engine.shard.sessions.get(hello.session) if hello.session else None
+        next_seq = session.next_seq if session is not None else 0
+        primary = core.primary
+        if session is None and primary is not None and primary.synced_lsn > primary.confirmed_lsn:
+            next_seq = UNDECIDED  # an unconfirmed frame may be what ended the session (I1)
         welcome = Welcome(
             PROTOCOL_VERSION,
             engine.service.name,
@@ -74,7 +79,7 @@ class Intake:
             core.known_epoch,
             engine.service.incarnation,
             primary_address,
-            session.next_seq if session is not None else 0,
+            next_seq,
             core.limits.message_bytes_max,
             core.limits.session_window_max,
         )

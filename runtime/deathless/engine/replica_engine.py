@@ -277,7 +277,7 @@ class ReplicaEngine:
 
     def _run_frame(self, runs: Sequence[tuple[Run, Sequence[bytes]]], confirmed_lsn: int) -> ev.Event:
         count = sum(len(messages) for _, messages in runs)
-        blob = sum(len(message) for _, messages in runs for message in messages)
+        blob = sum(sum(map(len, messages)) for _, messages in runs)
         if not self.log.reserve(data_bytes(len(runs), count, blob)) and self._safeguards.reserve_before_run:
             return ev.SpaceRefused(runs)
         place = self.place

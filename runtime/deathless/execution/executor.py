@@ -99,8 +99,8 @@ class HandlerExecutor:
     """
 
     __slots__ = (
-        "_birth", "_hash", "_hide", "_keys", "_limits", "_parts", "_plans", "_queries", "_running", "_seed", "_single",
-        "_small_bytes", "_state", "_states",
+        "_birth", "_hash", "_hide", "_keys", "_limits", "_open", "_parts", "_plans", "_queries", "_running", "_seed",
+        "_single", "_small_bytes", "_state", "_states",
     )  # fmt: skip
 
     def __init__(
@@ -124,9 +124,23 @@ class HandlerExecutor:
         self._keys = keys
         self._running = running
         self._hide = hide
+        self._open: tuple[int, Callable[[], object]] | None = None  # between `open` and `close`: what `close` undoes
         self._state: dict[bytes, bytes] = {}  # encoded state by key (UTF-8)
         self._parts: list[bytes] = []  # what messages wrote since the last fold
         self._hash = hashlib.blake2b(digest_size=ROLLING_BYTES)  # over all they wrote since the last `rolling_update`
+
+    def open(self) -> None:
+        """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
+        assert self._open is None, "frames are executed one after the other"
+        show = self._hide()
+        self._open = depth.enter(), show
+
+    def close(self) -> None:
+        """End what `open` began."""
+        assert self._open is not None, "`open` comes first"
+        (limit, show), self._open = self._open, None
+        depth.leave(limit)
+        show()
 
     def execute(
         self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
@@ -147,6 +161,13 @@ class HandlerExecutor:
         """
         replies: list[bytes] = []
         digests: list[int] = []
+        if self._open is not None:  # ready already
+            self._running.enter(session, first_seq)
+            for start in range(0, len(messages), FOLD_MESSAGES):
+                self._run(messages, start, first_lsn, now_us, replies, digests)
+                self._fold()
+            self._running.leave()
+            return replies, digests
         show = self._hide()
         limit = depth.enter()
         self._running.enter(session, first_seq)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from deathless.shell.http_request import Application, HttpLimits, Request, probl
 from deathless.shell.packets import listen
 
 SLICE: Final = 16384  # bytes given to the parser at once; bounds what a pause can't stop
+_ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _VERSIONS: Final = ("1.0", "1.1")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -244,10 +246,10 @@ class HttpConnection(asyncio.Protocol):
     @staticmethod
     def _check_target(request: Request) -> bool:
         target = request.target
-        for scheme in (b"http://", b"https://"):
-            if target[:8].lower().startswith(scheme):  # RFC 9112, 3.2.2: a server must accept the absolute form
-                _, slash, path = target[len(scheme) :].partition(b"/")
-                target = slash + path or b"/"
+        absolute = _ABSOLUTE.match(target)
+        if absolute is not None:  # RFC 9112, 3.2.2: a server must accept the absolute form
+            path = target[absolute.end() :]
+            target = path if path.startswith(b"/") else b"/" + path
         request.target = target
         return target.startswith(b"/") and b"#" not in target
 

@@ -102,7 +102,8 @@ def open_directory(config: ReplicaConfig) -> RealFileSystem:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise PermissionRefused(
-                f"{error.filename or config.directory}: {error.strerror}", remedy="give this user the folder, or choose another"
+                f"{error.filename or config.directory}: {error.strerror}",
+                remedy="give this user the folder, or choose another",
             ) from None
         raise InvalidConfig(f"{config.directory}: {error.strerror}") from None
     return filesystem
@@ -158,5 +159,3 @@ def check_identity(config: ReplicaConfig, record: ServiceRecord, view: LockView,
             f"replica {config.replica} knows lock store {mine.store_id!r}, this one is {view.store_id!r}",
             remedy="point lock at the right store, or `deathless adopt` the new one",
         )
-
-

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hmac
+import logging
 import math
 import re
 import signal
@@ -60,15 +61,17 @@ from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
+from deathless.shell.members import write_small
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.replica_metrics import replica_metrics
 from deathless.shell.routes import Route, field_of, parse_query, unescape
 from deathless.shell.uuid7 import uuid7
 
+_LOG: Final = logging.getLogger("deathless.ingress")
 REQUEST_TIMEOUT_S: Final = 10.0  # without a reply after this the answer is 504
 SWEEP_S: Final = 0.1  # how often that is looked at
 STOP_GRACE_S: Final = 5.0
-READY_S: Final = 0.2  # /readyz waits so long for a primary that is being replaced
+ADDRESS_BYTES: Final = 64  # the announced address is padded to this, so that a later one fits in its place
 IDEMPOTENCY_KEY_MAX: Final = 255
 RESERVED_STALE: Final = "stale"
 _KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
@@ -424,10 +427,11 @@ def main(arguments: list[str]) -> int:
     address = Path(config.directory) / "replicas" / config.replica / "ingress.address"
 
     def announce(bound: str) -> None:
-        """Leave the address where tools find it, whole or not at all."""
-        temporary = address.with_suffix(".new")
-        temporary.write_text(bound)
-        temporary.replace(address)
+        """Leave the address where tools find it."""
+        try:
+            write_small(address, bound.encode().ljust(ADDRESS_BYTES))
+        except OSError as error:  # storage full or away: who knows the address is served all the same
+            _LOG.warning("address not announced", extra={"address": bound, "why": str(error)})
 
     runner = asyncio.run if find_spec("uvloop") is None else import_module("uvloop").run
     try:

@@ -42,11 +42,17 @@ class Member(msgspec.Struct, frozen=True):
 def write_member(directory: str, member: Member) -> None:
     """Announce a replica, replacing what it announced before. Raises: OSError."""
     folder = Path(directory) / "members"
-    path = folder / f"{member.replica}.json"
-    data = msgspec.json.encode(member).ljust(MEMBER_BYTES)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_small(folder / f"{member.replica}.json", msgspec.json.encode(member).ljust(MEMBER_BYTES))
+
+
+def write_small(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; on a full disk, in the room of the one that stands there.
+
+    Raises: OSError when there is neither room nor such a file.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{member.replica}.{os.getpid()}"
         try:
             temporary.write_bytes(data)
             temporary.replace(path)
@@ -57,6 +63,7 @@ def write_member(directory: str, member: Member) -> None:
             raise
         with path.open("r+b") as file:  # a reader in between leaves it out and looks again
             file.write(data)
+            file.truncate()
 
 
 def read_members(directory: str) -> dict[str, Member]:
@@ -79,7 +86,7 @@ def remove_member(directory: str, replica: str) -> None:
 def ingress_address(directory: str, replica: str) -> str:
     """Where a replica's ingress says that it listens; empty: it has not said so."""
     try:
-        return (Path(directory) / "replicas" / replica / "ingress.address").read_text()
+        return (Path(directory) / "replicas" / replica / "ingress.address").read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -107,6 +114,10 @@ class Board:
     def start(self) -> None:
         """Begin to look."""
         self._thread.start()
+
+    def look(self) -> None:
+        """Look now: somebody unknown was heard."""
+        self._wake.set()
 
     def announce(self, member: Member) -> None:
         """Have an announcement written; only the newest counts."""

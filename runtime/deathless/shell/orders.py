@@ -115,6 +115,11 @@ class LineProtocol(asyncio.Protocol):
         self.ended = True
         self._lost()
 
+    @property
+    def flushed(self) -> bool:
+        """Has everything left this process?"""
+        return self._transport is None or self._transport.get_write_buffer_size() == 0
+
     def close(self) -> None:
         """End it at once; `lost` is called all the same."""
         if self._transport is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 import ssl
@@ -24,6 +25,8 @@ DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
 HELLO_MAX_S = 5.0  # a connection that has not said who it is by then is closed
 HELLO_BYTES_MAX = 64 << 10  # received without it
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
+SOON_S = 0.001  # the longest that `send_soon` waits
+SOON_BYTES = 64 << 10  # or until it has so much
 DESCRIPTORS_KEPT = 128  # for files, other ports and helpers, beside the connections
 
 
@@ -46,7 +49,9 @@ class Owner(TypingProtocol):
 class ServerConnection(asyncio.Protocol):
     """An accepted connection."""
 
-    def __init__(self, owner: Owner, number: int, *, service: str, token: str, packet_bytes_max: int, buffer_bytes_max: int) -> None:
+    def __init__(
+        self, owner: Owner, number: int, *, service: str, token: str, packet_bytes_max: int, buffer_bytes_max: int
+    ) -> None:
         self.number = number
         self.hello: Hello | None = None
         self._owner = owner
@@ -55,13 +60,17 @@ class ServerConnection(asyncio.Protocol):
         self._reader = PacketReader(packet_bytes_max)
         self._buffer_bytes_max = buffer_bytes_max
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1  # to write to at once; -1: everything goes through the transport
+        self._later: list[bytes] = []  # of `send_soon`
+        self._later_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None  # for HELLO
         self._before_hello = 0  # bytes received
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
-        self._deadline = asyncio.get_running_loop().call_later(HELLO_MAX_S, transport.abort)
+        self._deadline = asyncio.get_running_loop().call_later(HELLO_MAX_S, self._transport.abort)
+        self._descriptor = plain_descriptor(transport)
         keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -104,14 +113,41 @@ class ServerConnection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Write, or cut the peer off when it has not read for too long."""
+        if self._later:
+            data = b"".join((*self._later, data))
+            self._later.clear()
+            self._later_bytes = 0
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if transport.get_write_buffer_size() > self._buffer_bytes_max:
+        buffered = transport.get_write_buffer_size()
+        if buffered > self._buffer_bytes_max:
             _LOG.warning("peer does not read", extra={"connection": self.number})
             transport.abort()
             return
+        if not buffered and self._descriptor >= 0:
+            # The transport may keep bytes until the end of this turn of the loop; a reply need not wait for that.
+            try:
+                written = os.write(self._descriptor, data)
+            except OSError:
+                written = 0  # full, or broken: the transport finds out
+            if written == len(data):
+                return
+            data = data[written:]
         transport.write(data)
+
+    def send_soon(self, data: bytes) -> None:
+        """Write within SOON_S, together with what comes until then: for a receiver whom nobody waits for."""
+        if not self._later:
+            asyncio.get_running_loop().call_later(SOON_S, self._send_later)
+        self._later.append(data)
+        self._later_bytes += len(data)
+        if self._later_bytes >= SOON_BYTES:
+            self._send_later()
+
+    def _send_later(self) -> None:
+        if self._later:
+            self.send(b"")
 
     @property
     def flushed(self) -> bool:
@@ -120,6 +156,7 @@ class ServerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written."""
+        self._send_later()
         if self._transport is not None:
             self._transport.close()
 
@@ -127,7 +164,13 @@ class ServerConnection(asyncio.Protocol):
 class ClientConnection(asyncio.Protocol):
     """A connection we open."""
 
-    def __init__(self, hello: Hello, received: Callable[[list[tuple[int, bytes]]], None], lost: Callable[[], None], packet_bytes_max: int) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        received: Callable[[list[tuple[int, bytes]]], None],
+        lost: Callable[[], None],
+        packet_bytes_max: int,
+    ) -> None:
         self._hello = hello
         self._received = received
         self._lost = lost
@@ -175,6 +218,15 @@ class ClientConnection(asyncio.Protocol):
         """Abort at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def plain_descriptor(transport: asyncio.BaseTransport) -> int:
+    """Give the descriptor of a stream without TLS, -1 where there is none: its bytes may be written past the transport."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    descriptor: int = sock.fileno()
+    return descriptor
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -112,9 +112,7 @@ class Peers:
         try:
             host, port = split_address(peer.member.control)
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(
-                    lambda: connection, host, port, ssl=client_context(self._config.tls)
-                )
+                await self._loop.create_connection(lambda: connection, host, port, ssl=client_context(self._config.tls))
         except (OSError, TimeoutError, InvalidConfig):
             self._try_later(peer)
             return
@@ -135,7 +133,9 @@ class Peers:
             if kind == Type.REFUSED:
                 why = decode_struct(Refused, body)
                 if why.text != peer.told:
-                    _LOG.warning("peer refuses us", extra={"peer": peer.member.replica, "code": why.code, "why": why.text})
+                    _LOG.warning(
+                        "peer refuses us", extra={"peer": peer.member.replica, "code": why.code, "why": why.text}
+                    )
                 peer.told = why.text
 
     def _lost(self, peer: Peer, connection: ClientConnection) -> None:

@@ -79,7 +79,9 @@ TLS_S = 2.0  # between two looks at the certificates' files
 HOUR_S = 3600.0
 DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
 DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
-FINAL_CODES = frozenset({"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"})
+FINAL_CODES = frozenset(
+    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
+)
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
 
@@ -122,7 +124,10 @@ class Supervisor:
         self.limits = config.make_limits()
         self.folder = Path(config.directory) / "replicas" / config.replica
         self.detector = Detector(
-            replica=config.replica, limits=self.limits, promote_checkpointer=config.promote_checkpointer, now=time.monotonic()
+            replica=config.replica,
+            limits=self.limits,
+            promote_checkpointer=config.promote_checkpointer,
+            now=time.monotonic(),
         )
         self.report = Report(replica=config.replica, state=WorkerState.DEAD, role="starting", epoch=0, lsn=0)
         self.worker = Child("worker")
@@ -269,7 +274,9 @@ class Supervisor:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
-            raise OtherSupervisor(f"replica {self.config.replica} in {self.config.directory} is run by process {other}") from None
+            raise OtherSupervisor(
+                f"replica {self.config.replica} in {self.config.directory} is run by process {other}"
+            ) from None
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
 
@@ -279,11 +286,22 @@ class Supervisor:
         if self.worker.process is None and self.worker.start_at is not None and now >= self.worker.start_at:
             self._start_worker(now)
         ready = self.config.ingress_listen and self.report.client
-        if ready and self.ingress.process is None and self.ingress.start_at is not None and now >= self.ingress.start_at:
+        if (
+            ready
+            and self.ingress.process is None
+            and self.ingress.start_at is not None
+            and now >= self.ingress.start_at
+        ):
             self._start_ingress(now)
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONHASHSEED": str(self._hash_seed), "PYTHONUNBUFFERED": "1", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        return {
+            **os.environ,
+            "PYTHONHASHSEED": str(self._hash_seed),
+            "PYTHONUNBUFFERED": "1",
+            "TZ": "UTC",
+            "LC_ALL": "C.UTF-8",
+        }
 
     def _start_worker(self, now: float) -> None:
         ours, theirs = socket.socketpair()
@@ -301,7 +319,12 @@ class Supervisor:
         self._told_primary = None
         self._worker_told = self._end_ordered = False
         self._told_deaths.clear()
-        self.report.state, self.report.role, self.report.client, self.report.replication = WorkerState.STARTING, "starting", "", ""
+        self.report.state, self.report.role, self.report.client, self.report.replication = (
+            WorkerState.STARTING,
+            "starting",
+            "",
+            "",
+        )
         self.report.worker_pid = self.worker.pid
         line = LineProtocol(
             ToSupervisor, lambda record: self._worker_said(line, record), lambda: self._line_ended(line)
@@ -552,12 +575,16 @@ class Supervisor:
             if kind == Type.REPORT:
                 report = decode_struct(Report, body)
                 if report.replica != self.config.replica:
+                    if report.replica not in self.detector.reports:
+                        self._board.look()
                     self.detector.report_received(report, now)
                     self._peers.heard(report.replica)
             elif kind == Type.ADMIN:
                 self._answer(connection, decode_struct(Admin, body))
             elif kind == Type.PING:
-                connection.send(struct_packet(Type.PONG, Hello(1, "supervisor", self.config.service, self.config.replica)))
+                connection.send(
+                    struct_packet(Type.PONG, Hello(1, "supervisor", self.config.service, self.config.replica))
+                )
         self._tell_worker()
         self._maybe_order_takeover(now)
 
@@ -591,7 +618,10 @@ class Supervisor:
             "asked": self.config.replica,
             "primary": {"replica": claim.replica, "epoch": claim.epoch, "client": claim.client} if claim else None,
             "replicas": [
-                {**{f: getattr(report, f) for f in Report.__struct_fields__ if f != "heard"}, "heardMs": heard.get(name, -1)}
+                {
+                    **{f: getattr(report, f) for f in Report.__struct_fields__ if f != "heard"},
+                    "heardMs": heard.get(name, -1),
+                }
                 for name, report in sorted(self.detector.reports.items())
             ],
         }
@@ -625,7 +655,7 @@ def main(arguments: list[str] | None = None) -> int:
         configure(config.log_level, config.replica, "supervisor")
         return asyncio.run(serve(config, arguments[0]))
     except (DeathlessError, OSError) as error:
-        ours = error if isinstance(error, DeathlessError) else as_ours(error)
+        ours = as_ours(error, "supervisor")
         _LOG.error("supervisor stops", extra={"code": ours.code, "why": str(ours)})
         sys.stderr.write(f"{ours}\n")
         return ours.exit_code

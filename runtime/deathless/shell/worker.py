@@ -56,11 +56,22 @@ from deathless.shell.adopted import read_adoption
 from deathless.shell import event_loop
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.children import die_with_parent
-from deathless.shell.filesystem import RealFileSystem
+from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, filesystem_type
 from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.logs import configure
-from deathless.shell.orders import AddressesAre, Deaths, Diverged, LineProtocol, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToWorker
+from deathless.shell.orders import (
+    AddressesAre,
+    Deaths,
+    Diverged,
+    LineProtocol,
+    PrimaryIs,
+    RoleIs,
+    Stop,
+    Stopping,
+    TakeOver,
+    ToWorker,
+)
 from deathless.shell.packets import ClientConnection, ServerConnection, descriptors_for, listen, split_address
 from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
 from deathless.shell.storage import open_log
@@ -81,7 +92,8 @@ class WatchedFileSystem(RealFileSystem):
     """Marks each call that may wait for the storage in the page, so that the supervisor can tell a hung log from a busy worker."""
 
     def __init__(self, root: str, page: Page) -> None:
-        super().__init__(root)
+        # On network storage this machine's page cache may be older than what another machine wrote (design section 5).
+        super().__init__(root, bypass_cache=filesystem_type(root) not in LOCAL_TYPES)
         self._cells = page.cells
 
     def _watched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -231,30 +243,32 @@ class Worker:
             await self._done.wait()
             client_server.close()
             follower_server.close()
-            await self._flush_connections()
+            await self.flush()
         return self.exit_code
 
-    async def _flush_connections(self) -> None:
+    async def flush(self) -> None:
         """Close everything after what was written, as far as its receivers read."""
         open_ones = list(self._connections.values())
         for connection in open_ones:
             connection.close()
         deadline = self._loop.time() + FLUSH_MAX_S
-        while not all(connection.flushed for connection in open_ones) and self._loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        while self._loop.time() < deadline:
+            if self._line.flushed and all(connection.flushed for connection in open_ones):
+                return
+            await asyncio.sleep(0.001)
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What no callback caught is a bug of ours: the replica stops (I8). A peer's broken connection is none."""
         error = context.get("exception")
-        if isinstance(error, OSError) and ("transport" in context or "protocol" in context):
+        if isinstance(error, OSError) and not context.keys().isdisjoint(("transport", "protocol", "socket")):
             _LOG.debug("connection broke", extra={"why": str(error)})
             return
         _LOG.error("unexpected", extra={"what": context.get("message"), "why": repr(error)})
         self._fail(error if isinstance(error, Exception) else Internal(str(context.get("message"))))
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception) -> None:
         """Stop the replica for an error that was met outside the engine (I8)."""
-        ours = error if isinstance(error, DeathlessError) else as_ours(error)
+        ours = as_ours(error, "outside the engine")
         if hasattr(self, "engine"):
             self._post(ev.Failed(ours))
         else:
@@ -377,7 +391,9 @@ class Worker:
         """See Outside."""
         self._spawn(self._ask_lock(operation, done))
 
-    async def _ask_lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+    async def _ask_lock(
+        self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]
+    ) -> None:
         done(await self._answer_of(operation))
         self._after()
 
@@ -397,7 +413,9 @@ class Worker:
         """See Outside."""
         self._spawn(self._take_lock(replica, nonce, seen, done))
 
-    async def _take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+    async def _take_lock(
+        self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]
+    ) -> None:
         holder: Holder | None
         try:
             holder = await self._lock.take(replica, nonce, seen)
@@ -410,7 +428,11 @@ class Worker:
     def send(self, conn: ev.Conn, data: bytes) -> None:
         """See Outside."""
         connection = self._connections.get(conn)
-        if connection is not None:
+        if connection is None:
+            return
+        if conn in self._followers:
+            connection.send_soon(data)  # on one machine a follower would take the processor from who waits for us
+        else:
             connection.send(data)
 
     def disconnect(self, conn: ev.Conn) -> None:
@@ -460,9 +482,7 @@ class Worker:
         try:
             host, port = split_address(address)
             async with asyncio.timeout(1.0):
-                await self._loop.create_connection(
-                    lambda: connection, host, port, ssl=client_context(self.config.tls)
-                )
+                await self._loop.create_connection(lambda: connection, host, port, ssl=client_context(self.config.tls))
         except (OSError, TimeoutError, InvalidConfig):
             self._upstream_lost(connection)
             return
@@ -545,7 +565,8 @@ class Worker:
             self._post(ev.SwitchoverOrdered(conn, request.id, target))
         elif request.command == "parked":
             parked = [
-                {"lsn": p.lsn, "session": p.session, "seq": p.seq, "bytes": len(p.message)} for p in self.engine.shard.parked
+                {"lsn": p.lsn, "session": p.session, "seq": p.seq, "bytes": len(p.message)}
+                for p in self.engine.shard.parked
             ]
             self._answer(conn, request, "", {"parked": parked})
         elif request.command == "status":
@@ -588,7 +609,7 @@ class Worker:
     def _task_done(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None:
+        if isinstance(error, Exception):
             self._fail(error)
 
 
@@ -605,12 +626,13 @@ async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
     try:
         worker = Worker(config, pair)
         return await worker.run()
-    except (DeathlessError, OSError) as error:
-        ours = error if isinstance(error, DeathlessError) else as_ours(error)
+    except Exception as error:  # noqa: BLE001  whatever it is, the supervisor hears it
+        ours = as_ours(error, "start")
         if worker is None:
             pair.send(msgspec.json.encode(Stopping(ours.code, str(ours))) + b"\n")
         else:
             worker.stop(ours)
+            await worker.flush()
         return ours.exit_code
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from deathless.simulation.faults import FaultKind
-from deathless.simulation.run import Options, Result, run_seed
+from deathless.simulation.run import Options, Result, run_one, run_seed
 
 JOBS: Final = 2
 CHUNK: Final = 8  # seeds that a worker process takes at a time
@@ -76,15 +76,11 @@ def _run_all(seeds: Sequence[int], options: Options, jobs: int) -> Iterator[Resu
     if jobs == 1:
         yield from (run_seed(seed, options) for seed in seeds)
         return
-    # Fresh interpreters: a forked one would share nothing that matters, but greenlets do not survive a fork.
+    # Fresh interpreters, because greenlets do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with context.Pool(min(jobs, len(seeds))) as pool:
         work: Iterable[tuple[int, Options]] = ((seed, options) for seed in seeds)
-        yield from pool.imap_unordered(_run_one, work, CHUNK)
-
-
-def _run_one(work: tuple[int, Options]) -> Result:
-    return run_seed(*work)
+        yield from pool.imap_unordered(run_one, work, CHUNK)
 
 
 def _show_failure(result: Result) -> None:

@@ -33,13 +33,12 @@ from deathless.core.client_events import (
     TimerFired,
 )
 from deathless.simulation.checkers.history import History, Operation, Outcome
-from deathless.simulation.lab import SERVICE_NAME, decode_result, encode_request
+from deathless.simulation.lab import NEVER_RUN, SERVICE_NAME, decode_result, encode_request
 from deathless.simulation.network import Endpoint, Network
 from deathless.simulation.scheduler import Process, Scheduler, Timer
 from deathless.simulation.workload import Request
 
 RESOLVE_US: Final = 1_000
-NEVER_RUN: Final = ("error", SessionExpired.code)
 
 
 @dataclass(slots=True, eq=False)

@@ -30,7 +30,7 @@ from deathless.simulation.tap import Tap
 from deathless.simulation.worker_node import WorkerNode
 from deathless.simulation.workload import Request, WorkloadProfile, draw_profile, draw_repeats, draw_requests
 
-SPAN_US: Final = 1_600_000  # over which clients ask and faults begin
+SPAN_US: Final = 2_400_000  # over which clients ask and faults begin
 POLL_US: Final = 20_000  # between two looks at whether something waited for has come
 REPEAT_MAX_US: Final = 400_000  # until another client repeats a keyed request
 
@@ -57,6 +57,7 @@ class Setup:
 
     Attributes:
         fence: "seal" (lock in the directory) or "etcd" (lock store).
+        halves_share: of writes that others see half done for a while, [0, 1].
         workload: one profile for all clients; None: no clients (a scenario brings its own).
     """
 
@@ -66,6 +67,7 @@ class Setup:
     limits: Limits = LAB_LIMITS
     network: NetworkProfile = field(default_factory=NetworkProfile)
     lock: LockProfile = field(default_factory=LockProfile)
+    halves_share: float = 0.05
     workload: WorkloadProfile | None = None
     safeguards: Safeguards = ALL_SAFEGUARDS
 
@@ -94,7 +96,8 @@ def draw_setup(seed: int, *, replicas: int | None = None, fence: str | None = No
             ghosts_share=chance.choice((0.0, 0.0, 0.3)),
         ),
         lock=LockProfile(lost_answers_share=chance.choice((0.0, 0.0, 0.05))),
-        workload=draw_profile(draw(seed, "workload"), requests=14, span_us=SPAN_US),
+        halves_share=chance.choice((0.0, 0.05, 0.4)),
+        workload=draw_profile(draw(seed, "workload"), requests=30, span_us=SPAN_US),
         safeguards=safeguards,
     )
 
@@ -142,6 +145,8 @@ class Cluster:
             safeguards=setup.safeguards,
         )
         self.replicas = {name: ReplicaNode(name, self.shared) for name in setup.names()}
+        for node in self.replicas.values():
+            node.weather.halves_share = setup.halves_share
         self.tap = Tap(self.scheduler, setup.names())
         self.network.taps.append(self.tap)
         self.clients: dict[str, ClientNode] = {}

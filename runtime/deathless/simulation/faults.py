@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 ENABLED_SHARE: Final = 0.35  # of the kinds, in one seed
-FAULTS_MAX: Final = 9
+FAULTS_MAX: Final = 14
 
 
 class FaultKind(StrEnum):

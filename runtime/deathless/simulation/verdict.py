@@ -9,8 +9,10 @@ segments are put back first). May import engine and below, checkers, and the sim
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import FrameKind, decode_data
@@ -33,6 +35,7 @@ from deathless.simulation.checkers import (
     check_exactly_once,
     check_linearizable,
     check_liveness,
+    check_log_order,
     check_released,
     check_replies,
     check_session_order,
@@ -41,7 +44,9 @@ from deathless.simulation.checkers.history import Operation
 from deathless.simulation.checkers.replies import Request as ReplyKey
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.disk import Folder
-from deathless.simulation.lab import Cell, cells_of, lab, tag_of
+from deathless.simulation.lab import NEVER_RUN, Cell, cells_of, decode_result, lab, tag_of
+
+STATES_MAX: Final = 10_000  # of the search for an order; more take too long beside the other checkers
 
 
 @dataclass(slots=True)
@@ -53,8 +58,7 @@ class Recovered:
     replies: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session, seq) -> reply
     sessions: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session,) -> nonce
     order: list[tuple[int, int]] = field(default_factory=list)  # (session, seq) by lsn
-    tags: list[str] = field(default_factory=list)  # of the messages, each where it first stood
-    calls: int = 0
+    tags: list[str] = field(default_factory=list)  # of the messages that were run, each where it ran
 
     @property
     def cells(self) -> dict[str, Cell]:
@@ -81,7 +85,7 @@ def recover(cluster: Cluster) -> Recovered:
     keys = KeyTable(limits)
     executor = HandlerExecutor(lab, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
     found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits))
-    seen: dict[tuple[int, bytes], None] = {}
+    seen: dict[bytes, None] = {}
     place = found.shard.place
     # As a successor reads it: also what is durable and not yet called confirmed in any header.
     tail = log.read_tail(view.head, place.lsn, place.chain, 0)
@@ -96,19 +100,23 @@ def _lock_view(cluster: Cluster) -> LockView:
     return DirectoryLock(cluster.disk.view("oracle.lock"), process="oracle", fresh_store_id="").view()
 
 
-def _take(found: Recovered, frame: Frame, seen: dict[tuple[int, bytes], None]) -> None:
+def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
     assert frame.kind == FrameKind.DATA
     found.frames[frame.first_lsn, frame.last_lsn] = frame.chain
     lsn = frame.first_lsn
+    replies: dict[tuple[int, int], bytes] = {}
+    for run, column in found.shard.apply(frame):
+        replies.update({(run.session, run.first_seq + index): reply for index, reply in enumerate(column)})
     for run, messages in cut_runs(decode_data(frame)):
         for index, message in enumerate(messages):
             decoded = decode(message)
+            place = (run.session, run.first_seq + index)
             if run.session:
-                found.order.append((run.session, run.first_seq + index))
-                found.calls += 1
-                mark = (0, decoded.idempotency_key) if decoded.idempotency_key else (lsn, b"")
-                if mark not in seen:
-                    seen[mark] = None
+                found.order.append(place)
+                key = decoded.idempotency_key
+                if (not key or key not in seen) and decode_result(replies[place]) != NEVER_RUN:
+                    if key:
+                        seen[key] = None
                     found.tags.append(tag_of(decoded.args))
             elif decoded.kind == Kind.REGISTER:
                 found.sessions.setdefault((lsn,), decoded.args)
@@ -116,9 +124,8 @@ def _take(found: Recovered, frame: Frame, seen: dict[tuple[int, bytes], None]) -
                 session, seq = PARKED_HEADER.unpack_from(decoded.args)
                 found.order.append((session, seq))
             lsn += 1
-    for run, replies in found.shard.apply(frame):
-        for index, reply in enumerate(replies):
-            found.replies.setdefault((run.session, run.first_seq + index), reply)
+    for place, reply in replies.items():
+        found.replies.setdefault(place, reply)
 
 
 def judge(cluster: Cluster, *, healed_us: int, bound_us: int) -> list[Violation]:
@@ -145,7 +152,7 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int) -> list[Violation]
     banks = {key: cell.number for key, cell in found.cells.items() if key.startswith("bank")}
     bank_operations = [op for op in operations if op.keys[0].startswith("bank")]
     violations += check_conservation(bank_operations, banks)
-    violations += _linearizable(operations)
+    violations += _linearizable(operations, found)
     return violations
 
 
@@ -196,12 +203,12 @@ def _applied_in_order(found: Recovered) -> list[str]:
     return [tag for tag in found.tags if tag in applied]
 
 
-def _linearizable(operations: list[Operation]) -> list[Violation]:
+def _linearizable(operations: list[Operation], found: Recovered) -> list[Violation]:
+    """By the log's own order; and by any order, which knows nothing of the log, where the search is not too long."""
     violations: list[Violation] = []
     for name, model in MODELS.items():
         concerned = [op for op in operations if op.keys[0].startswith(name)]
-        try:
-            violations += check_linearizable(concerned, model)
-        except InconclusiveError as error:
-            violations.append(Violation(checker="inconclusive", text=str(error)))
+        violations += check_log_order(concerned, found.tags, model)
+        with contextlib.suppress(InconclusiveError):
+            violations += check_linearizable(concerned, model, states_max=STATES_MAX)
     return violations

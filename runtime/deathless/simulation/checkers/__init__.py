@@ -10,6 +10,7 @@ from deathless.simulation.checkers.exactly_once import check_exactly_once
 from deathless.simulation.checkers.history import History, Operation, Outcome, Value, Violation
 from deathless.simulation.checkers.linearizability import InconclusiveError, check_linearizable
 from deathless.simulation.checkers.liveness import check_liveness
+from deathless.simulation.checkers.log_order import check_log_order
 from deathless.simulation.checkers.models import MODELS, BankModel, CounterModel, Model, RegisterModel
 from deathless.simulation.checkers.order import check_session_order
 from deathless.simulation.checkers.released import Released, check_released
@@ -32,6 +33,7 @@ __all__ = [
     "check_exactly_once",
     "check_linearizable",
     "check_liveness",
+    "check_log_order",
     "check_released",
     "check_replies",
     "check_session_order",

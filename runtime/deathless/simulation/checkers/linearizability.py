@@ -84,7 +84,7 @@ def _entries(operations: Sequence[Operation]) -> _Entry:
     return head
 
 
-def _explain(operations: Sequence[Operation], model: Model) -> Operation | None:
+def _explain(operations: Sequence[Operation], model: Model, states_max: int) -> Operation | None:
     """Give None when an order exists, else the answer at which the deepest search got stuck."""
     keys = tuple(dict.fromkeys(key for operation in operations for key in operation.keys))
     head = _entries(operations)
@@ -102,8 +102,8 @@ def _explain(operations: Sequence[Operation], model: Model) -> Operation | None:
             if operation.outcome is Outcome.UNKNOWN or operation.result == result:
                 pair = (taken | entry.bit, after)
                 if pair not in tried:
-                    if len(tried) >= STATES_MAX:
-                        raise InconclusiveError(f"{len(operations)} operations on {keys}: over {STATES_MAX} states")
+                    if len(tried) >= states_max:
+                        raise InconclusiveError(f"{len(operations)} operations on {keys}: over {states_max} states")
                     tried.add(pair)
                     stack.append((entry, state))
                     taken, state = pair
@@ -145,15 +145,20 @@ def _groups(operations: Iterable[Operation]) -> list[list[Operation]]:
     return list(groups.values())
 
 
-def check_linearizable(operations: Iterable[Operation], model: Model) -> list[Violation]:
+def check_linearizable(
+    operations: Iterable[Operation], model: Model, *, states_max: int | None = None
+) -> list[Violation]:
     """Judge the operations of one model.
+
+    Args:
+        states_max: of the search; None: STATES_MAX.
 
     Raises: InconclusiveError when the search is too large; the caller must not count that as good.
     """
     violations: list[Violation] = []
     applied = [operation for operation in operations if operation.outcome is not Outcome.REFUSED]
     for group in _groups(applied):
-        stuck = _explain(group, model)
+        stuck = _explain(group, model, states_max or STATES_MAX)
         if stuck is not None:
             keys = tuple(dict.fromkeys(key for operation in group for key in operation.keys))
             around = "; ".join(str(other) for other in group if _overlap(other, stuck))

@@ -48,8 +48,7 @@ STRUCTS: dict[Type, msgspec.Struct] = {
 PACKETS: dict[str, bytes] = {
     **{kind.name.lower(): wire.struct_packet(kind, body) for kind, body in STRUCTS.items()},
     "checkpoint": wire.struct_packet(Type.CHECKPOINT, wire.Role("000000000041.r2.ckpt", 41, "r2")),
-    "diverged": wire.struct_packet(Type.DIVERGED, wire.Role("r2", 41, "lsn 41: handler 'deposit'")),
-    "frame": wire.packet(Type.FRAME, wire.U64.pack(7), (GOLDEN / "frame_data.bin").read_bytes()),
+    "frame": wire.packet(Type.FRAME, wire.FRAME_HEAD.pack(7, 4096, 0, 0), (GOLDEN / "frame_data.bin").read_bytes()),
     "ping": wire.packet(Type.PING),
     "register": wire.packet(Type.REGISTER, bytes(range(16))),
     "batch": batch_of([b"one", b"", b"three"]),

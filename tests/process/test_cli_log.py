@@ -1,0 +1,206 @@
+"""`deathless log`, `replay`, `checkpoint` on a service that has stopped: every flipped bit is named, every lsn reached."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_tool import Bank
+
+from deathless.base.errors import CorruptFrame, Diverged, UpgradeRequired
+
+DAMAGED = CorruptFrame.exit_code
+
+
+@pytest.fixture(scope="module", name="original")
+def stopped_bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bank]:
+    """A bank with two epochs of log and a checkpoint, stopped in order."""
+    with Bank(tmp_path_factory.mktemp("bank"), replicas=1) as bank:
+        bank.up()
+        for amount in (1, 2, 3):
+            bank.run("call", "deposit", "-k", "alice", "-a", f"amount={amount}")
+        bank.down()
+        bank.up()
+        bank.run("call", "transfer", "-a", "source=alice", "-a", "target=bob", "-a", "amount=4")
+        bank.run("checkpoint", "take")
+        bank.run("call", "deposit", "-k", "bob", "-a", "amount=10")
+        bank.down()
+        yield bank
+
+
+@pytest.fixture(name="bank")
+def copied_bank(original: Bank, tmp_path: Path) -> Bank:
+    """A copy to break."""
+    shutil.copytree(original.folder, tmp_path / "bank")
+    bank = Bank(tmp_path / "bank", replicas=1)
+    assert bank.directory.is_dir()
+    return bank
+
+
+def frames(bank: Bank, *kinds: str) -> list[dict[str, Any]]:
+    """The frames of the log, of these kinds alone."""
+    lines = bank.run("log", "show", "--frames", "--from", "1", "-n", "1000", "--json").stdout.splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [row for row in rows if row["kind"] in kinds]
+
+
+def flip(path: Path, offset: int, bit: int = 3) -> None:
+    """Turn one bit over."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def messages(bank: Bank) -> list[dict[str, Any]]:
+    """All messages of the log."""
+    lines = bank.run("log", "show", "--from", "1", "-n", "1000", "--json").stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_sound_log_is_sound(original: Bank) -> None:
+    report = original.json("log", "verify")
+    assert report["problems"] == []
+    assert report["executedThrough"] == report["lastLsn"] == report["confirmedLsn"]
+    assert report["executedFrom"] == 0
+    assert len(report["checkpoints"]) >= 1
+    assert original.run("log", "verify").stdout.endswith("verdict: sound\n")
+    assert original.run("log", "verify", "--quick").stdout.endswith("verdict: sound\n")
+
+
+@pytest.mark.parametrize("part", ["header", "payload", "last byte", "padding"])
+def test_flipped_bit_of_a_data_frame_is_named(bank: Bank, part: str) -> None:
+    found = frames(bank, "data")
+    for row in (found[0], found[len(found) // 2], found[-1]):
+        at = {
+            "header": row["offset"] + 17,
+            "payload": row["offset"] + 150,
+            "last byte": row["offset"] + row["bytes"] - 1,
+            "padding": row["offset"] + row["bytes"] + 1,
+        }[part]
+        path = bank.directory / row["file"]
+        flip(path, at)
+        report = bank.json("log", "verify", "--quick", code=DAMAGED)
+        text = "\n".join(report["problems"])
+        assert row["file"] in text
+        assert f"lsn {row['firstLsn']}" in text
+        assert f"offset {at if part == 'padding' else row['offset']}" in text
+        flip(path, at)
+    assert bank.json("log", "verify", "--quick")["problems"] == []
+
+
+@pytest.mark.parametrize("kind", ["cut", "opening", "confirm"])
+def test_flipped_bit_of_any_other_frame_is_named(bank: Bank, kind: str) -> None:
+    for row in frames(bank, kind):
+        path = bank.directory / row["file"]
+        flip(path, row["offset"] + 130)
+        assert row["file"] in "\n".join(bank.json("log", "verify", "--quick", code=DAMAGED)["problems"])
+        flip(path, row["offset"] + 130)
+
+
+def test_flipped_bit_behind_the_last_frame_is_named(bank: Bank) -> None:
+    row = frames(bank, "data", "confirm")[-1]
+    end = row["offset"] + (row["bytes"] + 4095) // 4096 * 4096
+    flip(bank.directory / row["file"], end + 5000)
+    assert f"offset {end}" in "\n".join(bank.json("log", "verify", code=DAMAGED)["problems"])
+
+
+def test_flipped_bit_of_a_checkpoint_is_named(bank: Bank) -> None:
+    for path in sorted((bank.directory / "checkpoints").glob("*.ckpt")):
+        for at in (10, path.stat().st_size // 2, path.stat().st_size - 1):
+            flip(path, at)
+            assert path.name in "\n".join(bank.json("log", "verify", code=DAMAGED)["problems"])
+            flip(path, at)
+
+
+def test_missing_segment_is_named(bank: Bank) -> None:
+    path = bank.directory / frames(bank, "data")[0]["file"]
+    path.unlink()
+    assert path.name in "\n".join(bank.json("log", "verify", code=DAMAGED)["problems"])
+    assert "can't be followed" in bank.run("log", "ls", code=DAMAGED).stdout
+
+
+def test_files_are_listed_with_their_place_in_the_chain(original: Bank) -> None:
+    listed = original.json("log", "ls")
+    assert [each["state"] for each in listed["segments"]] == ["chain", "head"]
+    assert listed["segments"][-1]["epoch"] == listed["head"]
+    assert "e000000000002.r000000.seg" in original.run("log", "ls").stdout
+
+
+def test_messages_are_shown_by_lsn_and_key(original: Bank) -> None:
+    shown = messages(original)
+    assert [each["lsn"] for each in shown] == list(range(1, len(shown) + 1))
+    calls = [(each["what"], each["key"], each["args"].get("amount")) for each in shown if not each["what"].startswith("(")]
+    assert calls == [
+        ("deposit", "alice", 1),
+        ("deposit", "alice", 2),
+        ("deposit", "alice", 3),
+        ("transfer", "", 4),
+        ("deposit", "bob", 10),
+    ]
+    last = original.run("log", "show", "-n", "2", "--json").stdout.splitlines()
+    assert [f'"lsn":{len(shown) - 1},' in last[0], f'"lsn":{len(shown)},' in last[1]] == [True, True]
+    assert original.run("log", "show", "--from", "9999").stdout == "nothing there\n"
+
+
+def test_state_at_every_lsn_is_reached_from_zero_and_from_the_checkpoint(original: Bank) -> None:
+    balance = {"alice": 0, "bob": 0}
+    for message in messages(original):
+        amount = message["args"].get("amount", 0)
+        if message["what"] == "deposit":
+            balance[message["key"]] += amount
+        elif message["what"] == "transfer":
+            balance["alice"] -= amount
+            balance["bob"] += amount
+        else:
+            continue
+        for start in ("0", "checkpoint"):
+            state = original.json("replay", "--from", start, "--to", str(message["lsn"]))["state"]
+            assert {key: state.get(key, {}).get("balance", 0) for key in balance} == balance
+
+
+def test_diff_shows_what_some_messages_changed(original: Bank) -> None:
+    at = next(each["lsn"] for each in messages(original) if each["what"] == "transfer")
+    told = original.json("replay", "--from", str(at - 1), "--to", str(at), "--diff")
+    assert [(each["key"], each["before"], each["after"]) for each in told["changes"]] == [
+        ("alice", {"balance": 6, "deposits": 3}, {"balance": 2, "deposits": 3}),
+        ("bob", None, {"balance": 4, "deposits": 0}),
+    ]
+    text = original.run("replay", "--from", str(at - 1), "--to", str(at), "--diff").stdout
+    assert f"2 keys changed between lsn {at - 1} and {at}" in text
+
+
+def test_replay_and_verify_change_nothing(bank: Bank) -> None:
+    def content() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in sorted(bank.directory.rglob("*")) if path.is_file()}
+
+    before = content()
+    bank.run("replay")
+    bank.run("log", "verify")
+    bank.run("log", "ls")
+    bank.run("checkpoint", "ls")
+    bank.run("status", code=69)
+    assert content() == before
+
+
+def test_other_code_is_not_run_unless_asked_and_then_its_difference_is_named(bank: Bank) -> None:
+    source = bank.folder / "service.py"
+    source.write_text(source.read_text().replace("account.balance += amount", "account.balance += amount + 1"))
+    assert "error DL4009" in bank.run("replay", code=UpgradeRequired.exit_code).stderr
+    report = bank.json("log", "verify")
+    assert (report["problems"], report["executedThrough"]) == ([], None)
+    assert "nothing was run again" in report["notes"][0]
+    done = bank.run("replay", "--any-code", "--from", "0", code=Diverged.exit_code)
+    first = next(each["lsn"] for each in messages(bank) if each["what"] == "deposit")
+    assert f"lsn {first}: handler 'deposit' for key 'alice'" in " ".join(done.stderr.split())
+
+
+def test_other_code_that_gives_the_same_is_no_difference(bank: Bank) -> None:
+    source = bank.folder / "service.py"
+    source.write_text(source.read_text() + "\n# another comment\n")
+    told = bank.json("replay", "--any-code", "--from", "0")
+    assert told["notes"] == ["this code did not write the log"]
+    assert told["state"]["bob"]["balance"] == 14

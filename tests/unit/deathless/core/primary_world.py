@@ -1,0 +1,260 @@
+"""A primary with everything around it that is not the core: a shard that runs frames, a log in memory, peers that read.
+
+`World.do` takes effects in: what is sent is kept decoded, by connection; what wants an answer stands in `todo` until a
+test answers it (`sync`, `refuse`, `prove`, ...), in the order that the test wants. After each step every invariant is
+looked at. The executor echoes: the reply to a message is OK with the message's arguments.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
+from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.frames import Frame, FrameKind, Run, chain_after
+from deathless.codec.messages import Kind, encode
+from deathless.codec.wire import (
+    Batch,
+    BatchRefused,
+    Follow,
+    PacketReader,
+    Registered,
+    Type,
+    decode_queries,
+    decode_replies,
+    decode_struct,
+    ok_reply,
+)
+from deathless.core import effects as fx
+from deathless.core import events as ev
+from deathless.core.keys import KeyTable
+from deathless.core.primary import Primary
+from deathless.core.replica import ShardPlace
+from deathless.core.sessions import SessionTable
+from deathless.engine.shard import Shard
+
+E = TypeVar("E", bound=fx.Effect)
+SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count
+WALL_US = 1_700_000_000_000_000
+
+
+class Echo:
+    """Executor: answers each message with its arguments, and counts."""
+
+    def __init__(self) -> None:
+        self.ran: list[bytes] = []
+
+    def execute(
+        self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
+    ) -> tuple[list[bytes], list[int]]:
+        self.ran += messages
+        return [ok_reply(message[8:]) for message in messages], [len(message) for message in messages]
+
+    def query(self, message: bytes, now_us: int) -> bytes:
+        return ok_reply(message)
+
+    def rolling_update(self) -> bytes:
+        return str(len(self.ran)).encode()
+
+    def state(self) -> dict[bytes, bytes]:
+        return {b"ran": b"\n".join(self.ran)}
+
+    def restore(self, state: dict[bytes, bytes]) -> None:
+        self.ran = state[b"ran"].split(b"\n") if state.get(b"ran") else []
+
+    def discard(self) -> None:
+        self.ran = []
+
+
+def call(args: bytes = b"") -> bytes:
+    """A CALL message."""
+    return encode(Kind.CALL, args=args)
+
+
+def batch(session: int, first_seq: int, messages: Sequence[bytes], acked: int = 0) -> Batch:
+    """A BATCH as the wire gives it."""
+    ends = struct.pack(f"<{len(messages)}I", *accumulate(map(len, messages)))
+    return Batch(Run(session, first_seq, acked, len(messages)), ends, b"".join(messages))
+
+
+class World:
+    """A primary of epoch 1 at lsn 0, and what it has sent."""
+
+    def __init__(
+        self,
+        limits: Limits = SMALL,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+        deaths: dict[tuple[int, int], int] | None = None,
+    ) -> None:
+        self.now = 100.0
+        self.wall_us = WALL_US
+        self.place = ShardPlace(time_us=WALL_US)
+        self.sessions = SessionTable(limits)
+        self.executor = Echo()
+        self.shard = Shard(self.executor, self.sessions, KeyTable(limits), self.place, limits, safeguards)
+        self.deaths = {} if deaths is None else deaths
+        self.primary = Primary(
+            replica="r0",
+            epoch=1,
+            sessions=self.sessions,
+            limits=limits,
+            safeguards=safeguards,
+            lsn=0,
+            chain=bytes(16),
+            time_us=WALL_US,
+            now=self.now,
+            deaths=self.deaths,
+        )
+        self.todo: list[fx.Effect] = []
+        self.sent: list[tuple[int, int, bytes]] = []
+
+    # ---- effects ---------------------------------------------------------------------------------------------
+
+    def do(self, effects: Sequence[fx.Effect]) -> Sequence[fx.Effect]:
+        """Take effects in."""
+        for effect in effects:
+            if isinstance(effect, fx.Send):
+                for kind, body in PacketReader(1 << 30).feed(effect.data):
+                    self.sent.append((effect.conn, kind, body))
+            else:
+                self.todo.append(effect)
+        self.primary.check_invariants()
+        self.sessions.check_invariants()
+        return effects
+
+    def take(self, kind: type[E]) -> E:
+        """Take the oldest effect of a kind out of `todo`."""
+        found = next(effect for effect in self.todo if isinstance(effect, kind))
+        self.todo.remove(found)
+        return found
+
+    def owes(self, kind: type[fx.Effect]) -> int:
+        """Count the effects of a kind that wait for an answer."""
+        return sum(isinstance(effect, kind) for effect in self.todo)
+
+    # ---- clients ---------------------------------------------------------------------------------------------
+
+    def register(self, conn: int = 1, nonce: bytes = bytes(16)) -> int:
+        """Register a session, to the end; gives its id."""
+        self.do(self.primary.register_received(ev.Conn(conn), nonce))
+        self.settle()
+        return next(
+            told.session
+            for told in (decode_struct(Registered, body) for _, kind, body in self.sent if kind == Type.REGISTERED)
+            if told.nonce == nonce
+        )
+
+    def send(self, session: int, first_seq: int, *args: bytes, conn: int = 1, acked: int = 0) -> None:
+        """Messages of a client."""
+        messages = [call(each) for each in args]
+        self.do(self.primary.batch_received(ev.Conn(conn), batch(session, first_seq, messages, acked)))
+
+    def query(self, *ids: int, conn: int = 1, stale: bool = False) -> None:
+        """Queries of a client, run at once on what has run so far."""
+        self.do(self.primary.queries_received(ev.Conn(conn), stale, ids, [b"q"] * len(ids)))
+        if self.owes(fx.RunQueries):
+            self.answer_queries()
+
+    def answer_queries(self) -> None:
+        """Answer the oldest queries that are being run."""
+        run = self.take(fx.RunQueries)
+        event = ev.QueriesAnswered(run.conn, run.ids, [b"\x00a"] * len(run.ids), self.place.lsn, run.stale)
+        self.do(self.primary.queries_answered(event))
+
+    # ---- the log ---------------------------------------------------------------------------------------------
+
+    def drained(self) -> None:
+        """Every socket was read."""
+        self.do(self.primary.next_frame(self.now, self.wall_us))
+
+    def sync(self) -> ev.FrameSynced:
+        """Run, write and sync the frame that is due."""
+        run = self.take(fx.RunFrame)
+        first, prev = self.place.lsn + 1, self.place.chain
+        done = self.shard.execute(run.runs)
+        chain = chain_after(ChainHash(prev), first, done.payload)
+        frame = Frame(
+            FrameKind.DATA,
+            Epoch(1),
+            Lsn(first),
+            Lsn(run.confirmed_lsn),
+            done.count,
+            Incarnation(1),
+            ChainHash(prev),
+            chain,
+            0,
+            done.payload,
+        )
+        self.place.chain = chain
+        event = ev.FrameSynced(frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us)
+        self.primary.digest = self.place.digest
+        self.do(self.primary.frame_synced(event, self.now, self.wall_us))
+        return event
+
+    def refuse(self) -> None:
+        """There is no room for the frame that is due."""
+        run = self.take(fx.RunFrame)
+        self.do(self.primary.space_refused(run.runs, self.now))
+
+    def prove(self, *, owned: bool = True) -> None:
+        """Answer the proof that is under way."""
+        number = self.take(fx.Prove).number
+        self.do(self.primary.proof_answered(number, owned, self.now, self.wall_us))
+
+    def close_frame(self) -> None:
+        """Sync the closing frame that is due."""
+        confirmed = self.take(fx.WriteControl).confirmed_lsn
+        self.do(self.primary.control_synced(confirmed, self.now, self.wall_us))
+
+    def settle(self) -> None:
+        """Write, sync and prove until nothing is left to do."""
+        self.drained()
+        while self.owes(fx.RunFrame) or self.owes(fx.Prove):
+            if self.owes(fx.RunFrame):
+                self.sync()
+            if self.owes(fx.Prove):
+                self.prove()
+
+    def fire(self, after_s: float = 0.0) -> None:
+        """Let time pass and the timer fire."""
+        self.now += after_s
+        self.do(self.primary.timer_fired(self.now, self.wall_us))
+
+    # ---- followers -------------------------------------------------------------------------------------------
+
+    def follow(self, replica: str, conn: int, lsn: int = 0, chain: bytes = bytes(16)) -> None:
+        """A follower asks for the stream."""
+        self.do(self.primary.follow_received(ev.Conn(conn), Follow(replica, lsn, chain, False)))
+
+    def applied(self, conn: int, lsn: int | None = None) -> None:
+        """A follower tells what it applied; None: all that is confirmed."""
+        at = self.primary.confirmed_lsn if lsn is None else lsn
+        self.do(self.primary.applied_received(ev.Conn(conn), at))
+
+    # ---- what was sent ---------------------------------------------------------------------------------------
+
+    def replies(self, session: int) -> list[tuple[int, bytes]]:
+        """(seq, arguments echoed) of every reply sent to a session, in order; forgets nothing."""
+        found: list[tuple[int, bytes]] = []
+        for _, kind, body in self.sent:
+            if kind == Type.REPLIES:
+                to, seqs, replies = decode_replies(body)
+                if to == session:
+                    found += [(seq, reply[1:]) for seq, reply in zip(seqs, replies, strict=True)]
+        return found
+
+    def refusals(self) -> list[BatchRefused]:
+        """Every BATCH_REFUSED sent."""
+        return [decode_struct(BatchRefused, body) for _, kind, body in self.sent if kind == Type.BATCH_REFUSED]
+
+    def answers(self) -> list[int]:
+        """Ids of every query answered, in order."""
+        return [each for _, kind, body in self.sent if kind == Type.ANSWERS for each in decode_queries(body)[1]]
+
+    def to(self, conn: int) -> list[int]:
+        """Types of the packets sent on a connection, in order."""
+        return [kind for at, kind, _ in self.sent if at == conn]
