@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import h11
+
+from deathless.shell.http_protocol import HttpServer
+from deathless.shell.http_request import HttpLimits, Request
 
 
 @dataclass
@@ -101,3 +106,82 @@ def post(path: str, body: bytes = b"{}", *headers: str) -> bytes:
 def get(path: str, *headers: str, method: str = "GET") -> bytes:
     """A GET."""
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+LIMITS = HttpLimits(
+    target_bytes_max=200, header_bytes_max=1000, headers_max=10, body_bytes_max=5000, waiting_max=4,
+    connections_max=8, sweep_s=3600,
+)  # fmt: skip
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Give way until something is so; the run's own time limit bounds it."""
+    while not holds():  # noqa: ASYNC110  what is waited for is plain state without an event
+        await asyncio.sleep(0)
+
+
+class Echo:
+    """Answers with what it got; keeps requests back while `hold` is set."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.hold = False
+        self.held: list[Request] = []
+        self.came = asyncio.Event()
+
+    def handle(self, request: Request) -> None:
+        self.requests.append(request)
+        self.came.set()
+        if self.hold:
+            self.held.append(request)
+        else:
+            self.answer(request)
+
+    @staticmethod
+    def answer(request: Request) -> None:
+        request.respond(200, b"%s %s|%s|%s" % (request.method, request.target, request.query, request.body))
+
+    async def wait(self, count: int) -> None:
+        while len(self.requests) < count:
+            self.came.clear()
+            await self.came.wait()
+
+
+class Bench:
+    """A server, its application, and a clock that tests move."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.now = 100.0
+        self.app = Echo()
+        self.refused: list[int] = []
+        self.server = HttpServer(self.app, limits, now=lambda: self.now, wall=lambda: 0.0, refused=self.refused.append)
+        self.address = ""
+
+    async def connect(self) -> Wire:
+        before = len(self.server.connections)
+        wire = await Wire.connect(self.address)
+        await until(lambda: len(self.server.connections) != before)
+        return wire
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.server.sweep()
+
+    async def settle(self, wire: Wire, data: bytes) -> None:
+        """Send bytes and let the server read them."""
+        if data:
+            wire.send(data)
+            await wire.writer.drain()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def bench(**changes: object) -> AsyncIterator[Bench]:
+    made = Bench(replace(LIMITS, **changes))  # type: ignore[arg-type]  # each test knows its fields
+    made.address = await made.server.start("127.0.0.1:0")
+    try:
+        yield made
+    finally:
+        await Wire.close_all()
+        await made.server.stop(0.0)

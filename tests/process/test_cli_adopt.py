@@ -42,7 +42,7 @@ def etcd() -> Iterator[tuple[FakeStore, str]]:
 
     async def serve() -> None:
         async with FakeMember(store) as member:
-            urls.append(member.endpoint)
+            urls.append(member.url)
             started.set()
             await asyncio.to_thread(stop.wait)
 

@@ -117,10 +117,19 @@ def test_flipped_bit_of_a_checkpoint_is_named(bank: Bank) -> None:
 
 
 def test_missing_segment_is_named(bank: Bank) -> None:
-    path = bank.directory / frames(bank, "data")[0]["file"]
+    path = bank.directory / frames(bank, "data")[-1]["file"]
     path.unlink()
     assert path.name in "\n".join(bank.json("log", "verify", code=DAMAGED)["problems"])
     assert "can't be followed" in bank.run("log", "ls", code=DAMAGED).stdout
+
+
+def test_missing_beginning_is_named_unless_a_checkpoint_holds_it(bank: Bank) -> None:
+    path = bank.directory / frames(bank, "data")[0]["file"]
+    path.unlink()
+    assert bank.json("log", "verify")["problems"] == []
+    for checkpoint in (bank.directory / "checkpoints").glob("*"):
+        checkpoint.unlink()
+    assert path.name in "\n".join(bank.json("log", "verify", code=DAMAGED)["problems"])
 
 
 def test_files_are_listed_with_their_place_in_the_chain(original: Bank) -> None:

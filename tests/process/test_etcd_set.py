@@ -19,8 +19,8 @@ from deathless.base.errors import StoreOlderThanLog
 pytestmark = pytest.mark.etcd
 
 ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
-STALE = "attr_timeout=30,entry_timeout=30,negative_timeout=30,kernel_cache"
-"""A node's kernel believes for half a minute what it looked up once: the etcd fence must not care."""
+STALE = "attr_timeout=2,entry_timeout=2,negative_timeout=2,kernel_cache"
+"""A node's kernel believes for two seconds what it looked up once: a takeover falls into that time."""
 
 
 def over(cluster: EtcdCluster, folder: Path) -> dict[str, object]:
@@ -186,7 +186,7 @@ def test_stale_lookups_at_a_takeover_lose_nothing_with_the_etcd_fence(tmp_path: 
         cluster = stack.enter_context(EtcdCluster(tmp_path / "etcd"))
         replicas = stack.enter_context(mounted_set(tmp_path, STALE, **over(cluster, tmp_path)))
         with Load(replicas) as load:
-            for _ in range(3):
+            for _ in range(2):
                 load.wait_more()
                 for name in replicas.names:  # every node's kernel learns what is not there
                     for epoch in range(1, 12):

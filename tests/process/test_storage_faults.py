@@ -286,7 +286,7 @@ def test_i8_primary_whose_log_is_gone_stops_and_comes_back_with_it(tmp_path: Pat
         replicas.lose(old)
         replicas.primary(besides=old)
         load.wait_more()
-        told = wait_for(lambda: replicas.status()[old].get("condition"), "why it is down", replicas.describe)
+        told = wait_for(lambda: replicas.status()[old].get("problem"), "why it is down", replicas.describe)
         assert told == Internal.code
         replicas.bring_back(old)
         replicas.wait_roles(**ALL)

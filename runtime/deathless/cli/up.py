@@ -91,7 +91,11 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
             await runner.stop()
             await work
             shown.result()
-        return await work
+        code = await work
+        failure = runner.failure()
+        if failure is not None and not runner.stopping:
+            raise failure
+        return code
     finally:
         shown.cancel()
         await asyncio.gather(shown, return_exceptions=True)

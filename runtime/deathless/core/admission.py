@@ -229,9 +229,8 @@ class Admission:
             if conn is not None:
                 out.setdefault(conn, []).append(encode_replies(session, range(run.first_seq, after), replies))
         for nonce, session in registered:
-            conn = self._nonces.pop(nonce, None)
-            if conn is not None:
-                out.setdefault(conn, []).append(struct_packet(Type.REGISTERED, Registered(nonce, session)))
+            data = struct_packet(Type.REGISTERED, Registered(nonce, session))
+            out.setdefault(self._nonces.pop(nonce), []).append(data)
         while self._held and self._held[0][0] <= self._confirmed:
             _, send = self._held.popleft()
             out.setdefault(send.conn, []).append(send.data)
@@ -256,9 +255,8 @@ class Admission:
             if kind == Kind.PARKED:
                 session, first_seq = PARKED_HEADER.unpack_from(messages[0], HEADER_BYTES)
             if kind == Kind.REGISTER:
-                conn = self._nonces.pop(messages[0][HEADER_BYTES:], None)
-                if conn is not None:
-                    effects.append(self._refuse_full(conn, SYSTEM_SESSION, 0, 1))
+                conn = self._nonces.pop(messages[0][HEADER_BYTES:])
+                effects.append(self._refuse_full(conn, SYSTEM_SESSION, 0, 1))
             elif kind == Kind.REBASED:
                 self.record(messages[0])
             elif not count:
@@ -333,12 +331,9 @@ class Admission:
         sizes = list(map(len, messages))
         if min(sizes) >= HEADER_BYTES and max(sizes) <= size_max and set(map(_KIND_OF, messages)) == _CALLS:
             return None, 0
-        for message in messages:
-            if len(message) > size_max:
-                return TooLarge(f"message of {len(message)} bytes, at most {size_max}"), -1
-            if len(message) < HEADER_BYTES or message[0] != Kind.CALL:
-                return InvalidArgument("clients send CALL messages only"), -1
-        return None, 0
+        if max(sizes) > size_max:
+            return TooLarge(f"message of {max(sizes)} bytes, at most {size_max}"), -1
+        return InvalidArgument("clients send CALL messages only"), -1
 
     def _refuse(
         self, conn: Conn, session: int, first_seq: int, error: DeathlessError, wait_ms: int, count: int

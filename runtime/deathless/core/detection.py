@@ -60,6 +60,7 @@ class Report(msgspec.Struct, array_like=True):
     pid: int = 0
     worker_pid: int = 0
     full: bool = False
+    problem: str = ""  # why the worker ended last, an error's code; it is started again
     divergences: list[str] = []  # what each differing start of the worker gave, the last ones
 
 

@@ -224,7 +224,7 @@ class Primary:
     def _maybe_close(self, now: float) -> list[Effect]:
         """An idle primary closes with one frame that carries the last confirmed lsn and digest."""
         leaving = self.departure.stage is not Stage.STAYING
-        idle = self._idle_since is not None and now - self._idle_since >= self.limits.idle_confirm_s
+        idle = self._idle_since is not None and now >= self._idle_since + self.limits.idle_confirm_s
         if self._in_flight or self._close_refused or not (idle or leaving):
             return []
         if self.header_confirmed_lsn >= self.confirmed_lsn:

@@ -246,6 +246,14 @@ class Executor(Protocol):
     Deterministic: the same messages in the same order give the same replies, digests and state in any process.
     """
 
+    def open(self) -> None:
+        """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
+        ...
+
+    def close(self) -> None:
+        """End what `open` began."""
+        ...
+
     def execute(self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
         """Run CALL messages of one sender in order, each turn whole or rolled back whole.
 

@@ -105,31 +105,38 @@ class Shard:
         digests: list[int] = []
         rolling = hashlib.blake2b(place.digest, digest_size=16)
         lsn = place.lsn + 1
-        for run, messages in runs:
-            if run.session == 0:
-                for message in messages:
-                    self._run_system(message, lsn, results, registered)
-                    digests.append(zlib.crc32(message))
-                    rolling.update(message)
-                    lsn += 1
-                continue
-            if self.sessions.get(SessionId(run.session)) is None:
-                gone = session_gone(run.session)
-                results.append(RunResult(run, [gone] * run.count))
-                digests.extend([zlib.crc32(gone)] * run.count)
-                lsn += run.count
-                continue
-            self.sessions.accept(run, place.time_us)
-            if run.count:
-                replies, columns = self.executor.execute(run.session, run.first_seq, lsn, place.time_us, messages)
-                if len(replies) != run.count or len(columns) != run.count:
-                    raise Internal(f"executor gave {len(replies)} replies to {run.count} messages")
-                if self._safeguards.record_replies:
-                    self.sessions.record(run.session, run.first_seq, replies)
-                digests += columns
-                results.append(RunResult(run, replies))
-                rolling.update(self.executor.rolling_update())
-                lsn += run.count
+        sessions, executor = self.sessions, self.executor
+        execute, rolling_update, record = executor.execute, executor.rolling_update, self._safeguards.record_replies
+        executor.open()
+        try:
+            for run, messages in runs:
+                session, first_seq, _, count = run
+                if session == 0:
+                    for message in messages:
+                        self._run_system(message, lsn, results, registered)
+                        digests.append(zlib.crc32(message))
+                        rolling.update(message)
+                        lsn += 1
+                    continue
+                if sessions.get(session) is None:
+                    gone = session_gone(session)
+                    results.append(RunResult(run, [gone] * count))
+                    digests.extend([zlib.crc32(gone)] * count)
+                    lsn += count
+                    continue
+                sessions.accept(run, place.time_us)
+                if count:
+                    replies, columns = execute(session, first_seq, lsn, place.time_us, messages)
+                    if len(replies) != count or len(columns) != count:
+                        raise Internal(f"executor gave {len(replies)} replies to {count} messages")
+                    if record:
+                        sessions.record(session, first_seq, replies)
+                    digests += columns
+                    results.append(RunResult(run, replies))
+                    rolling.update(rolling_update())
+                    lsn += count
+        finally:
+            executor.close()
         place.lsn = lsn - 1
         place.digest = rolling.digest()
         return results, digests, registered, Digest(place.digest)

@@ -391,7 +391,7 @@ class Client:
             self._room.append(waiting)
             await waiting
 
-    async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, timeout: float | None) -> Any:  # noqa: ASYNC109
+    async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, timeout: float | None) -> Any:  # noqa: ASYNC109  as above
         if timeout is None:
             return await future
         handle = self._running().call_later(timeout, self._time_out, future, waiter, timeout)

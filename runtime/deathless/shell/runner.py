@@ -17,6 +17,7 @@ import asyncio
 import enum
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.errors import DeathlessError, Internal, InvalidConfig, OtherSupervisor, PermissionRefused
 from deathless.core.client_events import error_of
 from deathless.shell.admin import Access, access_of
 from deathless.shell.members import remove_member
@@ -45,6 +46,8 @@ FOLLOWERS_STOP_S: Final = 5.0  # then the primary is asked to stop all the same
 STOP_S: Final = 30.0  # an orderly stop that takes longer is told, not ended
 FINAL_EXITS: Final = frozenset({64, 65, 73, 77, 78})
 """Exit codes of errors that a second try would meet again (`base.errors`)."""
+
+_CODE: Final = re.compile(r"DL\d{4}")
 
 
 class Change(enum.StrEnum):
@@ -193,9 +196,12 @@ class Runner:
         """
         if not view.refusal or len(view.replicas) < len(self.replicas):
             return None
-        told = last_words(Path(self.directory) / "replicas" / view.replicas[0].replica)
-        error = error_of(view.refusal, told.removeprefix(f"{view.refusal} "))
-        return error_of(view.refusal, error.message.removesuffix(f" ({error.advice})"))
+        return told_error(last_words(self.directory / "replicas" / view.replicas[0].replica))
+
+    def failure(self) -> DeathlessError | None:
+        """Give the error with which a supervisor ended for good; None: none did."""
+        failed = (replica for replica in self.replicas.values() if replica.exit_code in FINAL_EXITS)
+        return next((told_error(last_words(replica.folder)) for replica in failed), None)
 
     def kill(self) -> None:
         """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""
@@ -411,6 +417,15 @@ def last_words(folder: Path) -> str:
         if line.code:
             return line.why or line.text
     return lines[-1].text if lines else f"see {path}"
+
+
+def told_error(told: str) -> DeathlessError:
+    """Give the error that a log line tells as text: code, message, and its advice in brackets."""
+    code, _, message = told.partition(" ")
+    if not _CODE.fullmatch(code):
+        return Internal(told, remedy="see replicas/*/replica.log")
+    advice = error_of(code, "").advice
+    return error_of(code, message.removesuffix(f" ({advice})"))
 
 
 class LogTail:

@@ -39,6 +39,7 @@ from deathless.base.errors import (
     Internal,
     InvalidConfig,
     LockUnavailable,
+    LogTruncated,
     OtherSupervisor,
     Parked,
 )
@@ -46,6 +47,7 @@ from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, 
 from deathless.core.detection import Detector, Report, WorkerState
 from deathless.engine.ports import ServiceRecord
 from deathless.engine.replica_engine import as_ours
+from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.identity import prepare
 from deathless.shell.logs import configure
 from deathless.shell.members import Board, Member
@@ -77,6 +79,7 @@ LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so lo
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.1, 2.0  # at the start, while the lock store gives no answer
 TLS_S = 2.0  # between two looks at the certificates' files
 HOUR_S = 3600.0
+STALE_S = 150.0  # network file systems believe for at most about a minute or two that a name is absent
 DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
 DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
 FINAL_CODES = frozenset(
@@ -136,6 +139,9 @@ class Supervisor:
         self._page: Page | None = None
         self._progress = Progress(self.limits.turn_max_s)
         self._line: LineProtocol | None = None
+        self._died_in_message = False  # the last worker
+        self._missing_since: float | None = None  # since when workers end because a file of the log is missing
+        self._local = True  # the log's storage is this machine's
         self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
         self._board = Board(config.directory, config.replica, self._members_seen)
         self._peers = Peers(config, self._kick_loop)
@@ -173,6 +179,7 @@ class Supervisor:
         if record is None:
             return 0
         self._hash_seed = record.hash_seed
+        self._local = filesystem_type(self.config.directory) in LOCAL_TYPES
         self._page = Page(page_path(self.config.directory, self.config.replica))
         self._count_death_in_page()
         tls = server_context(self.config.tls)
@@ -403,13 +410,14 @@ class Supervisor:
         child.ended(now, at_once=ordered)
         self._worker_deadline = float("inf")
         self.report.role = "dead"
-        if stop is not None and not ordered:
-            self.report.condition = stop.code
-        elif stop is None and self.report.deaths and role not in ("primary", "taking-over"):
+        if stop is not None:
+            self.report.problem = "" if ordered else stop.code
+        elif self._died_in_message and role not in ("primary", "taking-over"):
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
-            self.report.condition = Parked.code
-        if stop is not None and stop.code in FINAL_CODES:
+            self.report.problem = Parked.code
+        if stop is not None and self._is_final(stop.code, now):
             child.start_at = None
+            self.report.condition = stop.code
             _LOG.error("worker stays stopped", extra={"code": stop.code, "why": stop.text})
         elif stop is not None and stop.code == DivergedError.code:
             self._worker_diverged(stop.text, now)
@@ -419,6 +427,15 @@ class Supervisor:
             why = stop.text if stop else "killed"
             _LOG.warning("worker ended", extra={"exit_code": code, "why": why, "again_in_s": child.delay_s})
         self._kick.set()
+
+    def _is_final(self, code: str, now: float) -> bool:
+        """Would a new worker meet the same? On network storage a file may be missing only for a while (design section 5)."""
+        if code not in FINAL_CODES:
+            return False
+        if code != LogTruncated.code or self._local:
+            return True
+        self._missing_since = now if self._missing_since is None else self._missing_since
+        return now - self._missing_since > STALE_S
 
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, at most so often an hour."""
@@ -435,9 +452,11 @@ class Supervisor:
         """I11: the message that stood in the page when the worker died, and was not completed; counted once."""
         page = self._page
         running = page.read_running() if page is not None else None
+        self._died_in_message = False
         if page is None or running is None:
             return
-        if (running.session or running.seq) and not self._end_ordered:
+        self._died_in_message = bool(running.session or running.seq)
+        if self._died_in_message and not self._end_ordered:
             key = (running.session, running.seq)
             self._deaths[key] = self._deaths.get(key, 0) + 1
             while len(self._deaths) > DEATHS_MAX:
@@ -477,6 +496,8 @@ class Supervisor:
                 if self._died is None:
                     self.report.role, self.report.lsn = role, lsn
                     self.report.condition = ""
+                if role not in ("recovering", "taking-over"):
+                    self.report.problem, self._missing_since = "", None
                 self.report.epoch = max(epoch, self.report.epoch)
             case AddressesAre(client, replication):
                 self.report.client, self.report.replication = client, replication

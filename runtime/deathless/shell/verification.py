@@ -19,9 +19,10 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DataCorrupt, DeathlessError, UpgradeRequired
 from deathless.codec import checkpoint as codec
-from deathless.codec.frames import BLOCK, FrameKind
+from deathless.codec.frames import BLOCK, ORIGIN, FrameKind
 from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName
 from deathless.engine.log_reader import Step
+from deathless.engine.log_route import Route
 from deathless.engine.ports import FileSystem
 from deathless.engine.segment_scan import segment_path
 from deathless.shell.inspection import Inspection, inspect, place_of
@@ -76,6 +77,7 @@ def _read_chain(look: Inspection, report: Verification, chains: dict[int, bytes]
     files: set[str] = set()
     try:
         route = look.whole_route()
+        _check_beginning(look, route, report)
         report.first_lsn = route.start.lsn + 1
         report.confirmed_lsn = route.confirmed
         chains[route.start.lsn] = route.start.chain
@@ -99,6 +101,24 @@ def _read_chain(look: Inspection, report: Verification, chains: dict[int, bytes]
         last = None
     report.files = len(files)
     return last
+
+
+def _check_beginning(look: Inspection, route: Route, report: Verification) -> None:
+    """The oldest file that can be followed is the oldest there is, and a checkpoint holds what was collected below it."""
+    epoch, roll = route.start.epoch, route.start.roll
+    before = (epoch, roll - 1)
+    if roll == 0:
+        base = look.reader.routes.cut(epoch).base
+        if base.epoch == ORIGIN.epoch:
+            return
+        before = (base.epoch, base.roll)
+    path = segment_path(*before)
+    if look.filesystem.exists(path):
+        report.problems.append(
+            f"{path} offset 0: its first frame is not what was written, so messages up to lsn {route.start.lsn} can't be read"
+        )
+    elif not any(each.lsn >= route.start.lsn for each in look.checkpoints.names()):
+        report.problems.append(f"{path} is missing, and no checkpoint holds what came up to lsn {route.start.lsn}")
 
 
 def _check_padding(filesystem: FileSystem, step: Step, report: Verification) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deathless.base.errors import SessionExpired
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import (
     AddressesFound,
@@ -159,17 +158,18 @@ class ClientNode:
             self._handle(CallsSubmitted(messages=[message], waiters=[call]))
 
     def _complete(self, call: Call, reply: bytes) -> None:
-        if decode_result(reply) == NEVER_RUN:
-            # Its session ended between admission and its turn. Another's call with the same key may have run.
+        result = decode_result(reply)
+        if result in NEVER_RUN:
+            # Another's call with the same key may have run.
             outcome = Outcome.UNKNOWN if call.request.idempotency_key else Outcome.REFUSED
-            self._fail(call, SessionExpired.code, outcome)
+            assert isinstance(result, tuple)
+            self._fail(call, str(result[1]), outcome)
             return
         self._under_way -= 1
         key = call.request.idempotency_key
         if key:
             self._answered(key, reply)
         if call.operation is not None:
-            result = decode_result(reply)
             now_us = self._scheduler.now_us
             self._scheduler.note(self.name, f"{call.request.action} {call.request.tag} -> {result}")
             self.history.complete(call.operation, outcome=Outcome.OK, result=result, now_us=now_us)

@@ -141,13 +141,11 @@ class Injector:
         return thaw
 
     def _fill(self) -> Callable[[], None]:
-        nodes = list(self._cluster.replicas.values())
-        for node in nodes:
-            node.weather.full = True
+        disk = self._cluster.disk
+        disk.capacity_bytes = disk.used_bytes()
 
         def empty() -> None:
-            for node in nodes:
-                node.weather.full = False
+            disk.capacity_bytes = None
 
         return empty
 

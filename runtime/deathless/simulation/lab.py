@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import Invalid, SessionExpired
+from deathless.base.errors import Invalid, Parked, SessionExpired
 from deathless.codec.messages import Kind, encode
 from deathless.codec.wire import ReplyError, Status
 from deathless.execution.context import Context
@@ -26,8 +26,8 @@ from deathless.simulation.workload import Request
 
 SERVICE_NAME: Final = "lab"
 FUNDS_CODE: Final = "LAB01"
-NEVER_RUN: Final = ("error", SessionExpired.code)
-"""Result of a message whose session ended between its admission and its turn."""
+NEVER_RUN: Final[tuple[Value, ...]] = (("error", SessionExpired.code), ("error", Parked.code))
+"""Results of messages that are in the log and had no turn: the session ended before it, or the message is parked."""
 
 
 class Cell(msgspec.Struct):

@@ -7,7 +7,6 @@ Does not: have an ingress or serve tools. May import engine and below, and the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -40,7 +39,7 @@ CONTROL_BUFFER_BYTES: Final = 4 << 20
 SYNC_MAX_S: Final = 2.0
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
 STABLE_S: Final = 10.0
-MEMBERS_S: Final = 0.5
+AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 2.0  # between two attempts to connect to a peer
 RUNNER_PAUSE_US: Final = 100_000
 HOUR_S: Final = 3600.0
 DIVERGED_S: Final = 2.0
@@ -106,13 +105,14 @@ class SupervisorNode:
         self._number = 0
         self._timer: Timer | None = None
         self._kicked = False
-        self._members_at = 0.0
+        self._delays: dict[str, float] = {}  # between two attempts to connect to a peer, seconds
+        self._try_at: dict[str, float] = {}  # not before, monotonic seconds
         self._started_at = 0.0
         self._delay_s = 0.0
         self._start_at: float | None = 0.0
         self._worker_runs = False
         self._told_primary: PrimaryIs | None = None
-        self._told_deaths: dict[tuple[int, int, int], None] = {}
+        self._told_deaths: dict[tuple[int, int], int] = {}  # deaths told to this worker
         self._deaths: dict[tuple[int, int], int] = {}
         self._last_stop: Stopping | None = None
         self._stop_ordered = False
@@ -148,9 +148,7 @@ class SupervisorNode:
         """One round of the loop."""
         self._kicked = False
         now = self._now()
-        if now >= self._members_at:
-            self._members_at = now + MEMBERS_S
-            self._meet_members()
+        self._meet_members()
         if not self._worker_runs and self._start_at is not None and now >= self._start_at:
             self._start_worker(now)
         self._watch_worker(now)
@@ -286,17 +284,24 @@ class SupervisorNode:
     def _meet_members(self) -> None:
         members = self.host.members()
         self.detector.members_seen(set(members))
+        now = self._now()
         for name in members:
-            if name != self.host.name and name not in self._peers:
+            if name != self.host.name and name not in self._peers and now >= self._try_at.get(name, 0.0):
                 self._connect(name)
 
     def _connect(self, name: str) -> None:
+        def ready() -> None:
+            self._delays[name] = 0.0
+            self._kick()
+
         def lost() -> None:
             self._peers.pop(name, None)
+            self._delays[name] = min(max(2 * self._delays.get(name, 0.0), AGAIN_MIN_S), AGAIN_MAX_S)
+            self._try_at[name] = self._now() + self._delays[name]
 
         hello = Hello(1, "supervisor", SERVICE_NAME, self.host.name)
         self._peers[name] = Opened(
-            self.host.network, self.process, f"{name}:3", hello, received=_ignore, ready=self._kick, lost=lost
+            self.host.network, self.process, f"{name}:3", hello, received=_ignore, ready=ready, lost=lost
         )
 
     def _tell_others(self, now: float) -> None:
@@ -316,16 +321,17 @@ class SupervisorNode:
             if told != self._told_primary:
                 self._told_primary = told
                 self.host.tell_worker(told)
+        deaths: dict[tuple[int, int], int] = {}
         for report in self.detector.reports.values():
             if len(report.divergences) > self._told_divergences.get(report.replica, 0):
                 self.host.tell_worker(Diverged(report.replica, report.divergences[-1]))
             self._told_divergences[report.replica] = len(report.divergences)
             for session, seq, count in report.deaths:
-                if (session, seq, count) not in self._told_deaths:
-                    self._told_deaths[session, seq, count] = None
-                    reports = self.detector.reports.values()
-                    total = sum(c for r in reports for s, q, c in r.deaths if (s, q) == (session, seq))
-                    self.host.tell_worker(Deaths(session, seq, total))
+                deaths[session, seq] = deaths.get((session, seq), 0) + count
+        for (session, seq), total in deaths.items():
+            if self._told_deaths.get((session, seq)) != total:
+                self.host.tell_worker(Deaths(session, seq, total))
+        self._told_deaths = deaths
 
     def _maybe_order_takeover(self, now: float) -> None:
         page = self.host.page
@@ -354,13 +360,14 @@ class SupervisorNode:
         now = self._now()
         for kind, body in packets:
             if kind == Type.REPORT:
-                self.detector.report_received(decode_struct(Report, body), now)
+                report = decode_struct(Report, body)
+                self.detector.report_received(report, now)
+                if report.replica not in self._peers:  # it lives: no need to wait longer
+                    self._try_at.pop(report.replica, None)
+                    self._meet_members()
         self._tell_worker()
         self._maybe_order_takeover(now)
 
 
 def _ignore(_packets: list[tuple[int, bytes]]) -> None:
     """A supervisor says nothing on connections that it accepted."""
-
-
-Callback = Callable[[], None]

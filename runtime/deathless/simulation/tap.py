@@ -31,6 +31,7 @@ class Tap:
 
     def __init__(self, scheduler: Scheduler, replicas: tuple[str, ...]) -> None:
         self.released: list[Released] = []
+        self.frames: list[tuple[int, int, int]] = []  # (epoch, roll, offset) of the frames of the stream
         self.replies: list[tuple[tuple[int, int], bytes]] = []  # ((session, seq), reply), each time it left
         self._scheduler = scheduler
         self._replicas = replicas
@@ -60,6 +61,10 @@ class Tap:
         elif kind == Type.FRAME:
             frame = decode_frame(body, FRAME_HEAD.size)
             assert frame is not None
+            _, offset, roll, _ = FRAME_HEAD.unpack_from(body)
+            place = (int(frame.epoch), int(roll), int(offset))
+            if place not in self.frames:
+                self.frames.append(place)
             self._note("frame", (frame.first_lsn, frame.last_lsn), frame.chain, who)
             self._note("confirmed", (int.from_bytes(body[:8], "little"),), b"", who)
         elif kind == Type.FOLLOWING:

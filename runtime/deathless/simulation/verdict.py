@@ -114,7 +114,7 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
             if run.session:
                 found.order.append(place)
                 key = decoded.idempotency_key
-                if (not key or key not in seen) and decode_result(replies[place]) != NEVER_RUN:
+                if (not key or key not in seen) and decode_result(replies[place]) not in NEVER_RUN:
                     if key:
                         seen[key] = None
                     found.tags.append(tag_of(decoded.args))

@@ -48,6 +48,12 @@ class Echo:
     def __init__(self) -> None:
         self.ran: list[bytes] = []
 
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def execute(
         self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
     ) -> tuple[list[bytes], list[int]]:

@@ -304,6 +304,17 @@ def test_acknowledgement_of_a_session_that_ended_meanwhile_is_left_out() -> None
     assert not world.primary.admission.waiting
 
 
+def test_acknowledgement_of_a_session_that_its_own_frame_ends_is_nothing() -> None:
+    world = World(replace(SMALL, clock_step_us=1, session_idle_max_s=1))
+    session = world.register()
+    world.send(session, 1, b"a")
+    world.settle()
+    world.send(session, 2, acked=1)
+    world.wall_us += 5_000_000
+    world.settle()
+    assert world.sessions.get(session) is None
+
+
 def test_acknowledgement_counts_only_for_what_was_sent() -> None:
     world = World()
     session = world.register()
@@ -539,6 +550,19 @@ def test_i8_session_that_ended_before_the_disk_was_full_leaves_nothing_behind() 
     world.sessions.goodbye(session)
     world.refuse()
     assert world.refusals()[0].session == session
+
+
+def test_i8_frame_in_flight_of_a_session_that_ended_since_is_released_behind_a_refusal() -> None:
+    world = World()
+    session, other = world.register(), world.register(conn=2, nonce=NONCE)
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(other, 1, b"x", conn=2)
+    world.sync()
+    world.sessions.goodbye(session)
+    world.refuse()
+    world.prove()
+    assert world.replies(session) == [(1, b"a")]
 
 
 def test_i8_refused_registration_is_told_and_one_in_flight_is_answered() -> None:

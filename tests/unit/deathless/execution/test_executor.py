@@ -3,6 +3,7 @@
 import enum
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -222,6 +223,35 @@ def test_depth_of_the_stack_is_the_same_wherever_the_executor_is_called_from() -
         return at(frames - 1) if frames else Bench(service).call("room")
 
     assert at(0) == at(30) == at(300)
+
+
+def test_runs_of_an_opened_frame_have_the_same_depth_as_one_alone_and_are_made_ready_once() -> None:
+    service = Service("deep", state=Account)
+    hidden: list[str] = []
+
+    @service.handler
+    def room(account: Account, ctx: Context) -> int:
+        def down() -> int:
+            try:
+                return 1 + down()
+            except RecursionError:
+                return 0
+
+        return down()
+
+    def hide() -> Callable[[], object]:
+        hidden.append("hidden")
+        return lambda: hidden.append("shown")
+
+    bench = Bench(service, hide=hide)
+    executor, message, limit = bench.executor, bench.message("room"), sys.getrecursionlimit()
+    alone = executor.execute(3, 1, 1, 7, [message])
+    executor.open()
+    together = [executor.execute(3, 2, 2, 7, [message]), executor.execute(4, 1, 3, 7, [message])]
+    executor.close()
+    assert together == [alone, alone]
+    assert hidden == ["hidden", "shown"] * 2
+    assert sys.getrecursionlimit() == limit
 
 
 def test_arguments_that_do_not_fit_are_refused_with_their_path() -> None:

@@ -1,0 +1,148 @@
+"""Letting go in order: a table of every stage and event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deathless.base.limits import Limits
+from deathless.codec.wire import Follow
+from deathless.core.events import Conn
+from deathless.core.handover import HANDOVER_MAX_S, Departure, Stage
+from deathless.core.stream import Stream
+
+ASKER = Conn(9)
+
+
+def stream_of(*replicas: str) -> Stream:
+    """A stream with followers in step; the first one is the checkpointer."""
+    stream = Stream(epoch=1, limits=Limits(), lsn=0, chain=bytes(16))
+    for conn, replica in enumerate(replicas, 1):
+        stream.follow_received(Conn(conn), Follow(replica, 0, bytes(16), False))
+    return stream
+
+
+def in_stage(stage: Stage, *, stopping: bool = False) -> Departure:
+    departure = Departure()
+    if stage is Stage.HANDING_OVER:
+        if stopping:
+            departure.stop_ordered(stream_of("r1", "r2"), 0.0)
+        else:
+            departure.switchover_ordered(ASKER, 4, "", stream_of("r1", "r2"), 0.0)
+    elif stage is Stage.ALONE:
+        departure.stop_ordered(stream_of(), 0.0)
+    elif stage is Stage.GONE:
+        departure.gone()
+    assert departure.stage is stage
+    return departure
+
+
+Step = Callable[[Departure], None]
+STEPS: dict[str, Step] = {
+    "switchover": lambda d: d.switchover_ordered(ASKER, 5, "", stream_of("r1", "r2"), 1.0),
+    "switchover, nobody there": lambda d: d.switchover_ordered(ASKER, 5, "", stream_of(), 1.0),
+    "stop": lambda d: d.stop_ordered(stream_of("r1", "r2"), 1.0),
+    "stop, nobody there": lambda d: d.stop_ordered(stream_of(), 1.0),
+    "target lost": lambda d: d.follower_lost("r2"),
+    "another lost": lambda d: d.follower_lost("r1"),
+    "early": lambda d: d.timer_fired(HANDOVER_MAX_S - 0.1),
+    "late": lambda d: d.timer_fired(HANDOVER_MAX_S),
+    "gone": lambda d: d.gone(),
+}
+S, H, A, G = Stage.STAYING, Stage.HANDING_OVER, Stage.ALONE, Stage.GONE
+
+
+@pytest.mark.parametrize(
+    ("step", "then"),
+    [
+        # from      S  H  H while stopping  A  G
+        ("switchover", (H, H, H, A, G)),
+        ("switchover, nobody there", (S, H, H, A, G)),
+        ("stop", (H, H, H, A, G)),
+        ("stop, nobody there", (A, H, H, A, G)),
+        ("target lost", (S, S, A, A, G)),
+        ("another lost", (S, H, H, A, G)),
+        ("early", (S, H, H, A, G)),
+        ("late", (S, S, A, A, G)),
+        ("gone", (G, G, G, G, G)),
+    ],
+)
+def test_table_of_stages(step: str, then: tuple[Stage, ...]) -> None:
+    begun = [in_stage(S), in_stage(H), in_stage(H, stopping=True), in_stage(A), in_stage(G)]
+    for departure, stage in zip(begun, then, strict=True):
+        STEPS[step](departure)
+        departure.check_invariants()
+        assert departure.stage is stage
+
+
+def test_best_standby_is_chosen_and_the_checkpointer_only_when_alone() -> None:
+    departure = Departure()
+    departure.switchover_ordered(ASKER, 1, "", stream_of("r1", "r2", "r3"), 0.0)
+    assert departure.target == "r3"
+    departure = Departure()
+    departure.switchover_ordered(ASKER, 1, "", stream_of("r1"), 0.0)
+    assert departure.target == "r1"
+
+
+def test_named_target_is_taken_even_if_it_is_the_checkpointer() -> None:
+    departure = Departure()
+    departure.switchover_ordered(ASKER, 1, "r1", stream_of("r1", "r2"), 0.0)
+    assert departure.target == "r1"
+    assert departure.deadline() == HANDOVER_MAX_S
+
+
+@pytest.mark.parametrize(
+    ("replicas", "target", "why"),
+    [((), "", "no follower is up to date"), (("r1",), "r9", "r9 is not a follower that is up to date (r1)")],
+)
+def test_switchover_that_can_not_be_is_told_to_who_asked(replicas: tuple[str, ...], target: str, why: str) -> None:
+    departure = Departure()
+    departure.switchover_ordered(ASKER, 4, target, stream_of(*replicas), 0.0)
+    assert departure.failed == (ASKER, 4, why)
+    assert departure.deadline() is None
+
+
+def test_second_switchover_is_refused_and_the_first_goes_on() -> None:
+    departure = in_stage(Stage.HANDING_OVER)
+    STEPS["switchover"](departure)
+    assert departure.failed == (ASKER, 5, "a switchover is under way")
+    assert departure.target == "r2"
+
+
+@pytest.mark.parametrize(("step", "why"), [("target lost", "went away"), ("late", "did not catch up")])
+def test_switchover_called_off_is_told_once_to_who_asked(step: str, why: str) -> None:
+    departure = in_stage(Stage.HANDING_OVER)
+    STEPS[step](departure)
+    assert departure.failed is not None
+    assert departure.failed[:2] == (ASKER, 4)
+    assert why in departure.failed[2]
+
+
+def test_stop_during_a_switchover_goes_on_with_it_and_when_that_fails_alone() -> None:
+    departure = in_stage(Stage.HANDING_OVER)
+    STEPS["stop, nobody there"](departure)
+    assert departure.stage is Stage.HANDING_OVER
+    STEPS["target lost"](departure)
+    assert departure.stage is Stage.ALONE
+    assert departure.failed is not None  # the operator hears that the switchover came to nothing
+
+
+def test_second_stop_changes_nothing() -> None:
+    departure = in_stage(Stage.HANDING_OVER, stopping=True)
+    STEPS["stop, nobody there"](departure)
+    assert (departure.stage, departure.target) == (Stage.HANDING_OVER, "r2")
+    assert departure.failed is None
+
+
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12))
+def test_no_order_of_events_breaks_an_invariant_and_nothing_comes_back_from_gone(steps: list[str]) -> None:
+    departure = Departure()
+    for step in steps:
+        was = departure.stage
+        STEPS[step](departure)
+        departure.check_invariants()
+        assert was is not Stage.GONE or departure.stage is Stage.GONE
+        assert was is not Stage.ALONE or departure.stage in (Stage.ALONE, Stage.GONE)

@@ -1,0 +1,602 @@
+"""A primary in the order of I1: form, run and write, sync, prove, release; and what else it does beside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from deathless.base.errors import Deposed
+from deathless.base.limits import Limits
+from deathless.base.safeguards import Safeguards
+from deathless.codec.frames import Confirm, FrameKind
+from deathless.codec.messages import Kind, decode
+from deathless.codec.wire import Handover, Type, decode_struct
+from deathless.core import effects as fx
+from deathless.core import events as ev
+from deathless.core.admission import SPACE_RETRY_S
+from deathless.core.checkpoint_plan import REBASE_RETRY_S
+from deathless.core.handover import HANDOVER_MAX_S
+from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, call
+
+OPERATOR = ev.Conn(90)
+
+
+def serving(limits: Limits = SMALL, safeguards: Safeguards | None = None) -> tuple[World, int]:
+    """A world with one registered session."""
+    world = World(limits, safeguards or Safeguards())
+    return world, world.register()
+
+
+def followed(limits: Limits = SMALL) -> tuple[World, int]:
+    """The same with two followers in step, r1 (the checkpointer) on 51 and r2 on 52."""
+    world, session = serving(limits)
+    for number in (1, 2):
+        world.follow(f"r{number}", 50 + number, 1, world.place.chain)
+        world.applied(50 + number)
+    world.sent.clear()
+    return world, session
+
+
+def stop_of(world: World) -> Deposed:
+    """The error that the primary ends with."""
+    error = world.take(fx.StopReplica).error
+    assert isinstance(error, Deposed)
+    return error
+
+
+# ---- I1: the release rule ----------------------------------------------------------------------------------------
+
+
+def test_i1_reply_leaves_only_after_sync_and_a_proof_begun_after_it() -> None:
+    world, session = serving()
+    world.follow("r1", 51, 1, world.place.chain)
+    world.sent.clear()
+    world.send(session, 1, b"a")
+    world.drained()
+    assert [type(effect) for effect in world.todo] == [fx.RunFrame]
+    assert world.sent == []
+    world.sync()
+    assert [type(effect) for effect in world.todo] == [fx.Prove]
+    assert world.sent == []
+    world.prove()
+    assert world.replies(session) == [(1, b"a")]
+    assert world.to(51) == [Type.FRAME]
+
+
+def test_i1_proof_covers_what_was_synced_when_it_began() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(session, 2, b"b")
+    world.sync()  # a is synced, its proof begins, the frame with b is due
+    world.sync()  # b is synced
+    world.prove()
+    assert world.replies(session) == [(1, b"a")]
+    world.prove()
+    assert world.replies(session) == [(1, b"a"), (2, b"b")]
+
+
+def test_without_proof_after_sync_a_frame_leaves_with_a_proof_begun_before_it_was_written() -> None:
+    world, session = serving(safeguards=Safeguards(proof_after_sync=False))
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(session, 2, b"b")
+    world.sync()
+    world.sync()
+    world.prove()
+    assert world.replies(session) == [(1, b"a"), (2, b"b")]  # a successor may have taken over before b was written
+
+
+def test_i1_next_frame_is_written_only_after_the_sync_before_returned_and_gathers_what_came_meanwhile() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(session, 2, b"b")
+    world.send(session, 3, b"c")
+    world.drained()
+    assert world.owes(fx.RunFrame) == 1
+    world.sync()
+    frame = world.take(fx.RunFrame)
+    assert [run.count for run, _ in frame.runs] == [1, 1]
+
+
+def test_i1_proof_without_an_answer_holds_release_for_as_long_as_it_takes() -> None:
+    world, session = serving()
+    for seq in (1, 2, 3):
+        world.send(session, seq, b"%d" % seq)
+        world.drained()
+        world.sync()
+    assert world.owes(fx.Prove) == 1
+    assert world.replies(session) == []
+    world.prove()
+    world.prove()
+    assert len(world.replies(session)) == 3
+
+
+def test_i10_frames_that_wait_for_a_proof_are_bounded_by_unconfirmed_bytes_max() -> None:
+    world, session = serving(replace(SMALL, unconfirmed_bytes_max=100))
+    for seq in (1, 2, 3):
+        world.send(session, seq, bytes(80))
+        world.drained()
+        if world.owes(fx.RunFrame):
+            world.sync()
+    assert world.place.lsn == 2  # the registration and the first: no further frame without a proof
+    world.settle()
+    assert len(world.replies(session)) == 3
+
+
+def test_i2_definite_no_deposes_and_nothing_leaves_any_more() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.sync()
+    world.prove(owned=False)
+    assert stop_of(world).code == "DL2001"
+    world.send(session, 2, b"b")
+    world.drained()
+    world.fire(10.0)
+    assert world.replies(session) == []
+    assert world.todo == []
+    assert world.primary.deadline() is None
+
+
+def test_without_prove_before_release_a_deposed_primary_goes_on_releasing() -> None:
+    world, session = serving(safeguards=Safeguards(prove_before_release=False))
+    world.send(session, 1, b"a")
+    world.drained()
+    world.sync()
+    world.prove(owned=False)
+    assert world.replies(session) == [(1, b"a")]
+
+
+def test_answer_to_a_proof_that_comes_twice_releases_nothing_more() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.sync()
+    number = world.take(fx.Prove).number
+    for _ in range(2):
+        world.do(world.primary.proof_answered(number, True, world.now, world.wall_us))
+    assert world.replies(session) == [(1, b"a")]
+
+
+def test_definite_no_deposes_whichever_proof_it_answers() -> None:
+    world, _ = serving()
+    world.do(world.primary.proof_answered(999, False, world.now, world.wall_us))
+    assert world.primary.closed
+
+
+def test_doubt_makes_an_idle_primary_prove_and_one_with_a_proof_under_way_prove_again() -> None:
+    world, session = serving()
+    world.do(world.primary.doubt())
+    world.do(world.primary.doubt())
+    assert world.owes(fx.Prove) == 1
+    world.prove()
+    assert world.owes(fx.Prove) == 1
+    world.prove()
+    assert world.owes(fx.Prove) == 0
+    assert world.replies(session) == []
+
+
+@pytest.mark.parametrize("completion", ["frame", "closing", "refused", "closing refused"])
+def test_completion_of_what_was_never_begun_is_our_bug(completion: str) -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    event = world.sync()
+    primary = world.primary
+    with pytest.raises(AssertionError):
+        if completion == "frame":
+            primary.frame_synced(event, world.now, world.wall_us)
+        elif completion == "closing":
+            primary.control_synced(1, world.now, world.wall_us)
+        elif completion == "refused":
+            primary.space_refused((), world.now)
+        else:
+            primary.control_refused(world.now)
+
+
+# ---- logical time ------------------------------------------------------------------------------------------------
+
+
+def times_logged(world: World) -> list[int]:
+    """Logical times in the frame that is due."""
+    frame = world.take(fx.RunFrame)
+    world.todo.append(frame)
+    found = [decode(message) for _, messages in frame.runs for message in messages]
+    return [int.from_bytes(message.args, "little") for message in found if message.kind == Kind.TIME]
+
+
+@pytest.mark.parametrize(
+    ("moved_us", "logged"),
+    [
+        (0, []),
+        (999, []),
+        (1000, [WALL_US + 1000]),
+        (-5_000_000, []),  # never back
+        (10**12, [WALL_US + 3_600_000_000]),  # forward by a bounded step
+    ],
+)
+def test_time_is_logged_before_what_it_governs_never_back_and_in_bounded_steps(moved_us: int, logged: list[int]) -> None:
+    world, session = serving(Limits())
+    world.wall_us += moved_us
+    world.send(session, 1, b"a")
+    world.drained()
+    assert times_logged(world) == logged
+
+
+def test_without_bound_time_jumps_a_clock_that_jumps_ends_every_session() -> None:
+    world, session = serving(Limits(), Safeguards(bound_time_jumps=False))
+    world.wall_us += 30 * 86400 * 10**6  # a month, by a wrong clock
+    world.send(session, 1, b"a")
+    world.settle()
+    assert world.sessions.get(session) is None
+
+
+def test_first_time_of_a_service_is_the_wall_clocks() -> None:
+    world = World(Limits())
+    world.primary._time_us = world.place.time_us = 0
+    world.do(world.primary.register_received(ev.Conn(1), bytes(16)))
+    world.drained()
+    assert times_logged(world) == [WALL_US]
+
+
+# ---- idle --------------------------------------------------------------------------------------------------------
+
+
+def test_idle_primary_writes_one_frame_with_its_confirmed_lsn_and_digest() -> None:
+    world, _ = serving()
+    due = world.primary.deadline()
+    assert due == world.now + SMALL.idle_confirm_s
+    world.fire(SMALL.idle_confirm_s / 2)
+    assert world.todo == []
+    world.fire(SMALL.idle_confirm_s)
+    control = world.take(fx.WriteControl)
+    assert (control.kind, control.confirmed_lsn) == (FrameKind.CONFIRM, 1)
+    assert msgspec.msgpack.decode(control.payload, type=Confirm).digest == world.place.digest
+    world.todo.append(control)
+    assert world.primary.deadline() is None
+    world.close_frame()
+    world.fire(10.0)
+    assert world.todo == []
+    assert world.primary.deadline() is None
+    assert world.primary.drained
+
+
+def test_fresh_primary_has_nothing_to_say_and_no_deadline() -> None:
+    world = World()
+    world.fire(10.0)
+    assert world.todo == []
+    assert world.primary.deadline() is None
+
+
+def test_frame_due_during_a_closing_frame_waits_for_it() -> None:
+    world, session = serving()
+    world.fire(1.0)
+    world.send(session, 1, b"a")
+    world.drained()
+    assert world.owes(fx.RunFrame) == 0
+    world.close_frame()
+    world.settle()
+    assert world.replies(session) == [(1, b"a")]
+
+
+# ---- I8: space ---------------------------------------------------------------------------------------------------
+
+
+def test_i8_full_disk_goes_on_confirming_and_answering_and_probes_until_there_is_room() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(session, 2, b"b")
+    world.sync()
+    world.refuse()
+    assert world.primary.full
+    world.prove()
+    assert world.replies(session) == [(1, b"a")]
+    world.query(7)
+    world.drained()
+    world.prove()
+    assert world.answers() == [7]
+    for _ in range(2):
+        world.fire(SPACE_RETRY_S)
+        world.take(fx.ProbeSpace)
+        if world.owes(fx.WriteControl):
+            world.close_frame()
+    world.do(world.primary.space_found(world.now, world.wall_us))
+    assert not world.primary.full
+    world.fire(SPACE_RETRY_S)
+    assert world.owes(fx.ProbeSpace) == 0
+
+
+def test_i8_full_disk_tries_a_closing_frame_and_without_room_for_that_goes_on_too() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.refuse()
+    world.fire(SMALL.idle_confirm_s)
+    world.take(fx.WriteControl)
+    world.do(world.primary.control_refused(world.now))
+    assert world.primary.drained
+    due = world.primary.deadline()
+    assert due is not None
+    assert due > world.now, "a deadline in the past would keep the process busy for nothing"
+    world.fire(SPACE_RETRY_S)
+    assert world.owes(fx.WriteControl) == 0
+    world.take(fx.ProbeSpace)
+    world.do(world.primary.space_found(world.now, world.wall_us))
+    world.fire(SMALL.idle_confirm_s)
+    world.close_frame()
+    assert world.primary.header_confirmed_lsn == 1
+
+
+def test_query_that_waited_when_the_disk_was_full_gets_its_proof_at_once() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.query(7)
+    world.refuse()
+    world.prove()
+    assert world.answers() == [7]
+
+
+def test_probe_waits_for_a_write_on_its_way() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.refuse()
+    world.fire(SMALL.idle_confirm_s)
+    world.fire(SPACE_RETRY_S)
+    assert world.owes(fx.ProbeSpace) == 0
+    world.close_frame()
+    world.fire()
+    assert world.owes(fx.ProbeSpace) == 1
+
+
+# ---- I9: checkpoints and collection ------------------------------------------------------------------------------
+
+EAGER = replace(SMALL, checkpoint_every_messages=2)
+
+
+def test_i9_primary_alone_takes_a_checkpoint_when_due_even_with_the_next_frame_on_its_way() -> None:
+    world, session = serving(EAGER)
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(session, 2, b"b")
+    world.sync()
+    assert world.owes(fx.RunFrame) == 1
+    world.prove()
+    assert world.owes(fx.TakeCheckpoint) == 1
+
+
+def test_i9_with_a_checkpointer_alive_the_primary_takes_none_and_when_it_dies_takes_over_that_too() -> None:
+    world, session = followed(EAGER)
+    world.send(session, 1, b"a", b"b", b"c")
+    world.settle()
+    assert world.owes(fx.TakeCheckpoint) == 0
+    for conn in (51, 52):
+        world.do(world.primary.connection_lost(ev.Conn(conn), world.now, world.wall_us))
+    world.fire()
+    assert world.owes(fx.TakeCheckpoint) == 1
+
+
+def test_collection_waits_for_two_that_read_back_well_a_header_and_a_proof() -> None:
+    world, session = serving()
+    primary = world.primary
+    for seq in range(1, 5):
+        world.send(session, seq, b"a")
+        world.settle()
+    assert primary.header_confirmed_lsn == 4
+    for lsn in (3, 5):
+        world.do(primary.checkpoint_written(lsn, f"c{lsn}", world.now))
+        world.take(fx.VerifyCheckpoint)
+        assert world.owes(fx.Prove) == 0
+        world.do(primary.checkpoint_verified(lsn, True, world.now, world.wall_us))
+    assert world.owes(fx.Collect) == 0
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(3)
+    world.settle()
+    assert world.owes(fx.Collect) == 0
+
+
+def test_collection_is_carried_out_also_while_calls_keep_coming() -> None:
+    world, session = serving()
+    primary = world.primary
+    for seq in range(1, 4):
+        world.send(session, seq, b"a")
+        world.settle()
+    world.send(session, 4, b"a")
+    world.drained()
+    world.sync()  # a proof is under way
+    for lsn in (2, 3):
+        world.do(primary.checkpoint_verified(lsn, True, world.now, world.wall_us))
+    world.prove()
+    assert world.owes(fx.Collect) == 0  # begun before it was owed
+    world.send(session, 5, b"a")
+    world.settle()
+    assert world.owes(fx.Collect) == 1
+
+
+def test_never_collected_below_a_follower_a_header_or_without_a_good_checkpoint() -> None:
+    world, session = followed()
+    primary = world.primary
+    for seq in range(1, 5):
+        world.send(session, seq, b"a")
+        world.settle()
+    world.applied(51)
+    for lsn, good in ((3, True), (4, False), (5, True)):
+        world.do(primary.checkpoint_verified(lsn, good, world.now, world.wall_us))
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(1)  # what r2 has applied
+    assert world.todo == []
+
+
+def test_newer_floor_that_comes_during_the_proof_of_an_older_one_waits_for_the_next() -> None:
+    world, session = serving()
+    for seq in range(1, 6):
+        world.send(session, seq, b"a")
+        world.settle()
+    for lsn in (2, 3, 4):
+        world.do(world.primary.checkpoint_verified(lsn, True, world.now, world.wall_us))
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(2)
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(3)
+
+
+def test_checkpoint_announced_by_a_follower_is_read_back_and_by_anybody_else_is_not_believed() -> None:
+    world, _ = followed()
+    world.do(world.primary.checkpoint_announced(ev.Conn(1), 1, "liar"))
+    assert world.todo == []
+    world.do(world.primary.checkpoint_announced(ev.Conn(51), 1, "c1"))
+    assert world.todo == [fx.VerifyCheckpoint(1, "c1")]
+
+
+def test_i6_difference_is_answered_by_a_checkpoint_at_once_and_a_rebased_record_at_once() -> None:
+    world, session = followed()
+    world.send(session, 1, b"a")
+    world.settle()
+    world.do(world.primary.rebase(world.now))
+    world.take(fx.TakeCheckpoint)
+    world.do(world.primary.checkpoint_written(2, "c2", world.now))
+    world.do(world.primary.checkpoint_verified(2, True, world.now, world.wall_us))
+    frame = world.take(fx.RunFrame)
+    assert [decode(message).kind for _, messages in frame.runs for message in messages] == [Kind.REBASED]
+
+
+def test_i6_checkpoint_for_a_difference_that_fails_is_tried_again_by_the_timer() -> None:
+    world, _ = followed()
+    world.do(world.primary.rebase(world.now))
+    world.take(fx.TakeCheckpoint)
+    world.do(world.primary.checkpoint_written(1, "", world.now))
+    world.fire(REBASE_RETRY_S / 2)
+    assert world.owes(fx.TakeCheckpoint) == 0
+    world.fire(REBASE_RETRY_S)
+    assert world.owes(fx.TakeCheckpoint) == 1
+
+
+# ---- letting go --------------------------------------------------------------------------------------------------
+
+
+def switch_over(world: World, target: str = "") -> None:
+    world.do(world.primary.switchover_ordered(OPERATOR, 4, target, world.now, world.wall_us))
+
+
+def test_switchover_ends_what_was_admitted_closes_and_hands_over_once_the_target_has_it_all() -> None:
+    world, session = followed()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.send(session, 2, b"b")
+    switch_over(world)
+    world.send(session, 3, b"c")  # for the next primary
+    world.do(world.primary.register_received(ev.Conn(3), bytes(range(16))))
+    while world.owes(fx.RunFrame) or world.owes(fx.Prove):
+        world.settle()
+    world.close_frame()
+    assert world.replies(session) == [(1, b"a"), (2, b"b")]
+    assert world.owes(fx.StopReplica) == 0
+    world.applied(52)
+    handovers = [decode_struct(Handover, body) for at, kind, body in world.sent if (at, kind) == (52, Type.HANDOVER)]
+    assert handovers == [Handover(1, 3)]
+    assert "r2" in str(stop_of(world))
+    assert world.primary.closed
+
+
+def test_switchover_of_an_idle_primary_hands_over_at_once() -> None:
+    world, _ = followed()
+    world.fire(1.0)
+    world.close_frame()
+    switch_over(world, "r1")
+    assert Type.HANDOVER in world.to(51)
+
+
+def test_switchover_on_a_full_disk_hands_over_without_the_closing_frame() -> None:
+    world, session = followed()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.refuse()
+    switch_over(world)
+    world.take(fx.WriteControl)
+    world.do(world.primary.control_refused(world.now))
+    assert Type.HANDOVER in world.to(52)
+
+
+def test_target_that_is_lost_or_too_slow_calls_the_switchover_off_and_calls_are_taken_again() -> None:
+    world, session = followed()
+    for lost in (True, False):
+        world.send(session, 1, b"a")
+        world.drained()
+        switch_over(world, "r2")
+        if lost:
+            world.do(world.primary.connection_lost(ev.Conn(52), world.now, world.wall_us))
+        else:
+            world.fire(HANDOVER_MAX_S)
+        assert world.primary.switchover_failed is not None
+        world.primary.switchover_failed = None
+        world.follow("r2", 52, world.primary.confirmed_lsn, world.primary.stream._chain)
+    world.settle()
+    world.send(session, 2, b"b")
+    world.settle()
+    assert len(world.replies(session)) == 2
+
+
+def test_target_that_reads_the_log_again_is_not_handed_to_until_it_streams() -> None:
+    world, _ = followed()
+    world.fire(1.0)
+    world.close_frame()
+    world.follow("r2", 52, 1, b"x" * 16)
+    world.follow("r2", 53, 1, world.place.chain)
+    world.follow("r1", 51, 1, b"x" * 16)
+    world.primary.departure.target, world.primary.departure._deadline = "r1", 1e9
+    world.primary.departure.stage = type(world.primary.departure.stage).HANDING_OVER
+    world.applied(51)
+    assert Type.HANDOVER not in world.to(51)
+    world.follow("r1", 51, 1, world.place.chain)
+    world.applied(51)
+    assert Type.HANDOVER in world.to(51)
+
+
+def test_stop_with_followers_hands_over_and_without_goes_alone() -> None:
+    world, _ = followed()
+    world.do(world.primary.stop_ordered(world.now, world.wall_us))
+    world.close_frame()
+    assert Type.HANDOVER in world.to(52)
+    world, _ = serving()
+    world.do(world.primary.stop_ordered(world.now, world.wall_us))
+    assert world.primary.alone
+    assert not world.primary.drained
+    world.close_frame()
+    assert world.primary.drained
+    assert not world.primary.closed
+    world.primary.close()
+    assert world.primary.closed
+
+
+def test_stop_on_a_full_disk_drains_and_does_not_wait_for_ever() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    world.drained()
+    world.refuse()
+    world.do(world.primary.stop_ordered(world.now, world.wall_us))
+    world.take(fx.WriteControl)
+    world.do(world.primary.control_refused(world.now))
+    assert world.primary.drained
+
+
+def test_follower_on_the_way_changes_nothing_for_a_connection_that_is_lost() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a")
+    assert world.do(world.primary.connection_lost(ev.Conn(1), world.now, world.wall_us)) == []
+    assert world.primary.followers == {}
+    assert world.primary.checkpointer == ""
+
+
+def test_counters_count() -> None:
+    world, session = serving()
+    world.send(session, 1, b"a", b"b")
+    world.settle()
+    counters = world.primary.counters
+    assert (counters.calls, counters.frames, counters.proofs) == (2, 2, 2)
+    assert counters.bytes > len(call(b"a"))
