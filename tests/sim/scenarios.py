@@ -260,6 +260,55 @@ def _power_cut_at(safeguards: Safeguards, operation: str, when: str) -> list[Vio
     return end(cluster)
 
 
+def power_cut_after_copies_served(safeguards: Safeguards) -> list[Violation]:
+    """A successor read a frame that was only in the page cache; the power goes when it has served for a while."""
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    before = epoch_of(cluster)
+    moment = Moment(cluster, node, "write", "log/", "after", lambda: node.freeze(supervisor_too=True))
+    assert cluster.run_until(lambda: moment.hit, SECOND_US)
+    assert cluster.run_until(lambda: cluster.last_epoch > before, 3 * SECOND_US)
+    cluster.run_for(300_000)
+    _cut_power(cluster)
+    cluster.run_for(100_000)
+    _restore_power(cluster)
+    return end(cluster)
+
+
+def head_set_late(safeguards: Safeguards) -> list[Violation]:
+    """A successor is frozen right before it links its head; another took the lock meanwhile and saw the old head."""
+    cluster = make(safeguards)
+    first = primary_of(cluster)
+    before = epoch_of(cluster)
+    frozen: dict[str, ReplicaNode] = {}
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        if operation != "link" or when != "before":
+            return
+        stop = f"lock/head.{before + 1}" if not frozen else f"seal/{before:012d}"
+        if path == stop and replica not in frozen and len(frozen) < 2:
+            node = cluster.replicas[replica]
+            frozen[replica] = node
+            node.freeze(supervisor_too=len(frozen) == 1)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(0)
+
+    cluster.shared.gate = gate
+    first.kill_both()
+    assert cluster.run_until(lambda: len(frozen) == 1, 2 * SECOND_US), "nobody took over"
+    second = next(node for node in others_of(cluster, first) if node.name not in frozen)
+    # It seals what the frozen one sealed already: its own steps stop at its first seal.
+    assert cluster.run_until(lambda: len(frozen) == 2, 5 * SECOND_US), "nobody stole the lock"
+    slow = next(node for node in frozen.values() if node is not second)
+    slow.thaw()
+    cluster.run_for(400_000)
+    second.thaw()
+    cluster.run_for(SECOND_US)
+    first.start()
+    return end(cluster)
+
+
 def _cut_power(cluster: Cluster) -> None:
     for node in cluster.replicas.values():
         node.lose_power()
@@ -349,6 +398,51 @@ def rotten_last_frame(safeguards: Safeguards) -> list[Violation]:
 def rotten_frame_before_others(safeguards: Safeguards) -> list[Violation]:
     """A confirmed frame in the middle is rotten when everybody starts anew: valid frames behind it say so."""
     return _rot(safeguards, 2)
+
+
+def rotten_frame_behind_a_laggard(safeguards: Safeguards) -> list[Violation]:
+    """The one that takes over never got the last confirmed frame, which is rotten; another replica has applied it."""
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    others = others_of(cluster, node)
+    # The next in line is the first by name of those that are not checkpointer.
+    worker = node.worker_node
+    assert worker is not None
+    primary = worker.running.core.primary
+    assert primary is not None
+    laggard = next(other for other in others if other.name != primary.checkpointer)
+    ahead = next(other for other in others if other is not laggard)
+    cluster.network.hold(node.name, laggard.name)
+    start = _lsn(ahead)
+    assert cluster.run_until(lambda: _lsn(ahead) > start + 3, SECOND_US)
+    cluster.run_for(100_000)  # a heartbeat tells how far it is
+    last = sorted(cluster.tap.frames)[-1]
+    node.lose_power()
+    epoch, roll, offset = last
+    cluster.disk.flip_bit(segment_path(epoch, roll), offset + 140)
+    cluster.run_for(3 * SECOND_US)
+    served = cluster.maybe_primary() is not None
+    return given_up(cluster, *(["a laggard serves without a frame that another replica has"] if served else []))
+
+
+def _lsn(node: ReplicaNode) -> int:
+    worker = node.worker_node
+    return worker.running.place.lsn if worker is not None and worker.engine is not None else 0
+
+
+def missing_rolled_file(safeguards: Safeguards) -> list[Violation]:
+    """The last file of the log is gone when everybody starts anew: nobody takes that for the end of the log."""
+    cluster = make(safeguards, limits=SMALL_FILES)
+    assert cluster.run_until(lambda: sorted(cluster.tap.frames)[-1][1] >= 2, 3 * SECOND_US), "the log did not roll"
+    for node in cluster.replicas.values():
+        node.lose_power()
+    names = [name for name in sorted(cluster.disk.folders["log"].entries) if name.startswith("e000000000001")]
+    del cluster.disk.folders["log"].entries[names[-1]]
+    for node in cluster.replicas.values():
+        node.start()
+    cluster.run_for(3 * SECOND_US)
+    served = cluster.maybe_primary() is not None
+    return given_up(cluster, *(["somebody serves a log whose last file is missing"] if served else []))
 
 
 def half_written_frames(safeguards: Safeguards) -> list[Violation]:
@@ -633,10 +727,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a cached listing at takeover": stale_listing,
     "power cut before the cut is synced": power_cut_before_cut_is_synced,
     "power cut after head is set": power_cut_after_head,
+    "power cut after copies served": power_cut_after_copies_served,
+    "head set late": head_set_late,
     "lock store restored from a backup": restored_store,
     "empty volume": empty_volume,
     "last confirmed frame rotten": rotten_last_frame,
     "a frame before others rotten": rotten_frame_before_others,
+    "rotten frame behind a laggard": rotten_frame_behind_a_laggard,
+    "missing rolled file": missing_rolled_file,
     "half-written frames read live": half_written_frames,
     "a handler that kills its process": killing_handler,
     "a handler that differs": differing_handler,

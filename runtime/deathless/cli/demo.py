@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -114,8 +115,9 @@ class Demo:
         self._runner.open()
         running = asyncio.create_task(self._runner.run())
         try:
-            await self._start(running)
-            await (self._by_keys() if interactive else self._by_script())
+            with keys() if interactive else contextlib.nullcontext() as pressed:
+                await self._start(running)
+                await (self._by_script() if pressed is None else self._by_keys(pressed))
             self._faults.thaw()
             verdict = await self._judge()
         finally:
@@ -193,20 +195,19 @@ class Demo:
             if view is not None:
                 self._show.view(view, self._load, self._faults)
 
-    async def _by_keys(self) -> None:
+    async def _by_keys(self, pressed: asyncio.Queue[str]) -> None:
         done: set[asyncio.Task[object]] = {asyncio.create_task(self._count())}
-        with keys() as pressed:
-            while True:
-                view = await self._faults.look()
-                self._show.view(view, self._load, self._faults)
-                with contextlib.suppress(TimeoutError):
-                    key = await asyncio.wait_for(pressed.get(), 0.2)
-                    if key in ("q", "\x03", "\x04"):
-                        break
-                    if key in KEYS:
-                        task: asyncio.Task[object] = asyncio.create_task(self._faults.do(*KEYS[key]))
-                        done.add(task)
-                        task.add_done_callback(done.discard)
+        while True:
+            view = await self._faults.look()
+            self._show.view(view, self._load, self._faults)
+            with contextlib.suppress(TimeoutError):
+                key = await asyncio.wait_for(pressed.get(), 0.2)
+                if key in ("q", "\x04"):
+                    break
+                if key in KEYS:
+                    task: asyncio.Task[object] = asyncio.create_task(self._faults.do(*KEYS[key]))
+                    done.add(task)
+                    task.add_done_callback(done.discard)
         for task in done:
             task.cancel()
         await asyncio.gather(*done, return_exceptions=True)
@@ -336,7 +337,10 @@ def _picture(view: ServiceView, load: Load, faults: Faults, counted: Verdict | N
 
 @contextlib.contextmanager
 def keys() -> Iterator[asyncio.Queue[str]]:
-    """Give the keys that are pressed, one by one, without echo; the terminal is as it was afterwards."""
+    """Give the keys that are pressed, one by one, without echo; Ctrl-C is a q, so that it ends with a verdict too.
+
+    The terminal is as it was afterwards.
+    """
     import termios
     import tty
 
@@ -352,15 +356,17 @@ def keys() -> Iterator[asyncio.Queue[str]]:
         if not data:
             loop.remove_reader(descriptor)
 
+    def interrupted() -> None:
+        if not pressed.full():
+            pressed.put_nowait("q")
+
     before = termios.tcgetattr(descriptor)
-    tty.setcbreak(descriptor)
-    # Ctrl-C comes as a key, so that it ends with a verdict too.
-    mode = termios.tcgetattr(descriptor)
-    mode[3] &= ~termios.ISIG
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
+    tty.setcbreak(descriptor, termios.TCSANOW)  # keys pressed before are kept
     loop.add_reader(descriptor, readable)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
     try:
         yield pressed
     finally:
+        loop.remove_signal_handler(signal.SIGINT)
         loop.remove_reader(descriptor)
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

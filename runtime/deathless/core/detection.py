@@ -129,9 +129,6 @@ class Detector:
             if self.primary is None or claim.epoch >= self.primary.epoch:
                 self.primary = claim
 
-    def peer_lost(self, replica: str) -> None:
-        """A supervisor's connection ended; silence says the rest."""
-
     def heard_ms(self, now: float) -> dict[str, int]:
         """Milliseconds since each other replica was heard, for our own report."""
         return {name: int((now - at) * 1000) for name, at in self._heard_at.items() if name != self.replica}
@@ -163,6 +160,8 @@ class Detector:
         if self._tried_at is not None and self._tries and now - self._tried_at < AGAIN_S * 2 ** (self._tries - 1):
             return None
         if cause.startswith("silent"):
+            if now - self._reign_since >= self._limits.reign_max_s:
+                self._silent_steals = 0  # it has served well for long: an old quarrel is no reason to wait
             reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
             if now - self._reign_since < reign:
                 return None

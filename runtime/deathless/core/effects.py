@@ -10,38 +10,35 @@ Guarantees: frozen records. Imports codec and base.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import Run
 from deathless.core.events import Conn
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send packets on a connection; lost when it is gone."""
 
     conn: Conn
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(msgspec.Struct, frozen=True):
     """End a connection after what was sent."""
 
     conn: Conn
 
 
-@dataclass(frozen=True, slots=True)
-class RunFrame:
+class RunFrame(msgspec.Struct, frozen=True):
     """Reserve room, run the messages, write and sync them. Answered by FrameSynced or SpaceRefused."""
 
     runs: Sequence[tuple[Run, Sequence[bytes]]]
     confirmed_lsn: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteControl:
+class WriteControl(msgspec.Struct, frozen=True):
     """Write and sync a frame without messages. Answered by ControlSynced or ControlRefused."""
 
     kind: int
@@ -49,15 +46,13 @@ class WriteControl:
     confirmed_lsn: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prove:
+class Prove(msgspec.Struct, frozen=True):
     """Prove that no successor has taken over; begun only after a sync returned. Answered by ProofAnswered."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunQueries:
+class RunQueries(msgspec.Struct, frozen=True):
     """Answer queries on the last completed turn's state. Answered by QueriesAnswered."""
 
     conn: Conn
@@ -66,111 +61,93 @@ class RunQueries:
     stale: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeSpace:
+class ProbeSpace(msgspec.Struct, frozen=True):
     """Try to reserve room. Answered by SpaceFound or SpaceRefused."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLock:
+class ReadLock(msgspec.Struct, frozen=True):
     """Look at the lock; writes `service` as creating at the very first start. Answered by LockSeen."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeLock:
+class TakeLock(msgspec.Struct, frozen=True):
     """Takeover step 1, if nothing changed since the last LockSeen. Answered by LockTaken or LockRefused."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSeals:
+class LinkSeals(msgspec.Struct, frozen=True):
     """Takeover step 2. Answered by SealsLinked."""
 
     first: int
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTail:
+class ReadTail(msgspec.Struct, frozen=True):
     """Takeover step 3, through fresh descriptors. Answered by TailRead."""
 
     head: int
     confirmed_lsn: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCut:
+class WriteCut(msgspec.Struct, frozen=True):
     """Takeover step 4: cut and copies, synced, folder too. Answered by CutWritten."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetHead:
+class SetHead(msgspec.Struct, frozen=True):
     """Takeover step 5. Answered by HeadSet."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyCopies:
+class ApplyCopies(msgspec.Struct, frozen=True):
     """Run the copies, which the opening frame's proof has confirmed. Answered by CopiesApplied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recover:
+class Recover(msgspec.Struct, frozen=True):
     """Load the newest good checkpoint and apply the confirmed log behind it. Answered by Recovered."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLog:
+class ReadLog(msgspec.Struct, frozen=True):
     """Apply a stretch of the confirmed log. Answered by LogRead."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowPrimary:
+class FollowPrimary(msgspec.Struct, frozen=True):
     """Connect to the primary's replication port and ask for the stream behind what is applied."""
 
     replica: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class AskUpstream:
+class AskUpstream(msgspec.Struct, frozen=True):
     """Ask again on the connection that stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeavePrimary:
+class LeavePrimary(msgspec.Struct, frozen=True):
     """Close the connection to the primary."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendUpstream:
+class SendUpstream(msgspec.Struct, frozen=True):
     """Send packets to the primary."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TakeCheckpoint:
+class TakeCheckpoint(msgspec.Struct, frozen=True):
     """Copy the state between frames and write it in a helper. Answered by CheckpointWritten."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyCheckpoint:
+class VerifyCheckpoint(msgspec.Struct, frozen=True):
     """Read a checkpoint back in another process. Answered by CheckpointVerified."""
 
     lsn: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(msgspec.Struct, frozen=True):
     """Remove log below `lsn` and checkpoints but the newest; only after a proof."""
 
     lsn: int
 
 
-@dataclass(frozen=True, slots=True)
-class TellRole:
+class TellRole(msgspec.Struct, frozen=True):
     """The role changed: tell supervisor, clients, metrics."""
 
     role: str
@@ -178,13 +155,11 @@ class TellRole:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseLock:
+class ReleaseLock(msgspec.Struct, frozen=True):
     """Give the lock up at an orderly stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplica:
+class StopReplica(msgspec.Struct, frozen=True):
     """End the process; the supervisor starts it again unless `error` says an operator must act first."""
 
     error: DeathlessError | None

@@ -96,6 +96,7 @@ class Follower:
         if self.link is Link.APART:
             return []
         self.checkpointer = following.checkpointer
+        self._retry_at = None
         if following.streaming:
             self.link = Link.STREAMING
             return self._tell_checkpoint()

@@ -29,7 +29,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import Closed, Internal, StoreOlderThanLog
+from deathless.base.errors import Closed, Internal, LogTruncated, StoreOlderThanLog
 from deathless.base.limits import Limits
 from deathless.codec.frames import Cut, Frame, segment_name
 from deathless.engine.log_overview import newest_opening
@@ -192,14 +192,20 @@ class ShardLog:
     def collect(self, lsn: int) -> list[str]:
         """See the port. `lsn` counts only up to the last confirmed lsn in a header that this writer synced.
 
-        Raises: Closed when this replica is not writing.
+        Nothing is left to do for an lsn below what was collected before.
+        Raises: Closed when this replica is not writing; LogTruncated when the head's own first file is missing.
         """
         if not self._writer.open:
             raise Closed("only a primary collects")
         if self._safeguards.collect_below_confirmed:
             lsn = min(lsn, self._writer.confirmed)
         head = self._writer.epoch
-        start = self._reader.routes.find(head, lsn).start
+        routes = self._reader.routes
+        try:
+            start = routes.find(head, lsn).start
+        except LogTruncated:
+            routes.find_oldest(head)  # our own first file must be there
+            return []  # a follower came back from below what is gone already; it starts from a checkpoint
         listed = listed_segments(self._fs)
         gone = [place for place in listed if place < (start.epoch, start.roll) and place != (head, 0)]
         if not self._safeguards.collect_oldest_first:

@@ -77,6 +77,7 @@ async def ask(
         raise PeerUnreachable(f"{address}: {error.strerror or error}") from None
     finally:
         connection.close()
+        await connection.wait_closed()
         if answer.done() and not answer.cancelled():
             answer.exception()
 

@@ -391,10 +391,10 @@ class Client:
             self._room.append(waiting)
             await waiting
 
-    async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, timeout: float | None) -> Any:  # noqa: ASYNC109  as above
-        if timeout is None:
+    async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, limit_s: float | None) -> Any:
+        if limit_s is None:
             return await future
-        handle = self._running().call_later(timeout, self._time_out, future, waiter, timeout)
+        handle = self._running().call_later(limit_s, self._time_out, future, waiter, limit_s)
         try:
             return await future
         finally:

@@ -35,7 +35,7 @@ from deathless.core.client_events import (
 )
 from deathless.shell.client_waiters import Waiter, complete, fail, refuse
 from deathless.shell.members import read_members
-from deathless.shell.packets import split_address
+from deathless.shell.packets import CLOSING_TURNS, split_address
 from deathless.shell.tls import client_context
 
 _LOG: Final = logging.getLogger("deathless.client")
@@ -84,11 +84,11 @@ class _Link(asyncio.Protocol):
         self._driver.link_gone(self._link, str(exc) if exc is not None else "closed by the replica")
 
     def close(self) -> None:
-        """Close after what was written; at once if the peer does not read."""
+        """Close after what was written; at once if the peer does not read, or would have to agree (TLS)."""
         transport, self.transport = self.transport, None
         if transport is None:
             return
-        if transport.get_write_buffer_size():
+        if transport.get_write_buffer_size() or transport.get_extra_info("sslcontext") is not None:
             transport.abort()
         else:
             transport.close()
@@ -133,6 +133,8 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)
 
     def handle(self, event: Event[Waiter]) -> None:
         """Tell the machine; carry its effects out; set its timer."""

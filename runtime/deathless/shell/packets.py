@@ -23,6 +23,7 @@ from deathless.engine.intake import authorise
 _LOG = logging.getLogger("deathless.packets")
 DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
 HELLO_MAX_S = 5.0  # a connection that has not said who it is by then is closed
+CLOSING_TURNS = 8  # of the event loop, until asyncio has closed the socket below a TLS connection
 HELLO_BYTES_MAX = 64 << 10  # received without it
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
 SOON_S = 0.001  # the longest that `send_soon` waits
@@ -219,14 +220,12 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-
-def plain_descriptor(transport: asyncio.BaseTransport) -> int:
-    """Give the descriptor of a stream without TLS, -1 where there is none: its bytes may be written past the transport."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or transport.get_extra_info("sslcontext") is not None:
-        return -1
-    descriptor: int = sock.fileno()
-    return descriptor
+    async def wait_closed(self) -> None:
+        """After `close`: until the socket is closed too, which takes TLS, and a handshake that failed, a few turns."""
+        turns = CLOSING_TURNS
+        while self._transport is not None or turns > 0:
+            turns -= 1
+            await asyncio.sleep(0)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import signal
 import sys
 import termios
 from pathlib import Path
@@ -26,19 +27,21 @@ def test_script_breaks_each_role_and_freezes_the_primary() -> None:
     assert ("freeze", "primary") in SCRIPT
 
 
-def test_keys_come_without_return_and_ctrl_c_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_come_without_return_and_ctrl_c_quits(monkeypatch: pytest.MonkeyPatch) -> None:
     user, terminal = pty.openpty()
 
     async def work() -> list[str]:
         with keys() as pressed:
-            os.write(user, b"k\x03")
-            return [await pressed.get(), await pressed.get()]
+            os.write(user, b"k")
+            first = await pressed.get()
+            signal.raise_signal(signal.SIGINT)
+            return [first, await pressed.get()]
 
     try:
         with os.fdopen(terminal, "r") as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
             before = termios.tcgetattr(terminal)
-            assert asyncio.run(work()) == ["k", "\x03"]
+            assert asyncio.run(work()) == ["k", "q"]
             assert termios.tcgetattr(terminal) == before
     finally:
         os.close(user)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 
+import msgspec
 import pytest
 
 from deathless.core import effects
 
 CLASSES = [
-    each for each in vars(effects).values() if dataclasses.is_dataclass(each) and each.__module__ == effects.__name__
+    each
+    for each in vars(effects).values()
+    if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == effects.__name__
 ]
 
 
 @pytest.mark.parametrize("effect", CLASSES, ids=lambda effect: effect.__name__)
-def test_effect_is_frozen_and_slotted_and_known_to_the_engine(effect: type) -> None:
+def test_effect_is_frozen_and_known_to_the_engine(effect: type[msgspec.Struct]) -> None:
     assert effect in typing.get_args(effects.Effect)
-    assert effect.__dataclass_params__.frozen  # type: ignore[attr-defined]  # every dataclass has it
-    assert "__slots__" in vars(effect)
+    assert effect.__struct_config__.frozen
     assert effect.__doc__
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 
+import msgspec
 import pytest
 
 from deathless.core import events
 
-CLASSES = [each for each in vars(events).values() if dataclasses.is_dataclass(each) and each.__module__ == events.__name__]
+CLASSES = [
+    each
+    for each in vars(events).values()
+    if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == events.__name__
+]
 
 
 @pytest.mark.parametrize("event", CLASSES, ids=lambda event: event.__name__)
-def test_event_is_frozen_and_slotted_and_known_to_the_machine(event: type) -> None:
+def test_event_is_frozen_and_known_to_the_machine(event: type[msgspec.Struct]) -> None:
     assert event in typing.get_args(events.Event)
-    assert event.__dataclass_params__.frozen  # type: ignore[attr-defined]  # every dataclass has it
-    assert "__slots__" in vars(event)
+    assert event.__struct_config__.frozen
     assert event.__doc__
 
 

@@ -15,6 +15,7 @@ from deathless.engine.log_route import Identity, listed_segments
 from deathless.engine.log_store import ShardLog, seal_path
 from deathless.engine.ports import LogStore, Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.engine.segment_scan import segment_path
 from deathless.simulation.disk import SimDisk
 from deathless.simulation.log_driver import LIMITS, SERVICE_ID, STORE, LogDriver
 
@@ -173,6 +174,24 @@ def test_collection_takes_whole_files_below_the_lsn_and_never_the_heads_first(di
     with pytest.raises(LogTruncated):
         reader.log.read(2, 0, bytes(16), bytes_max=1 << 30)
     assert second.log.collect(22) == []
+
+
+def test_collection_below_what_is_gone_already_is_nothing_to_do(disk: SimDisk) -> None:
+    """The floor can fall: a follower may come back from far below."""
+    first = primary(disk)
+    for number in range(20):
+        first.call(b"%d" % number * 3000)
+    assert first.log.collect(15)
+    assert first.log.collect(2) == []
+
+
+def test_collection_without_the_heads_own_first_file_tells(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"a")
+    first.idle()
+    disk.view("x").unlink(segment_path(1, 0))
+    with pytest.raises(LogTruncated):
+        first.log.collect(1)
 
 
 def test_collection_goes_oldest_first_so_that_a_crash_leaves_no_hole(disk: SimDisk) -> None:

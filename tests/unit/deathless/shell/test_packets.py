@@ -1,0 +1,162 @@
+"""Connections: what is sent arrives whole and in order, however it was sent; a peer that does not read is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+
+import pytest
+import uvloop
+
+from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
+from deathless.shell.packets import SOON_BYTES, ServerConnection
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+BUFFER_BYTES_MAX = 8 << 20
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.got: list[tuple[int, bytes]] = []
+        self.greeted = asyncio.Event()
+        self.gone = asyncio.Event()
+
+    def opened(self, connection: ServerConnection, hello: Hello) -> None:
+        self.greeted.set()
+
+    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
+        self.got += packets
+
+    def lost(self, connection: ServerConnection) -> None:
+        self.gone.set()
+
+
+class Pair:
+    """A ServerConnection and the plain socket at its other end."""
+
+    def __init__(self) -> None:
+        self.owner = Owner()
+        self.peer: socket.socket
+        self.connection: ServerConnection
+
+    async def open(self) -> Pair:
+        loop = asyncio.get_running_loop()
+        server = socket.create_server(("127.0.0.1", 0))
+        self.peer = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+        server.close()
+        self.peer.setblocking(False)
+        _, self.connection = await loop.connect_accepted_socket(
+            lambda: ServerConnection(
+                self.owner, 1, service="s", token="", packet_bytes_max=1 << 20, buffer_bytes_max=BUFFER_BYTES_MAX
+            ),
+            accepted,
+        )
+        await loop.sock_sendall(self.peer, struct_packet(Type.HELLO, Hello(1, "client", "s", "test")))
+        await self.owner.greeted.wait()
+        return self
+
+    async def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            data = await asyncio.get_running_loop().sock_recv(self.peer, min(size, 1 << 16))
+            if not data:
+                break
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[object, object, None]], None]:
+    def runner(work: Coroutine[object, object, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as on:
+            on.run(asyncio.wait_for(work, 30))
+
+    return runner
+
+
+Run = Callable[[Coroutine[object, object, None]], None]
+
+
+def numbered(count: int, size: int) -> list[bytes]:
+    return [packet(Type.PONG, n.to_bytes(4, "little") + bytes(size)) for n in range(count)]
+
+
+def test_packets_arrive_whole_and_in_order_though_the_peer_reads_late(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        sent = numbered(40, 100_000) + numbered(40, 10)
+        for data in sent:
+            pair.connection.send(data)
+        expected = b"".join(sent)
+        assert await pair.read(len(expected)) == expected
+        pair.connection.send(sent[0])
+        assert await pair.read(len(sent[0])) == sent[0]
+        pair.peer.close()
+
+    run(work())
+
+
+def test_packet_is_on_its_way_before_the_loop_turns(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        pair.connection.send(b"at once")
+        assert pair.peer.recv(100) == b"at once"
+        pair.peer.close()
+
+    run(work())
+
+
+def test_packets_that_may_wait_go_together_and_before_what_is_sent_later(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        first, second, third = numbered(3, 10)
+        pair.connection.send_soon(first)
+        pair.connection.send_soon(second)
+        with pytest.raises(BlockingIOError):
+            pair.peer.recv(1)
+        pair.connection.send(third)
+        assert await pair.read(3 * len(first)) == first + second + third
+        pair.connection.send_soon(first)
+        assert await pair.read(len(first)) == first
+        pair.peer.close()
+
+    run(work())
+
+
+def test_packets_that_may_wait_go_at_once_when_they_are_many(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        large = packet(Type.FRAME, bytes(SOON_BYTES))
+        pair.connection.send_soon(large)
+        assert list(PacketReader(1 << 20).feed(await pair.read(len(large)))) == [(Type.FRAME, bytes(SOON_BYTES))]
+        pair.peer.close()
+
+    run(work())
+
+
+def test_close_comes_after_what_may_wait(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        pair.connection.send_soon(b"last words")
+        pair.connection.close()
+        assert await pair.read(100) == b"last words"
+        assert pair.connection.flushed
+        pair.peer.close()
+
+    run(work())
+
+
+def test_peer_that_does_not_read_is_cut_off_at_the_maximum(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        data = bytes(1 << 20)
+        for _ in range(64):
+            pair.connection.send(data)
+        await pair.owner.gone.wait()
+        pair.connection.send(b"nobody hears this")
+        pair.peer.close()
+
+    run(work())
