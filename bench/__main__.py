@@ -7,7 +7,6 @@ output (or `--output FILE`) and the two files stay as they are: they hold whole 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from bench.figures import RESULTS, Figure, Results, write_results
 from bench.machine import describe
 from bench.report import line, write_page
 from bench.setting import Setting
+from deathless.shell import event_loop
 
 Group = Callable[[Setting], Awaitable[list[Figure]]]
 GROUPS: Final[dict[str, Group]] = {
@@ -87,7 +87,7 @@ def main(given: list[str] | None = None) -> int:
         profile = PROFILES if options.profile else None
         setting = Setting(folder, quick=options.quick, profile=profile, peers=not options.no_peers)
         try:
-            figures = asyncio.run(measure(setting, names))
+            figures = event_loop.run(measure(setting, names))
         finally:
             setting.close()
     machine.took_s = round(time.monotonic() - began, 1)

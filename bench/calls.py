@@ -3,17 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
+from collections.abc import AsyncIterator
 from typing import Final
 
+from bench.cluster import Cluster
 from bench.figures import Figure, Goal, figure, median, percentile
 from bench.floor import Floor, split
-from bench.load import NOTE
+from bench.load import NOTE, Load
 from bench.setting import Setting, generate
+from bench.usage import processor_s
 from deathless.shell.client import Client
 
 WINDOW: Final = 1000
 CLIENTS: Final = 64
+
+
+class Costs:
+    """Processor time per call, of each process that takes part: what the cores of this machine can give at most."""
+
+    def __init__(self) -> None:
+        self._primary: list[float] = []
+        self._follower: list[float] = []
+        self._generator: list[float] = []
+        self._used: dict[str, float] = {}
+
+    @contextlib.asynccontextmanager
+    async def measured(self, cluster: Cluster) -> AsyncIterator[None]:
+        """Look at the workers before and after."""
+        primary = (await cluster.primary()).replica
+        workers = await cluster.workers()
+        before = {name: processor_s(pid) for name, pid in workers.items()}
+        yield
+        self._used = {
+            "primary" if name == primary else name: processor_s(pid) - before[name] for name, pid in workers.items()
+        }
+
+    def add(self, load: Load) -> None:
+        """Note what the calls of this run cost."""
+        per_call = {name: used / max(load.calls, 1) * 1e6 for name, used in self._used.items()}
+        self._primary.append(per_call.pop("primary"))
+        self._follower.append(sum(per_call.values()) / max(len(per_call), 1))
+        self._generator.append(load.processor_us)
+
+    def told(self) -> str:
+        """One sentence."""
+        primary, follower, generator = median(self._primary), median(self._follower), median(self._generator)
+        whole = primary + 2 * follower + generator
+        cores = len(os.sched_getaffinity(0))
+        return (
+            f"processor time per call: primary {primary:.1f} us, each follower {follower:.1f}, generator {generator:.1f}, "
+            f"so {cores} cores give {cores / whole * 1e6:,.0f}/s at most"
+        )
 
 
 async def one_client(setting: Setting) -> list[Figure]:
@@ -83,14 +126,15 @@ async def clients_64(setting: Setting) -> list[Figure]:
     rounds, seconds = setting.size(5, 1), setting.size(3, 1)
     rates, tails, postgres_rates, postgres_tails, etcd_rates, etcd_tails = [], [], [], [], [], []
     python_rates = []
-    calls = 0
+    calls, costs = 0, Costs()
     async with setting.cluster() as cluster:
         postgres, etcd = setting.postgres(), setting.etcd()
         address = (await cluster.primary()).client
         await generate(address, clients=CLIENTS, window=1, seconds=0.5)
         for _ in range(rounds):
-            async with setting.profiled(cluster, "64-clients"):
+            async with setting.profiled(cluster, "64-clients"), costs.measured(cluster):
                 load = await generate(address, clients=CLIENTS, window=1, seconds=seconds)
+            costs.add(load)
             calls += load.calls
             rates.append(load.per_second)
             tails.append(load.p99_us / 1000)
@@ -117,6 +161,7 @@ async def clients_64(setting: Setting) -> list[Figure]:
             goal=Goal("at least", 20_000),
             note=_notes(
                 "load: `bench.load`, 64 sessions in one process; PostgreSQL's: pgbench; etcd's: its Go client",
+                costs.told(),
                 f"64 Python clients in one process: {median(python_rates):,.0f}/s",
                 setting.missing("postgres", "etcd"),
             ),
@@ -162,14 +207,15 @@ async def pipelined(setting: Setting) -> list[Figure]:
     """One session with 1,000 calls on their way."""
     rounds, seconds = setting.size(7, 1), setting.size(3, 1)
     rates, tails, python_rates, postgres_rates = [], [], [], []
-    calls = 0
+    calls, costs = 0, Costs()
     async with setting.cluster() as cluster:
         postgres = setting.postgres()
         address = (await cluster.primary()).client
         await generate(address, clients=1, window=WINDOW, seconds=0.5)
         for _ in range(rounds):
-            async with setting.profiled(cluster, "pipelined"):
+            async with setting.profiled(cluster, "pipelined"), costs.measured(cluster):
                 load = await generate(address, clients=1, window=WINDOW, seconds=seconds)
+            costs.add(load)
             calls += load.calls
             rates.append(load.per_second)
             tails.append(load.p99_us / 1000)
@@ -187,6 +233,7 @@ async def pipelined(setting: Setting) -> list[Figure]:
             goal=Goal("at least", 200_000),
             note=_notes(
                 f"load: `bench.load`, one session; p99 of a batch {median(tails):.1f} ms",
+                costs.told(),
                 f"the Python client's `call_many` with that window: {median(python_rates):,.0f}/s",
                 "PostgreSQL: psycopg, one commit per 1,000 UPDATEs",
                 setting.missing("postgres"),

@@ -54,6 +54,7 @@ class Load(msgspec.Struct):
     p50_us: float
     p99_us: float
     worst_us: float
+    processor_us: float  # of the generator itself, per call
 
 
 class Broken(Exception):
@@ -157,14 +158,14 @@ def run(address: str, service: str, *, clients: int, window: int, seconds: float
     poll = select.epoll()
     for descriptor in by_descriptor:
         poll.register(descriptor, select.EPOLLIN)
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     for caller in callers:
         caller.begin()
     calls, end = 0, began + seconds
     while (now := time.perf_counter()) < end:
         for descriptor, _ in poll.poll(1.0):
             calls += by_descriptor[descriptor].readable(go_on=True)
-    took = now - began
+    took, used = now - began, time.process_time() - used
     while any(caller.answered < caller.next_seq - 1 for caller in callers):
         for descriptor, _ in poll.poll(5.0):
             by_descriptor[descriptor].readable(go_on=False)
@@ -172,7 +173,15 @@ def run(address: str, service: str, *, clients: int, window: int, seconds: float
     for caller in callers:
         caller.socket.close()
     latencies = [latency * 1e6 for caller in callers for latency in caller.latencies] or [0.0]
-    return Load(calls, took, calls / took, percentile(latencies, 50), percentile(latencies, 99), max(latencies))
+    return Load(
+        calls,
+        took,
+        calls / took,
+        percentile(latencies, 50),
+        percentile(latencies, 99),
+        max(latencies),
+        used / max(calls, 1) * 1e6,
+    )
 
 
 def main() -> int:

@@ -36,6 +36,18 @@ LONG_MODULES: dict[str, str] = {}
 LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "runtime/deathless/cli/adopt.py": "tests/process/test_cli_adopt.py",
+    "runtime/deathless/cli/checkpoint.py": "tests/process/test_cli_tools.py",
+    "runtime/deathless/cli/log.py": "tests/process/test_cli_log.py",
+    "runtime/deathless/cli/parked.py": "tests/process/test_cli_tools.py",
+    "runtime/deathless/cli/primary.py": "tests/process/test_cli_tools.py",
+    "runtime/deathless/cli/replay.py": "tests/process/test_cli_log.py",
+    "runtime/deathless/cli/status.py": "tests/process/test_cli_tools.py",
+    "runtime/deathless/cli/switchover.py": "tests/process/test_cli_tools.py",
+    "runtime/deathless/shell/adoption.py": "tests/process/test_cli_adopt.py",
+    "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
+    "runtime/deathless/shell/replay.py": "tests/process/test_cli_log.py",
+    "runtime/deathless/shell/verification.py": "tests/process/test_cli_log.py",
     "runtime/deathless/simulation/takeover_log.py": "tests/models/test_takeover.py",
     "runtime/deathless/simulation/takeover_model.py": "tests/models/test_takeover.py",
 }

@@ -161,7 +161,7 @@ class ReplicaSet:
         for name in self.names:
             log = self.folder / f"{name}.log"
             if log.exists():
-                parts.append(f"--- {name}\n" + "\n".join(log.read_text().splitlines()[-12:]))
+                parts.append(f"--- {name}\n" + "\n".join(line[:400] for line in log.read_text().splitlines()[-12:]))
         return "\n".join(parts)
 
     # ---- breaking --------------------------------------------------------------------------------------------

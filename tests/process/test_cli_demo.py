@@ -113,7 +113,11 @@ def test_keys_kill_and_quit_with_a_verdict(tmp_path: Path, last: str) -> None:
 
 def test_demo_that_is_interrupted_leaves_nothing_running(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*PROGRAM, "demo", "--script"], env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*PROGRAM, "demo", "--script"],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert process.stdout is not None
     assert any("calls are answered" in line for line in process.stdout)

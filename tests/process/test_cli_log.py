@@ -1,4 +1,4 @@
-"""`deathless log`, `replay`, `checkpoint` on a service that has stopped: every flipped bit is named, every lsn reached."""
+"""`deathless log`, `replay`, `checkpoint` on a stopped service: every flipped bit is named, every lsn reached."""
 
 from __future__ import annotations
 
@@ -142,7 +142,9 @@ def test_files_are_listed_with_their_place_in_the_chain(original: Bank) -> None:
 def test_messages_are_shown_by_lsn_and_key(original: Bank) -> None:
     shown = messages(original)
     assert [each["lsn"] for each in shown] == list(range(1, len(shown) + 1))
-    calls = [(each["what"], each["key"], each["args"].get("amount")) for each in shown if not each["what"].startswith("(")]
+    calls = [
+        (each["what"], each["key"], each["args"].get("amount")) for each in shown if not each["what"].startswith("(")
+    ]
     assert calls == [
         ("deposit", "alice", 1),
         ("deposit", "alice", 2),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 from cli_tool import Bank, read_until
 from replica_set import DEADLINE_S, wait_for
 
-from deathless.base.errors import InvalidConfig, InvalidManifest, OtherSupervisor, UpgradeRequired
+from deathless.base.errors import InvalidConfig, InvalidManifest, OtherSupervisor, PortTaken, UpgradeRequired
 
 
 def deposit(bank: Bank, amount: int) -> int:
@@ -91,6 +92,26 @@ def test_hang_up_of_the_terminal_leaves_the_service_running(tmp_path: Path) -> N
         assert up.returncode == 0
         assert list(bank.supervisors()) == ["r0"]
         assert deposit(bank, 5) == 5
+
+
+def test_reader_that_leaves_does_not_stop_the_service(tmp_path: Path) -> None:
+    with Bank(tmp_path, replicas=1) as bank:
+        up = bank.start("up", "service.yaml", "--logs", "debug")
+        read_until(up, "started (process")
+        assert up.stdout is not None
+        up.stdout.close()
+        wait_for(lambda: bank.json("status", code=None)["primary"], "a primary")
+        assert deposit(bank, 5) == 5
+        assert up.poll() is None
+
+
+def test_taken_port_is_told_and_nothing_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Bank(tmp_path, replicas=1, more=f"  ingress: {{port: {port}}}\n") as bank:
+            done = bank.run("up", "service.yaml", code=PortTaken.exit_code)
+            assert "error DL3011 PortTaken" in done.stderr
+            assert bank.supervisors() == {}
 
 
 def test_second_up_is_refused_and_names_the_first(tmp_path: Path) -> None:

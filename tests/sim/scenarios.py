@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.frames import Run
+from deathless.codec.wire import Hello, Registered, Type, decode_struct, encode_batch, packet
 from deathless.core import events as ev
 from deathless.engine.segment_scan import segment_path
 from deathless.simulation.checkers import Outcome, Violation
@@ -20,11 +22,12 @@ from deathless.simulation.cluster import LAB_LIMITS, Cluster, Setup
 from deathless.simulation.disk import Folder
 from deathless.simulation.faults import Fault, FaultKind, FaultPlan
 from deathless.simulation.injector import ADMIN_CONN, Injector
-from deathless.simulation.lab import HOOKS, Cell
+from deathless.simulation.lab import HOOKS, SERVICE_NAME, Cell, encode_request
 from deathless.simulation.lock import LockProfile
 from deathless.simulation.network import NetworkProfile
 from deathless.simulation.replica_node import ReplicaNode
 from deathless.simulation.run import finish
+from deathless.simulation.sockets import Opened
 from deathless.simulation.workload import Request, WorkloadProfile
 
 Scenario = Callable[[Safeguards], list[Violation]]
@@ -190,6 +193,57 @@ def late_batch(safeguards: Safeguards) -> list[Violation]:
     return end(cluster)
 
 
+def read_at_a_frozen_primary(safeguards: Safeguards) -> list[Violation]:
+    """A caller that reaches only the frozen primary reads after a successor has served others."""
+    cluster = make(safeguards, workload=None)
+    node = primary_of(cluster)
+    others = others_of(cluster, node)
+    for other in others:
+        cluster.network.hold("reader", other.name)
+        cluster.network.hold(other.name, "reader")
+    cluster.add_client("reader", [_request("read", pause_us=pause_us) for pause_us in (0, 1_500_000)]).start()
+    changes = [_request("add", tag=f"writer.{i}", pause_us=pause_us) for i, pause_us in enumerate((0, 900_000, 0))]
+    cluster.add_client("writer", changes).start()
+    cluster.run_for(100_000)
+    node.freeze(supervisor_too=True)
+    cluster.run_for(1_600_000)
+    node.thaw()
+    cluster.run_for(500_000)
+    for other in others:
+        cluster.network.heal("reader", other.name)
+        cluster.network.heal(other.name, "reader")
+    return end(cluster)
+
+
+def early_batch(safeguards: Safeguards) -> list[Violation]:
+    """A sender's third message comes when its first is expected: it is dropped, not run."""
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    process = cluster.scheduler.process("early", "early", lambda _process, _error: None)
+    nonce = bytes(16)
+    message = encode_request(_request("add", tag=""))
+
+    def received(packets: list[tuple[int, bytes]]) -> None:
+        for kind, body in packets:
+            if kind == Type.REGISTERED:
+                session = decode_struct(Registered, body).session
+                run = Run(session, 3, 0, 1)
+                link.send(encode_batch(run, len(message).to_bytes(4, "little"), message))
+
+    process.start(lambda: None)
+    link = Opened(
+        cluster.network,
+        process,
+        f"{node.name}:1",
+        Hello(1, "client", SERVICE_NAME, "early"),
+        received=received,
+        ready=lambda: link.send(packet(Type.REGISTER, nonce)),
+        lost=lambda: None,
+    )
+    cluster.run_for(300_000)
+    return end(cluster)
+
+
 # ---- takeover --------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +316,7 @@ def _power_cut_at(safeguards: Safeguards, operation: str, when: str) -> list[Vio
 
 def power_cut_after_copies_served(safeguards: Safeguards) -> list[Violation]:
     """A successor read a frame that was only in the page cache; the power goes when it has served for a while."""
-    cluster = make(safeguards)
+    cluster = make(safeguards, seed=6)
     node = primary_of(cluster)
     before = epoch_of(cluster)
     moment = Moment(cluster, node, "write", "log/", "after", lambda: node.freeze(supervisor_too=True))
@@ -272,6 +326,49 @@ def power_cut_after_copies_served(safeguards: Safeguards) -> list[Violation]:
     _cut_power(cluster)
     cluster.run_for(100_000)
     _restore_power(cluster)
+    return end(cluster)
+
+
+def two_take_the_lock(safeguards: Safeguards) -> list[Violation]:
+    """One is frozen right before it puts its name on the next epoch; another takes that epoch meanwhile."""
+    cluster = make(safeguards)
+    first = primary_of(cluster)
+    before = epoch_of(cluster)
+    frozen: dict[str, ReplicaNode] = {}
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        stop = f"lock/head.{before + 1}" if frozen else f"lock/epoch.{before + 1}"
+        if path == stop and when == "before" and operation in ("link", "rename") and len(frozen) < 2:
+            frozen[replica] = cluster.replicas[replica]
+            frozen[replica].freeze(supervisor_too=True)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(0)
+
+    cluster.shared.gate = gate
+    first.kill_both()
+    assert cluster.run_until(lambda: len(frozen) == 2, 6 * SECOND_US), "nobody took over"
+    for node in frozen.values():
+        node.thaw()
+        cluster.run_for(100_000)
+    cluster.run_for(SECOND_US)
+    first.start()
+    return end(cluster)
+
+
+def reader_of_unconfirmed(safeguards: Safeguards) -> list[Violation]:
+    """A follower starts anew while a frame is written and not synced; then that sync fails and the frame is gone."""
+    cluster = make(safeguards, seed=3)
+    node = primary_of(cluster)
+    moment = Moment(cluster, node, "write", "log/", "after", lambda: node.freeze(supervisor_too=True))
+    assert cluster.run_until(lambda: moment.hit, SECOND_US)
+    follower = others_of(cluster, node)[0]
+    follower.kill_worker()
+    cluster.run_for(250_000)
+    cluster.disk.fail("sync", "log/", number=errno.EIO, view=node.view_name())
+    node.thaw()
+    cluster.run_for(500_000)
+    cluster.disk.heal()
     return end(cluster)
 
 
@@ -306,6 +403,16 @@ def head_set_late(safeguards: Safeguards) -> list[Violation]:
     second.thaw()
     cluster.run_for(SECOND_US)
     first.start()
+    return end(cluster)
+
+
+def power_cut_after_collection(safeguards: Safeguards) -> list[Violation]:
+    """The power goes when the log below the kept checkpoints was collected: they must be whole."""
+    cluster = make(safeguards, seed=6, limits=replace(SMALL_FILES, checkpoint_every_messages=12))
+    assert cluster.run_until(lambda: bool(cluster.shared.archive), 3 * SECOND_US), "nothing was collected"
+    _cut_power(cluster)
+    cluster.run_for(100_000)
+    _restore_power(cluster)
     return end(cluster)
 
 
@@ -460,11 +567,22 @@ def half_written_frames(safeguards: Safeguards) -> list[Violation]:
 # ---- handlers --------------------------------------------------------------------------------------------------
 
 
-def _ask(cluster: Cluster, tag: str, name: str = "victim") -> None:
-    request = Request(
-        model="counter", action="add", keys=("counter-x",), argument=1, tag=tag, idempotency_key=b"", pause_us=0
+def _request(action: str, *, tag: str = "", pause_us: int = 0) -> Request:
+    """Something to ask of one counter."""
+    argument = None if action == "read" else 1
+    return Request(
+        model="counter",
+        action=action,
+        keys=("counter-x",),
+        argument=argument,
+        tag=tag,
+        idempotency_key=b"",
+        pause_us=pause_us,
     )
-    cluster.add_client(name, [request]).start()
+
+
+def _ask(cluster: Cluster, tag: str, name: str = "victim") -> None:
+    cluster.add_client(name, [_request("add", tag=tag)]).start()
 
 
 def killing_handler(safeguards: Safeguards) -> list[Violation]:
@@ -573,8 +691,7 @@ def full_disk_keeps_the_primary(safeguards: Safeguards) -> list[Violation]:
     _fill(cluster, full=True)
     cluster.run_for(1_500_000)
     stays = cluster.last_epoch == before and cluster.maybe_primary() is not None
-    read = Request(model="counter", action="read", keys=("counter-x",), argument=None, tag="", idempotency_key=b"", pause_us=0)
-    cluster.add_client("reader", [read]).start()
+    cluster.add_client("reader", [_request("read")]).start()
     answered = cluster.run_until(lambda: cluster.clients["reader"].done, SECOND_US)
     _fill(cluster, full=False)
     return end(
@@ -598,7 +715,16 @@ def failed_sync(safeguards: Safeguards) -> list[Violation]:
 
 
 def late_proof(safeguards: Safeguards) -> list[Violation]:
-    """A proof's answer is under way for a second; meanwhile a successor serves, and the deposed one goes on writing."""
+    """A proof's answer is under way for long; meanwhile a successor serves, and the deposed one goes on writing."""
+    return _late_proof(safeguards, 200_000)
+
+
+def duplicates_before_the_proof(safeguards: Safeguards) -> list[Violation]:
+    """The same for so long that clients send again what has run and is not confirmed."""
+    return _late_proof(safeguards, 1_500_000)
+
+
+def _late_proof(safeguards: Safeguards, hold_us: int) -> list[Violation]:
     cluster = make(safeguards, fence="etcd", lock=LockProfile(latency_min_us=50, latency_max_us=100))
     node = primary_of(cluster)
     store = cluster.lock_store
@@ -618,7 +744,7 @@ def late_proof(safeguards: Safeguards) -> list[Violation]:
     assert stealer is not None
     epoch = stealer.running.core.known_epoch
     stealer.process.post(lambda: stealer.post(ev.TakeoverOrdered(epoch, "stolen by the scenario")))
-    cluster.run_for(200_000)
+    cluster.run_for(hold_us)
     node.channel.thaw()
     return end(cluster)
 
@@ -724,10 +850,15 @@ def acknowledgements_alone(safeguards: Safeguards) -> list[Violation]:
 SCENARIOS: Final[dict[str, Scenario]] = {
     **{f"primary frozen at {' '.join(filter(None, point))}": freeze_at(point) for point in FREEZE_POINTS},
     "a frozen primary's late batch": late_batch,
+    "a read at a frozen primary": read_at_a_frozen_primary,
+    "a batch that comes too early": early_batch,
+    "two take the lock": two_take_the_lock,
+    "a reader of unconfirmed frames": reader_of_unconfirmed,
     "a cached listing at takeover": stale_listing,
     "power cut before the cut is synced": power_cut_before_cut_is_synced,
     "power cut after head is set": power_cut_after_head,
     "power cut after copies served": power_cut_after_copies_served,
+    "power cut after collection": power_cut_after_collection,
     "head set late": head_set_late,
     "lock store restored from a backup": restored_store,
     "empty volume": empty_volume,
@@ -744,6 +875,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a full disk keeps the primary": full_disk_keeps_the_primary,
     "a sync that fails": failed_sync,
     "a proof answered late": late_proof,
+    "duplicates before the proof": duplicates_before_the_proof,
     "switchover under load": switchover,
     "collected under a laggard": collected_under_a_laggard,
     "killed with the lock": killed_with_the_lock,

@@ -48,6 +48,7 @@ Module = Annotated[
     ),
 ]
 NonEmpty = Annotated[str, Meta(min_length=1)]
+Host = Annotated[str, Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+)$", description="a host without its port")]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -89,7 +90,7 @@ class Retention(_Part, frozen=True):
 class Ingress(_Part, frozen=True):
     """The HTTP interface. Run locally, replica k listens on `port` + k; port 0 takes any free one."""
 
-    listen: NonEmpty = "127.0.0.1"
+    listen: Host = "127.0.0.1"
     port: Port = 8080
 
 

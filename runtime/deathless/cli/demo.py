@@ -172,7 +172,7 @@ class Demo:
                 f"no primary after {START_S:g} s", remedy=f"see {self._folder}/replicas/r0/replica.log"
             )
         if running.done():
-            from deathless.shell.runner import last_words
+            from deathless.shell.replica_log import last_words
 
             raise PeerUnreachable("the replicas ended", remedy=last_words(self._folder / "replicas" / "r0"))
         if await self._faults.wait_whole(REPLICAS, WHOLE_S) is None:

@@ -37,7 +37,13 @@ def note(account: Account, sender: str, number: int) -> None:
 
 
 @bank.handler
-def deposit(account: Account, ctx: Context, amount: int, sender: str, number: int) -> int:  # noqa: ARG001 - every handler gets a context
+def deposit(
+    account: Account,
+    ctx: Context,  # noqa: ARG001 - every handler gets a context
+    amount: int,
+    sender: str,
+    number: int,
+) -> int:
     """Put money in; gives the call's number back."""
     note(account, sender, number)
     account.balance += amount

@@ -45,11 +45,18 @@ GROUPS = (
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are named."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+    ) -> list[str]:
         """See click."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         """See click."""
         if cmd_name not in COMMANDS:
             return None
@@ -58,7 +65,11 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands without importing them."""
         for title, names in GROUPS:
             with formatter.section(title):

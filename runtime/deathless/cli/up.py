@@ -8,20 +8,24 @@ with --json           one JSON object for each
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from deathless.base.errors import DeathlessError, PeerUnreachable
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import console, is_terminal, print_json_line
 from deathless.cli.views import live_table, summary
 
 if TYPE_CHECKING:
     from deathless.shell.manifest import LoadedManifest
-    from deathless.shell.runner import LogLine, LogTail, Runner, RunnerEvent
+    from deathless.shell.replica_log import LogLine, LogTail
+    from deathless.shell.runner import Runner, RunnerEvent
     from deathless.shell.status import ServiceView
 
 LOOK_S = 0.5
@@ -75,7 +79,8 @@ def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_
 
 
 async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:
-    from deathless.shell.runner import LogTail, Runner, run_until_stopped
+    from deathless.shell.replica_log import LogTail
+    from deathless.shell.runner import Runner, run_until_stopped
 
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))}
     runner = Runner(loaded.replica_configs(), tell=voice.event, environment=environment)
@@ -90,7 +95,7 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
             # No replica will run until an operator acts: stop what is left and say why.
             await runner.stop()
             await work
-            shown.result()
+            raise shown.result()
         code = await work
         failure = runner.failure()
         if failure is not None and not runner.stopping:
@@ -104,8 +109,6 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
 
 async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
     """Start, wait for a primary, and leave."""
-    from deathless.base.errors import PeerUnreachable
-
     work = asyncio.create_task(runner.run())
     deadline = time.monotonic() + wait_s
     try:
@@ -128,20 +131,22 @@ async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
         runner.close()
 
 
-async def _show(runner: Runner, voice: Voice, tails: dict[str, LogTail]) -> None:
-    """Show the replicas and what they log, until cancelled.
-
-    Raises: what all replicas refuse to run with.
-    """
+async def _show(runner: Runner, voice: Voice, tails: dict[str, LogTail]) -> DeathlessError:
+    """Show the replicas and what they log, until cancelled or all replicas refuse to run; gives why they do."""
     while True:
         for name, tail in tails.items():
             for line in tail.read():
                 voice.log(name, line)
-        view = await runner.look()
+        try:
+            view = await runner.look()
+        except DeathlessError as error:  # for instance replicas that were started with another token
+            voice.trouble(error)
+            await asyncio.sleep(LOOK_S)
+            continue
         voice.view(view)
         refusal = None if runner.stopping else runner.refusal(view)
         if refusal is not None:
-            raise refusal
+            return refusal
         await asyncio.sleep(LOOK_S)
 
 
@@ -169,7 +174,7 @@ class Voice:
     def say(self, kind: str, text: str, replica: str = "") -> None:
         """Tell one thing."""
         if self._as_json:
-            print_json_line({"event": kind, "replica": replica, "text": text, "time": time.time()})
+            self._json({"event": kind, "replica": replica, "text": text, "time": time.time()})
             return
         line = f"{time.strftime('%H:%M:%S')}  {replica + '  ' if replica else ''}{text}"
         if self._live is not None:
@@ -177,7 +182,29 @@ class Voice:
 
             self._live.console.print(Text(line, style=EVENT_STYLES.get(kind, "")))
         else:
+            self._line(line)
+
+    def _line(self, line: str) -> None:
+        with self._reader_may_leave():
             print(line, flush=True)
+
+    def _json(self, document: object) -> None:
+        with self._reader_may_leave():
+            print_json_line(document)
+
+    @contextlib.contextmanager
+    def _reader_may_leave(self) -> Iterator[None]:
+        """Whoever read what we tell (`up | head`) has gone: the replicas are kept running in silence."""
+        try:
+            yield
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def trouble(self, error: DeathlessError) -> None:
+        """Tell once why the replicas can't be looked at."""
+        if error.message != self._summary:
+            self._summary = error.message
+            self.say("trouble", str(error))
 
     def event(self, event: RunnerEvent) -> None:
         """Tell what happened to a supervisor."""
@@ -209,7 +236,7 @@ class Voice:
             return
         self._said = {why: at for why, at in self._said.items() if now - at < SAME_S} | {line.why: now}
         text = " ".join(filter(None, (line.process, line.level.upper(), line.text + ":" * bool(line.why), line.why)))
-        self.say("log", text, replica)
+        self.say("log", text.replace("\n", "; "), replica)
 
     def view(self, view: ServiceView) -> None:
         """Show the replicas; without a live table only what changed."""
@@ -222,7 +249,7 @@ class Voice:
             self._live.update(Group(Text(), Text(now, style="bold"), live_table(view), foot), refresh=True)
         elif now != self._summary and view.replicas:
             if self._as_json:
-                print_json_line({"event": "status", "status": view, "time": time.time()})
+                self._json({"event": "status", "status": view, "time": time.time()})
             else:
                 self.say("status", now)
         self._summary = now

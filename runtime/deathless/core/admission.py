@@ -263,9 +263,9 @@ class Admission:
                 self._acks[session] = max(run.acked, self._acks.get(session, 0))
             elif session and session not in told:
                 told.add(session)
-                conn = self._conn_of.get(session)
-                if conn is not None:
-                    effects.append(self._refuse_full(conn, session, first_seq, count))
+                known = self._conn_of.get(session)
+                if known is not None:
+                    effects.append(self._refuse_full(known, session, first_seq, count))
         self._forget_unexecuted()
         return effects
 

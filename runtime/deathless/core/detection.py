@@ -29,6 +29,7 @@ TRIES_MAX = 5  # the wait doubles with each order, this often
 TAKING_MAX_S = 10.0  # another replica's takeover is waited for so long, while its supervisor calls it well
 FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
 FORGET_S = 5.0  # a replica that was removed is remembered for so long
+FOLLOWING_ROLES = frozenset({"standby", "checkpointer", "recovering"})
 VACANT_S = 0.3  # how long a start waits for the others to report
 
 
@@ -66,10 +67,11 @@ class Report(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Try a takeover from `epoch`."""
+    """Try a takeover from `epoch`; `confirmed_lsn` is the highest that any replica is known to have applied."""
 
     epoch: int
     reason: str
+    confirmed_lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,16 @@ class Detector:
             self._silent_steals = min(self._silent_steals + 1, 16)
         self._tried_at = now
         self._tries = min(self._tries + 1, TRIES_MAX)
-        return Order(self._suspected_epoch(), cause)
+        return Order(self._suspected_epoch(), cause, self._confirmed_lsn())
 
     def _suspected_epoch(self) -> int:
         """The epoch to take over from: the highest that any worker met; its holder may have died before it served."""
         known = self.primary.epoch if self.primary is not None else 0
         return max([known, *(report.epoch for report in self.reports.values())])
+
+    def _confirmed_lsn(self) -> int:
+        """What followers have applied is confirmed; a primary's own lsn need not be (I1)."""
+        return max((r.lsn for r in self.reports.values() if r.role in FOLLOWING_ROLES), default=0)
 
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""

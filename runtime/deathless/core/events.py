@@ -231,10 +231,11 @@ class HandoverReceived(msgspec.Struct, frozen=True):
 
 
 class TakeoverOrdered(msgspec.Struct, frozen=True):
-    """The failure detector found the primary of `epoch` (0: none known) gone."""
+    """The failure detector found the primary of `epoch` (0: none known) gone; others have applied `confirmed_lsn`."""
 
     epoch: int
     reason: str
+    confirmed_lsn: int = 0
 
 
 class SwitchoverOrdered(msgspec.Struct, frozen=True):

@@ -292,7 +292,7 @@ class Replica:
         # Whom an earlier attempt met in the lock, and who has not shown up as primary since, is suspected as well.
         self.takeover = Takeover(
             suspected_epoch=max(order.epoch, self.known_epoch),
-            confirmed_lsn=self.confirmed_lsn,
+            confirmed_lsn=max(self.confirmed_lsn, order.confirmed_lsn if self.safeguards.ask_confirmed else 0),
             safeguards=self.safeguards,
         )
         told = TellRole(self.role, self.known_epoch, order.reason)

@@ -134,7 +134,8 @@ class Lock(Protocol):
     def take(self, replica: str, nonce: bytes, seen: LockView) -> Holder | None:
         """Take or steal: raise epoch and set the holder in one transaction, if nothing changed since `seen`.
 
-        None: somebody was faster; look again."""
+        None: somebody was faster; look again.
+        """
         ...
 
     def set_head(self, holder: Holder) -> int | None:
@@ -179,20 +180,23 @@ class LogStore(Protocol):
     def check_store(self, head: int, epoch: int, revision: int) -> Cut | None:
         """Compare the lock store with the log; gives the head's cut, None where there is no head.
 
-        Raises: StoreOlderThanLog when the log knows a later epoch or revision; LogTruncated, ForeignDirectory."""
+        Raises: StoreOlderThanLog when the log knows a later epoch or revision; LogTruncated, ForeignDirectory.
+        """
         ...
 
     def read(self, head: int, lsn: int, chain: bytes, *, bytes_max: int) -> tuple[list[tuple[Frame, bytes]], bool]:
         """DATA frames after (lsn, chain) up to the last lsn that headers of the chain of `head` call confirmed.
 
         At most about `bytes_max` at a time. True: that is all that is confirmed now.
-        Raises: LogTruncated (a file of the chain is missing, or (lsn, chain) is not on it), CorruptFrame."""
+        Raises: LogTruncated (a file of the chain is missing, or (lsn, chain) is not on it), CorruptFrame.
+        """
         ...
 
     def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int) -> Tail:
         """After the seals stand: everything after (lsn, chain); `confirmed_lsn` is the highest any replica knows.
 
-        Raises: LogTruncated when the chain ends below `confirmed_lsn`; CorruptFrame when valid frames follow a bad one."""
+        Raises: LogTruncated when the chain ends below `confirmed_lsn`; CorruptFrame when valid frames follow a bad one.
+        """
         ...
 
     def write_cut(self, epoch: int, cut: bytes, tail: Tail, *, incarnation: int) -> None:
@@ -220,7 +224,8 @@ class LogStore(Protocol):
     def note_place(self, frame: Frame, roll: int, offset: int) -> None:
         """Hear where a frame that was applied from the stream stands, so that a takeover need not look for it.
 
-        A hint: it is compared with the file before it is used."""
+        A hint: it is compared with the file before it is used.
+        """
         ...
 
     def link_seals(self, first: int, last: int) -> None:
@@ -257,7 +262,8 @@ class Executor(Protocol):
     def execute(self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
         """Run CALL messages of one sender in order, each turn whole or rolled back whole.
 
-        Returns: (reply bytes, u32 digest) columns, one item per message. Never raises for what a handler does."""
+        Returns: (reply bytes, u32 digest) columns, one item per message. Never raises for what a handler does.
+        """
         ...
 
     def query(self, message: bytes, now_us: int) -> bytes:

@@ -16,10 +16,11 @@ R = TypeVar("R")
 
 
 class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
-    """To the worker: the primary of `epoch` is gone."""
+    """To the worker: the primary of `epoch` is gone; others have applied `confirmed_lsn`."""
 
     epoch: int
     reason: str
+    confirmed_lsn: int = 0
 
 
 class PrimaryIs(msgspec.Struct, tag="primary-is", frozen=True):

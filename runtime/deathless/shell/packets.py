@@ -228,6 +228,15 @@ class ClientConnection(asyncio.Protocol):
             await asyncio.sleep(0)
 
 
+def plain_descriptor(transport: asyncio.BaseTransport) -> int:
+    """Give the descriptor of a stream without TLS, -1 where there is none: its bytes may be written past the transport."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    descriptor: int = sock.fileno()
+    return descriptor
+
+
 def keep_alive(transport: asyncio.BaseTransport) -> None:
     """Have the kernel end a connection whose other end is gone without a word: nothing waits for it for ever."""
     sock = transport.get_extra_info("socket")

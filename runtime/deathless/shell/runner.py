@@ -17,8 +17,8 @@ import asyncio
 import enum
 import fcntl
 import os
-import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,24 +30,22 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, OtherSupervisor, PermissionRefused
-from deathless.core.client_events import error_of
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused, PortTaken
 from deathless.shell.admin import Access, access_of
 from deathless.shell.members import remove_member
+from deathless.shell.packets import split_address
+from deathless.shell.replica_log import cut_log, last_words, told_error
 from deathless.shell.status import ServiceView, look
 from deathless.shell.target import config_path
 
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 5.0
 STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting
-LOG_BYTES_MAX: Final = 32 << 20  # a replica's log file is moved aside beyond this; two are kept
 LOG_CHECK_S: Final = 10.0
 FOLLOWERS_STOP_S: Final = 5.0  # then the primary is asked to stop all the same
 STOP_S: Final = 30.0  # an orderly stop that takes longer is told, not ended
 FINAL_EXITS: Final = frozenset({64, 65, 73, 77, 78})
 """Exit codes of errors that a second try would meet again (`base.errors`)."""
-
-_CODE: Final = re.compile(r"DL\d{4}")
 
 
 class Change(enum.StrEnum):
@@ -119,7 +117,7 @@ class Runner:
     def open(self) -> None:
         """Make the folder ours.
 
-        Raises: OtherSupervisor when another runner is at work; PermissionRefused, InvalidConfig.
+        Raises: OtherSupervisor when another runner is at work; PortTaken; PermissionRefused, InvalidConfig.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -140,6 +138,9 @@ class Runner:
             raise InvalidConfig(f"spec.logStorage.path {self.directory}: {error.strerror}") from None
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
+        for replica in self.replicas.values():
+            if not running_supervisor(replica.folder):
+                refuse_taken_port(replica.config)
 
     async def run(self) -> int:
         """Keep all replicas running until `stop` was called and all have ended; gives the exit code."""
@@ -342,6 +343,21 @@ def _has_ended(replica: _Replica) -> bool:
     return False
 
 
+def refuse_taken_port(config: ReplicaConfig) -> None:
+    """Try the port of a replica's ingress before anything is started. Raises: PortTaken, InvalidConfig."""
+    if not config.ingress_listen or config.ingress_listen.endswith(":0"):
+        return
+    host, port = split_address(config.ingress_listen)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return
+    except OSError as error:
+        raise PortTaken(
+            f"spec.ingress: replica {config.replica} can't listen on {config.ingress_listen}: {error.strerror}",
+            remedy="choose another spec.ingress.port (replica k takes port + k), or 0 for any",
+        ) from None
+
+
 def running_supervisor(folder: Path) -> int:
     """Give the pid of the supervisor that holds the replica's lock; 0: none."""
     return holder_of(folder / "supervisor.lock")
@@ -372,85 +388,6 @@ def write_private(path: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     temporary.replace(path)
-
-
-def cut_log(path: Path) -> None:
-    """Move a log file's content aside when it has grown too large; whoever appends to it goes on unharmed."""
-    try:
-        if path.stat().st_size <= LOG_BYTES_MAX:
-            return
-        path.with_suffix(".log.1").write_bytes(path.read_bytes())
-        os.truncate(path, 0)
-    except OSError:
-        return
-
-
-class LogLine(msgspec.Struct):
-    """One line of a replica's log (shell.logs writes them)."""
-
-    text: str = ""
-    level: str = "info"
-    time: str = ""
-    process: str = ""
-    code: str = ""
-    why: str = ""
-
-
-def parse_log_line(line: bytes) -> LogLine:
-    """Give a line's fields; what is not ours (a print, a traceback) becomes its text."""
-    try:
-        return msgspec.json.decode(line, type=LogLine)
-    except msgspec.MsgspecError:
-        return LogLine(text=line.decode(errors="replace").rstrip(), level="warning")
-
-
-def last_words(folder: Path) -> str:
-    """Give what a replica said last, for whoever asks why it ended."""
-    path = folder / "replica.log"
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8192))
-            lines = [parse_log_line(line) for line in file.read().splitlines() if line.strip()]
-    except OSError:
-        return f"see {path}"
-    for line in reversed(lines):
-        if line.code:
-            return line.why or line.text
-    return lines[-1].text if lines else f"see {path}"
-
-
-def told_error(told: str) -> DeathlessError:
-    """Give the error that a log line tells as text: code, message, and its advice in brackets."""
-    code, _, message = told.partition(" ")
-    if not _CODE.fullmatch(code):
-        return Internal(told, remedy="see replicas/*/replica.log")
-    advice = error_of(code, "").advice
-    return error_of(code, message.removesuffix(f" ({advice})"))
-
-
-class LogTail:
-    """Gives the lines that are added to a replica's log from now on."""
-
-    def __init__(self, path: Path, *, lines_max: int = 1000) -> None:
-        self._path = path
-        self._lines_max = lines_max  # per call; what is beyond stays in the file
-        self._at = path.stat().st_size if path.exists() else 0
-        self._rest = b""
-
-    def read(self) -> list[LogLine]:
-        """Give the new lines, the last `lines_max` of them."""
-        try:
-            size = self._path.stat().st_size
-            if size < self._at:  # cut meanwhile
-                self._at, self._rest = 0, b""
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                data = file.read(4 << 20)
-        except OSError:
-            return []
-        self._at += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [parse_log_line(line) for line in lines if line.strip()][-self._lines_max :]
 
 
 async def run_until_stopped(runner: Runner) -> int:

@@ -568,7 +568,7 @@ class Supervisor:
         order = self.detector.decide(now, age)
         if order is not None:
             _LOG.warning("takeover", extra={"epoch": order.epoch, "why": order.reason})
-            self._line.send(TakeOver(order.epoch, order.reason))
+            self._line.send(TakeOver(order.epoch, order.reason, order.confirmed_lsn))
 
     # ---- control port ----------------------------------------------------------------------------------------
 

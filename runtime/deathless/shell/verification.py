@@ -104,7 +104,7 @@ def _read_chain(look: Inspection, report: Verification, chains: dict[int, bytes]
 
 
 def _check_beginning(look: Inspection, route: Route, report: Verification) -> None:
-    """The oldest file that can be followed is the oldest there is, and a checkpoint holds what was collected below it."""
+    """The oldest file that can be followed is the oldest there is, and a checkpoint holds what was collected."""
     epoch, roll = route.start.epoch, route.start.roll
     before = (epoch, roll - 1)
     if roll == 0:
@@ -115,7 +115,7 @@ def _check_beginning(look: Inspection, route: Route, report: Verification) -> No
     path = segment_path(*before)
     if look.filesystem.exists(path):
         report.problems.append(
-            f"{path} offset 0: its first frame is not what was written, so messages up to lsn {route.start.lsn} can't be read"
+            f"{path} offset 0: its first frame is not what was written; what comes up to lsn {route.start.lsn} is lost"
         )
     elif not any(each.lsn >= route.start.lsn for each in look.checkpoints.names()):
         report.problems.append(f"{path} is missing, and no checkpoint holds what came up to lsn {route.start.lsn}")

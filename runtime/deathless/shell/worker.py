@@ -297,8 +297,8 @@ class Worker:
             case PrimaryIs(epoch, replica, client, _):
                 self.primary_is = record
                 self._post(ev.PrimarySeen(epoch, replica, client))
-            case TakeOver(epoch, reason):
-                self._post(ev.TakeoverOrdered(epoch, reason))
+            case TakeOver(epoch, reason, confirmed_lsn):
+                self._post(ev.TakeoverOrdered(epoch, reason, confirmed_lsn))
             case Deaths(session, seq, deaths):
                 self._post(ev.DeathsReported(session, seq, deaths))
             case Diverged(replica, text):

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 
 class TakeOver(NamedTuple):
-    """To the worker: the primary of `epoch` is gone."""
+    """To the worker: the primary of `epoch` is gone; others have applied `confirmed_lsn`."""
 
     epoch: int
     reason: str
+    confirmed_lsn: int
 
 
 class PrimaryIs(NamedTuple):

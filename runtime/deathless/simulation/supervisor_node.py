@@ -341,7 +341,7 @@ class SupervisorNode:
         order = self.detector.decide(now, age)
         if order is not None:
             self.host.note(f"orders a takeover from epoch {order.epoch}: {order.reason}")
-            self.host.tell_worker(TakeOver(order.epoch, order.reason))
+            self.host.tell_worker(TakeOver(order.epoch, order.reason, order.confirmed_lsn))
 
     # ---- control address -------------------------------------------------------------------------------------
 

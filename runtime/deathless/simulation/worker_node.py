@@ -236,8 +236,8 @@ class WorkerNode:
             case PrimaryIs(epoch, replica, client, _):
                 self.primary_is = record
                 self.post(ev.PrimarySeen(epoch, replica, client))
-            case TakeOver(epoch, reason):
-                self.post(ev.TakeoverOrdered(epoch, reason))
+            case TakeOver(epoch, reason, confirmed_lsn):
+                self.post(ev.TakeoverOrdered(epoch, reason, confirmed_lsn))
             case Deaths(session, seq, deaths):
                 self.post(ev.DeathsReported(session, seq, deaths))
             case Diverged(replica, text):

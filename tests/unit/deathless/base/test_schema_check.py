@@ -55,7 +55,10 @@ def test_value_that_fits_has_no_problem() -> None:
         ({"inner": {}}, ("inner", "port is missing", "add port: a whole number from 0 to 9")),
         ({"inner": 4}, ("inner", "is the number 4", "write a mapping")),
         ({"inner": {"port": 1, "logLevel": "x"}}, ("inner.logLevel", "is the text 'x'", "write one of debug, info")),
-        ({"inner": {"port": 1, "log_level": "info"}}, ("inner.log_level", "is no field here", "did you mean logLevel?")),
+        (
+            {"inner": {"port": 1, "log_level": "info"}},
+            ("inner.log_level", "is no field here", "did you mean logLevel?"),
+        ),
         ({"words": ["a", 1]}, ("words[1]", "is the number 1", "write a text")),
         ({"words": "a"}, ("words", "is the text 'a'", "write a list")),
         ({"labels": {"a": True}}, ("labels.a", "is true", "write a text")),
@@ -101,9 +104,17 @@ def test_expected_words_of_a_number_with_one_bound_and_of_one_choice() -> None:
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 100_000) | st.floats(allow_nan=False) | st.sampled_from(["a", "bank", "m:a", ""]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from([*Outer.__struct_encode_fields__, "port", "logLevel", "x"]), inner, max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 100_000)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["a", "bank", "m:a", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*Outer.__struct_encode_fields__, "port", "logLevel", "x"]), inner, max_size=5
+        )
+    ),
     max_leaves=12,
 )
 

@@ -28,7 +28,9 @@ def complete(words: str) -> list[str]:
         **os.environ, "_DEATHLESS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")),
     }  # fmt: skip
     code = "import sys; from deathless.cli.main import cli; cli(prog_name='deathless')"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     return [line.split(",")[1] for line in done.stdout.splitlines()]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deathless.cli import demo, demo_service
 from deathless.cli.demo import HELP, KEYS, SCRIPT, Screen, keys
 from deathless.cli.demo_faults import WORDS
 
@@ -56,6 +57,4 @@ def test_screen_tells_lines_with_the_time_or_nothing(capsys: pytest.CaptureFixtu
 
 
 def test_bank_of_the_demo_lies_in_the_package() -> None:
-    from deathless.cli import demo_service
-
-    assert Path(demo_service.__file__).parent == Path(sys.modules["deathless.cli.demo"].__file__ or "").parent
+    assert Path(demo_service.__file__).parent == Path(demo.__file__).parent

@@ -67,7 +67,12 @@ def test_error_of_any_kind_becomes_one_of_ours(error: BaseException, code: str, 
     told = describe_error(error)
     assert (told.code, told.kind) == (code, kind)
     assert told.page == f"docs/errors/{code}.md"
-    assert told.exit_code in {NotPrimary.exit_code, PermissionRefused.exit_code, InvalidConfig.exit_code, Internal.exit_code}
+    assert told.exit_code in {
+        NotPrimary.exit_code,
+        PermissionRefused.exit_code,
+        InvalidConfig.exit_code,
+        Internal.exit_code,
+    }
 
 
 def test_failed_handler_is_told_with_the_type_that_it_raised() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from deathless.cli.main import main
 from deathless.cli.up import Voice
-from deathless.shell.runner import Change, LogLine, RunnerEvent
+from deathless.shell.replica_log import LogLine
+from deathless.shell.runner import Change, RunnerEvent
 from deathless.shell.status import ReplicaView, ServiceView
 
 VIEW = ServiceView("bank", "/d", "r0", 2, [ReplicaView(replica="r0", state="running", role="primary", epoch=2)])

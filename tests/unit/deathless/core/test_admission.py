@@ -1,10 +1,11 @@
-"""What a primary lets in: order, duplicates, maximums, parking (I3, I5, I8, I10, I11); driven through a whole primary."""
+"""What a primary lets in: order, duplicates, maximums, parking (I3, I5, I8, I10, I11); through a whole primary."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, batch, call
 
 from deathless.base.errors import InvalidArgument, OutOfSpace, Overloaded, SessionExpired, TooLarge
 from deathless.base.safeguards import Safeguards
@@ -14,7 +15,6 @@ from deathless.codec.wire import Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.admission import HELD_REFUSALS_MAX, cut_messages
-from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, batch, call
 
 NONCE = bytes(range(16))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +37,7 @@ def detector(*, always: bool = False, now: float = 0.0) -> Detector:
     return made
 
 
-def tell(  # noqa: PLR0913 the fields of a report
+def tell(
     to: Detector,
     replica: str,
     role: str = "standby",
@@ -270,7 +272,7 @@ def test_order_without_effect_is_given_again_ever_more_slowly() -> None:
         tell(made, "r1", now=now)
         if made.decide(now, NEVER) is not None:
             orders.append(now)
-    pauses = [round(after - before, 1) for before, after in zip(orders, orders[1:], strict=False)]
+    pauses = [round(after - before, 1) for before, after in pairwise(orders)]
     assert pauses[:TRIES_MAX] == [AGAIN_S * 2**i for i in range(TRIES_MAX)]
     assert set(pauses[TRIES_MAX:]) <= {pauses[TRIES_MAX - 1]}
 
@@ -366,7 +368,9 @@ def test_ages_told_to_others_leave_ourselves_out() -> None:
         max_size=40,
     )
 )
-def test_no_reports_make_it_order_from_below_what_it_knows(steps: list[tuple[str, str, WorkerState, int, float]]) -> None:
+def test_no_reports_make_it_order_from_below_what_it_knows(
+    steps: list[tuple[str, str, WorkerState, int, float]],
+) -> None:
     made = detector()
     now = 0.0
     for replica, role, state, epoch, pause in steps:

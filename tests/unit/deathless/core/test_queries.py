@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.unit.deathless.core.primary_world import SMALL, World
+
 from deathless.base.errors import Overloaded
 from deathless.base.safeguards import Safeguards
 from deathless.core import effects as fx
-from tests.unit.deathless.core.primary_world import SMALL, World
 
 
 def test_i1_query_is_answered_only_with_a_proof_begun_after_it_arrived() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
 
 from deathless.base.errors import CorruptFrame, Deposed
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
@@ -23,7 +24,6 @@ from deathless.core.keys import KeyTable
 from deathless.core.replica import DEATHS_MAX, Replica, ShardPlace, State
 from deathless.core.sessions import SessionTable
 from deathless.engine.shard import Shard
-from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
 
 CLIENT, OTHER, FOLLOWER = ev.Conn(1), ev.Conn(2), ev.Conn(5)
 HELLO = Hello(1, "client", "bank", "c1")
@@ -68,7 +68,7 @@ class Life:
         """Answer an effect that waits."""
         self.post(self.answer_of(self.todo.pop(at), good))
 
-    def answer_of(self, effect: fx.Effect, good: bool) -> ev.Event:  # noqa: PLR0912 one case per effect
+    def answer_of(self, effect: fx.Effect, good: bool) -> ev.Event:
         match effect:
             case fx.Recover():
                 return ev.Recovered(self.place.lsn)
@@ -119,9 +119,13 @@ class Life:
         frame = Frame(*numbers, prev, chain, 0, done.payload)
         return ev.FrameSynced(frame, done.payload, 0, 0, done.results, done.registered, self.place.time_us)
 
+    def is_in(self, state: State) -> bool:
+        """Is the replica in this state?"""
+        return self.core.state is state
+
     def settle(self) -> None:
         """Answer everything well until nothing waits."""
-        while self.todo and self.core.state is not State.STOPPED:
+        while self.todo and not self.is_in(State.STOPPED):
             self.answer()
 
     def roles(self, conn: int) -> list[Role]:
@@ -300,9 +304,9 @@ def test_takeover_waits_for_the_stretch_of_the_log_that_is_being_read() -> None:
     life.post(ev.FramesApplied(0, 0, 0, True))
     assert life.post(ev.TakeoverOrdered(3, "dead")) == []
     life.answer(good=False)
-    assert life.core.state is State.FOLLOWING
+    assert life.is_in(State.FOLLOWING)
     life.answer()
-    assert life.core.state is State.TAKING_OVER
+    assert life.is_in(State.TAKING_OVER)
 
 
 def test_takeover_that_waited_is_dropped_when_a_newer_primary_was_seen_meanwhile() -> None:
@@ -311,14 +315,14 @@ def test_takeover_that_waited_is_dropped_when_a_newer_primary_was_seen_meanwhile
     life.post(ev.TakeoverOrdered(3, "dead"))
     life.post(ev.PrimarySeen(4, "r2", "h:2"))
     life.settle()
-    assert life.core.state is State.FOLLOWING
+    assert life.is_in(State.FOLLOWING)
 
 
 def test_faster_replica_is_followed() -> None:
     life = in_state(State.TAKING_OVER)
     life.epoch = 7
     life.answer(good=False)
-    assert life.core.state is State.FOLLOWING
+    assert life.is_in(State.FOLLOWING)
     assert life.core.known_epoch == 7
     assert life.core.deadline() is not None
 
@@ -329,31 +333,31 @@ def test_successor_that_died_before_it_served_is_taken_over_from_at_the_next_ord
     life.epoch = 4  # r2 took the lock in epoch 4, and died
     life.post(ev.TakeoverOrdered(3, "r0 is dead"))
     life.answer(good=False)
-    assert life.core.state is State.FOLLOWING
+    assert life.is_in(State.FOLLOWING)
     life.todo.clear()
     life.post(ev.TakeoverOrdered(3, "r0 is dead"))
     life.answer(good=False)
-    assert life.core.state is State.TAKING_OVER
+    assert life.is_in(State.TAKING_OVER)
     life.settle()
-    assert life.core.state is State.PRIMARY
+    assert life.is_in(State.PRIMARY)
 
 
 def test_lock_refused_is_no_failure_but_a_head_refused_ends_the_process() -> None:
     life = in_state(State.TAKING_OVER)
     life.answer()
     life.answer(good=False)
-    assert life.core.state is State.FOLLOWING
+    assert life.is_in(State.FOLLOWING)
     life = in_state(State.TAKING_OVER)
     while not isinstance(life.todo[0], fx.SetHead):
         life.answer()
     life.answer(good=False)
-    assert life.core.state is State.STOPPED
+    assert life.is_in(State.STOPPED)
 
 
 def test_handover_makes_its_target_take_over_from_the_old_primary() -> None:
     life = following()
     life.post(ev.HandoverReceived(Handover(3, 9)))
-    assert life.core.state is State.TAKING_OVER
+    assert life.is_in(State.TAKING_OVER)
     assert life.core.confirmed_lsn == 9
 
 
@@ -361,7 +365,7 @@ def test_stop_during_a_takeover_ends_the_process() -> None:
     life = in_state(State.TAKING_OVER)
     life.answer()
     assert life.post(ev.StopOrdered()) == [fx.StopReplica(None)]
-    assert life.core.state is State.STOPPED
+    assert life.is_in(State.STOPPED)
 
 
 def test_stream_that_ends_and_a_timer_that_fires_during_a_takeover_change_nothing_and_leave_no_deadline() -> None:
@@ -373,7 +377,7 @@ def test_stream_that_ends_and_a_timer_that_fires_during_a_takeover_change_nothin
     life.now += 1.0
     assert life.post(ev.TimerFired()) == []
     life.settle()
-    assert life.core.state is State.PRIMARY
+    assert life.is_in(State.PRIMARY)
     assert life.core.deadline() is None, "a deadline in the past would keep the process busy for nothing"
 
 
@@ -383,9 +387,9 @@ def test_stream_that_ends_and_a_timer_that_fires_during_a_takeover_change_nothin
 def test_primary_that_hears_of_a_successor_asks_the_fence_which_alone_deposes() -> None:
     life = in_state(State.PRIMARY)
     life.post(ev.PrimarySeen(5, "r2", "h:2"))
-    assert life.core.state is State.PRIMARY
+    assert life.is_in(State.PRIMARY)
     life.answer(good=False)
-    assert life.core.state is State.STOPPED
+    assert life.is_in(State.STOPPED)
     assert life.roles(CLIENT)[-1] == Role("standby", 5, "")
 
 
@@ -415,7 +419,7 @@ def test_orderly_stop_without_room_for_its_checkpoint_ends_too() -> None:
     life.answer()
     assert life.todo == [fx.TakeCheckpoint()]
     life.answer(good=False)
-    assert life.core.state is State.STOPPED
+    assert life.is_in(State.STOPPED)
 
 
 def test_switchover_tells_the_clients_and_ends_the_process() -> None:
@@ -427,7 +431,7 @@ def test_switchover_tells_the_clients_and_ends_the_process() -> None:
     stop = life.todo[-1]
     assert isinstance(stop, fx.StopReplica)
     assert isinstance(stop.error, Deposed)
-    assert life.core.state is State.STOPPED
+    assert life.is_in(State.STOPPED)
     kinds = [kind for _, kind, _ in life.sent]
     assert kinds.index(Type.HANDOVER) < len(kinds) - 1 - kinds[::-1].index(Type.ROLE)
 
@@ -446,7 +450,7 @@ def test_i8_failure_in_any_state_stops_the_replica_and_says_why(state: State) ->
     error = CorruptFrame("rotten")
     assert life.post(ev.Failed(error)) == [fx.StopReplica(error)]
     assert life.core.error is error
-    assert life.core.state is State.STOPPED
+    assert life.is_in(State.STOPPED)
     assert life.core.role == "stopped"
     assert life.core.deadline() is None
 
@@ -550,7 +554,9 @@ def test_samples_are_of_every_event() -> None:
 
 @pytest.mark.parametrize("state", list(State), ids=lambda s: s.name)
 @pytest.mark.parametrize("event", [*SAMPLES, *COMPLETIONS], ids=lambda e: str(e)[:60])
-def test_every_event_in_every_state_is_taken_or_refused_as_our_bug_and_breaks_nothing(state: State, event: ev.Event) -> None:
+def test_every_event_in_every_state_is_taken_or_refused_as_our_bug_and_breaks_nothing(
+    state: State, event: ev.Event
+) -> None:
     life = in_state(state)
     try:
         effects = life.core.handle(event, life.now, WALL_US)
@@ -564,7 +570,7 @@ def test_every_event_in_every_state_is_taken_or_refused_as_our_bug_and_breaks_no
         assert effects == []
     stops = [effect for effect in effects if isinstance(effect, fx.StopReplica)]
     assert len(stops) <= 1
-    assert not stops or (effects[-1] is stops[0] and life.core.state is State.STOPPED)
+    assert not stops or (effects[-1] is stops[0] and life.is_in(State.STOPPED))
 
 
 Steps = st.lists(
@@ -596,7 +602,7 @@ def test_no_order_of_events_and_answers_breaks_an_invariant(state: State, steps:
             life.post(ev.TimerFired())
             again = life.core.deadline()
             assert again is None or again > life.now, "the timer would fire without end"
-    assert life.core.state is not State.STOPPED or life.post(ev.BuffersDrained()) == []
+    assert not life.is_in(State.STOPPED) or life.post(ev.BuffersDrained()) == []
     del released
 
 
@@ -612,7 +618,7 @@ def test_whatever_happened_a_primary_that_is_left_alone_with_room_and_proofs_ans
             life.answer(0, good=not refuse)
         elif not isinstance(step, float | tuple | ev.StopOrdered | ev.SwitchoverOrdered):
             life.post(step)
-    if life.core.state is State.STOPPED:
+    if life.is_in(State.STOPPED):
         return
     primary = life.core.primary
     assert primary is not None

@@ -85,7 +85,9 @@ def test_answer_to_another_step_is_our_bug(step: Step, event: ev.Event) -> None:
         assert takeover.step in (step, Step.LOST)
 
 
-@pytest.mark.parametrize(("holder_epoch", "epoch", "then"), [(5, 5, Step.TAKING), (0, 8, Step.TAKING), (6, 6, Step.LOST)])
+@pytest.mark.parametrize(
+    ("holder_epoch", "epoch", "then"), [(5, 5, Step.TAKING), (0, 8, Step.TAKING), (6, 6, Step.LOST)]
+)
 def test_newer_holder_than_the_one_suspected_is_followed_not_deposed(holder_epoch: int, epoch: int, then: Step) -> None:
     takeover = at(Step.LOOKING)
     takeover.handle(seen(holder_epoch, epoch))
@@ -105,7 +107,9 @@ def test_lock_that_somebody_else_took_first_ends_the_attempt_without_an_epoch_sp
     ("step", "event"),
     [(Step.SETTING_HEAD, ev.HeadSet(None)), (Step.PROVING, ev.ProofAnswered(OPENING_PROOF, False))],
 )
-def test_i2_successor_that_was_deposed_itself_ends_its_process(step: Step, event: ev.HeadSet | ev.ProofAnswered) -> None:
+def test_i2_successor_that_was_deposed_itself_ends_its_process(
+    step: Step, event: ev.HeadSet | ev.ProofAnswered
+) -> None:
     takeover = at(step)
     assert takeover.holds_epoch
     (stop,) = takeover.handle(event)

@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, InvalidConfig, NotPrimary, PeerUnreachable, Unauthorized, UnknownService
+from deathless.base.errors import (
+    DeathlessError,
+    InvalidConfig,
+    NotPrimary,
+    PeerUnreachable,
+    Unauthorized,
+    UnknownService,
+)
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.shell.admin import Access, access_of, ask
 from deathless.shell.packets import ServerConnection, listen

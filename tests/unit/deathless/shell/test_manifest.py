@@ -1,4 +1,4 @@
-"""Reading manifests: each mistake with file, line, column, field and remedy; nothing that two readers read differently."""
+"""Reading manifests: each mistake with file, line, column, field and remedy; no text that has two readings."""
 
 from __future__ import annotations
 
@@ -55,27 +55,62 @@ def test_module_by_its_dotted_name_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "place", "what", "remedy"),
     [
-        ("replicas: 9", "7:13: spec.replicas: is the number 9; write a whole number from 1 to 7"),
-        ("replicas: three", "7:13: spec.replicas: is the text 'three'; write a whole number from 1 to 7"),
-        ("replicaz: 3", "7:13: spec.replicaz: is no field here; did you mean replicas?"),
-        ("replicas: 012", "7:13: spec.replicas: 012 is octal to some readers and decimal to others; leave the leading 0 out, or quote it"),
-        ("suspend: no", "7:12: spec.suspend: no is false to some readers and a text to others; write false, or quote it"),
-        ("suspend: On", "7:12: spec.suspend: On is true to some readers and a text to others; write true, or quote it"),
-        ("image: 1:30", "7:10: spec.image: 1:30 is a number to base 60 to some readers; quote it"),
-        ("replicas: 1_0", "7:13: spec.replicas: 1_0 is a number to some readers and a text to others; leave the _ out, or quote it"),
-        ("image: !!python/name:os.system x", "7:10: spec.image: has the tag tag:yaml.org,2002:python/name:os.system; leave the tag out"),
-        ("lock:", "7:3: spec.lock: is empty; write a mapping"),
-        ("fence: etcd", "7:10: spec.fence: needs lock.type etcd; leave it out: the fence follows the lock"),
-        ("tokenFile: nope", "7:14: spec.tokenFile: /nope can't be read: No such file or directory; write one line of at least 16 characters"),
-        ("tls: {ca: nope.pem}", "7:13: spec.tls.ca: there is no file /nope.pem; name a PEM file relative to the manifest"),
-        ("module: x.py:x", "7:3: spec.module: is given twice, first in line 6; keep one of them"),
-        ("<<: {replicas: 1}", "7:3: spec: << (merge) is not read here; write the fields out"),
+        ("replicas: 9", "7:13: spec.replicas", "is the number 9", "write a whole number from 1 to 7"),
+        ("replicas: three", "7:13: spec.replicas", "is the text 'three'", "write a whole number from 1 to 7"),
+        ("replicaz: 3", "7:13: spec.replicaz", "is no field here", "did you mean replicas?"),
+        (
+            "replicas: 012",
+            "7:13: spec.replicas",
+            "012 is octal to some readers and decimal to others",
+            "leave the leading 0 out, or quote it",
+        ),
+        (
+            "suspend: no",
+            "7:12: spec.suspend",
+            "no is false to some readers and a text to others",
+            "write false, or quote it",
+        ),
+        (
+            "suspend: On",
+            "7:12: spec.suspend",
+            "On is true to some readers and a text to others",
+            "write true, or quote it",
+        ),
+        ("image: 1:30", "7:10: spec.image", "1:30 is a number to base 60 to some readers", "quote it"),
+        (
+            "replicas: 1_0",
+            "7:13: spec.replicas",
+            "1_0 is a number to some readers and a text to others",
+            "leave the _ out, or quote it",
+        ),
+        (
+            "image: !!python/name:os.system x",
+            "7:10: spec.image",
+            "has the tag tag:yaml.org,2002:python/name:os.system",
+            "leave the tag out",
+        ),
+        ("lock:", "7:3: spec.lock", "is empty", "write a mapping"),
+        ("fence: etcd", "7:10: spec.fence", "needs lock.type etcd", "leave it out: the fence follows the lock"),
+        (
+            "tokenFile: nope",
+            "7:14: spec.tokenFile",
+            "/nope can't be read: No such file or directory",
+            "write one line of at least 16 characters",
+        ),
+        (
+            "tls: {ca: nope.pem}",
+            "7:13: spec.tls.ca",
+            "there is no file /nope.pem",
+            "name a PEM file relative to the manifest",
+        ),
+        ("module: x.py:x", "7:3: spec.module", "is given twice, first in line 6", "keep one of them"),
+        ("<<: {replicas: 1}", "7:3: spec", "<< (merge) is not read here", "write the fields out"),
     ],
-)  # fmt: skip
-def test_mistake_is_named_with_its_place(tmp_path: Path, line: str, told: str) -> None:
-    assert problems(tmp_path, f"{HEAD}  {line}\n") == [told]
+)
+def test_mistake_is_named_with_its_place(tmp_path: Path, line: str, place: str, what: str, remedy: str) -> None:
+    assert problems(tmp_path, f"{HEAD}  {line}\n") == [f"{place}: {what}; {remedy}"]
 
 
 def test_all_mistakes_come_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -92,7 +127,10 @@ def test_module_that_is_not_there_is_named(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("", "1:1: is empty"),
-        ("a:\n\tb: 1\n", "2:1: can't be read: found character that cannot start any token; indent with spaces, not tabs"),
+        (
+            "a:\n\tb: 1\n",
+            "2:1: can't be read: found character that cannot start any token; indent with spaces, not tabs",
+        ),
         ("a: [1\n", "2:1: can't be read: did not find expected ',' or ']'; mend the YAML at this place"),
         ("- 1\n", "1:1: is a list; write a mapping"),
         ("a: &x [*x]\n", "1:4: a[0][0][0][0]: more than 50 levels; does an alias refer to itself?"),
@@ -110,7 +148,9 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
 
 
 def test_quoted_text_is_a_text_to_every_reader(tmp_path: Path) -> None:
-    loaded = read_manifest(write(tmp_path, HEAD.replace("  name: bank", '  name: bank\n  labels: {a: "no", b: \'012\'}')))
+    loaded = read_manifest(
+        write(tmp_path, HEAD.replace("  name: bank", "  name: bank\n  labels: {a: \"no\", b: '012'}"))
+    )
     assert loaded.manifest.metadata.labels == {"a": "no", "b": "012"}
 
 
@@ -143,7 +183,9 @@ def test_etcd_paths_become_absolute_and_are_looked_up(tmp_path: Path) -> None:
 
 
 def test_fields_without_effect_here_are_said_so(tmp_path: Path) -> None:
-    assert read_manifest(write(tmp_path, HEAD + "  image: x:1\n")).notes == ("spec.image has no effect on this machine",)
+    assert read_manifest(write(tmp_path, HEAD + "  image: x:1\n")).notes == (
+        "spec.image has no effect on this machine",
+    )
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: \xc3\x28\n"])
@@ -168,7 +210,8 @@ def test_missing_file_folder_and_huge_file_are_told_apart(tmp_path: Path) -> Non
     ("text", "value"),
     [
         ("3", 3), ("-3", -3), ("0", 0), ("0x1f", 31), ("0o17", 15), ("1.5", 1.5), ("1e3", 1000.0), ("true", True),
-        ("False", False), ("null", None), ("~", None), ("", None), ("bank", "bank"), ("1.2.3", "1.2.3"), (".inf", ".inf"),
+        ("False", False), ("null", None), ("~", None), ("", None), ("bank", "bank"), ("1.2.3", "1.2.3"),
+        (".inf", ".inf"),
         ("2024-01-01", "2024-01-01"), ("9" * 200, "9" * 200), ("1e999", "1e999"),
     ],
 )  # fmt: skip

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidConfig, OtherSupervisor, UpgradeRequired
-from deathless.shell import runner as module
+from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, UpgradeRequired
 from deathless.shell.runner import (
-    LogLine,
-    LogTail,
     Runner,
     RunnerEvent,
-    cut_log,
     holder_of,
-    last_words,
-    parse_log_line,
+    refuse_taken_port,
     running_runner,
     running_supervisor,
     write_private,
@@ -70,6 +66,19 @@ def test_holder_of_a_lock_is_named_while_it_lives(tmp_path: Path) -> None:
     assert holder_of(path) == 0
 
 
+def test_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = ReplicaConfig(
+            service="bank", module="m:a", directory=str(tmp_path), replica="r0", ingress_listen=address
+        )
+        runner = Runner([config], tell=lambda _: None)
+        with pytest.raises(PortTaken, match=address):
+            runner.open()
+    refuse_taken_port(config)
+    refuse_taken_port(msgspec.structs.replace(config, ingress_listen="127.0.0.1:0"))
+
+
 def test_file_with_a_token_is_for_this_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("old")
@@ -77,58 +86,6 @@ def test_file_with_a_token_is_for_this_user_alone(tmp_path: Path) -> None:
     write_private(path, b"new")
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_line_of_ours_is_taken_apart_and_any_other_is_text() -> None:
-    line = msgspec.json.encode({"text": "worker ends", "level": "error", "code": "DL4009", "why": "other code", "x": 1})
-    assert parse_log_line(line) == LogLine(text="worker ends", level="error", code="DL4009", why="other code")
-    assert parse_log_line(b"Traceback \xff") == LogLine(text="Traceback \ufffd", level="warning")
-
-
-def test_last_words_are_the_reason_and_not_what_came_after(tmp_path: Path) -> None:
-    assert "replica.log" in last_words(tmp_path)
-    lines = [{"text": "a"}, {"text": "worker ends", "code": "DL4009", "why": "DL4009 other code"}, {"text": "bye"}]
-    (tmp_path / "replica.log").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
-    assert last_words(tmp_path) == "DL4009 other code"
-    (tmp_path / "replica.log").write_text("DL3011 plain\n\n")
-    assert last_words(tmp_path) == "DL3011 plain"
-
-
-def test_tail_gives_whole_lines_that_are_new(tmp_path: Path) -> None:
-    path = tmp_path / "replica.log"
-    path.write_text("old\n")
-    tail = LogTail(path)
-    with path.open("a") as file:
-        file.write("one\ntw")
-        file.flush()
-        assert [line.text for line in tail.read()] == ["one"]
-        file.write("o\n\nthree\n")
-        file.flush()
-        assert [line.text for line in tail.read()] == ["two", "three"]
-    assert tail.read() == []
-
-
-def test_tail_goes_on_with_a_file_that_was_cut(tmp_path: Path) -> None:
-    path = tmp_path / "replica.log"
-    path.write_text("a long old line\n")
-    tail = LogTail(path)
-    path.write_text("new\n")
-    assert [line.text for line in tail.read()] == ["new"]
-
-
-def test_log_that_grew_too_large_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOG_BYTES_MAX", 10)
-    path = tmp_path / "replica.log"
-    with path.open("ab") as writer:
-        writer.write(b"x" * 11)
-        writer.flush()
-        cut_log(path)
-        writer.write(b"after")
-        writer.flush()
-    assert path.read_bytes() == b"after"
-    assert (tmp_path / "replica.log.1").read_bytes() == b"x" * 11
-    cut_log(path)
-    assert path.read_bytes() == b"after"
 
 
 def test_refusal_of_all_replicas_is_the_error_that_they_logged(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from deathless.base.errors import DeathlessError, PeerUnreachable, Unauthorized
 from deathless.shell.members import Member
 from deathless.shell.status import ServiceView, _Answer, combine
 
-MEMBERS = {name: Member(name, f"127.0.0.1:{index}", pid=100 + index) for index, name in enumerate(("r0", "r1", "r2"), 1)}
+MEMBERS = {
+    name: Member(name, f"127.0.0.1:{index}", pid=100 + index) for index, name in enumerate(("r0", "r1", "r2"), 1)
+}
 GONE = PeerUnreachable("gone")
 
 

@@ -1,0 +1,263 @@
+"""Whole engines over one simulated disk, with an outside in memory: what they send is kept, what they follow is joined.
+
+A `Node` is one process of a replica. Its lock answers at once unless `held`, its checkpoints are snapshots that all
+nodes share, its stream to followers is carried by `World.pump`. The executor echoes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
+
+import msgspec
+
+from deathless.base.errors import DeathlessError
+from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.wire import (
+    Admin,
+    Follow,
+    Hello,
+    PacketReader,
+    Registered,
+    Type,
+    decode_replies,
+    decode_struct,
+    struct_packet,
+)
+from deathless.core import events as ev
+from deathless.core.keys import KeyTable
+from deathless.core.replica import Replica, ShardPlace, State
+from deathless.core.sessions import SessionTable
+from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.intake import Intake
+from deathless.engine.log_route import Identity
+from deathless.engine.log_store import ShardLog
+from deathless.engine.ports import Executor, Holder, LockView
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.shard import Shard
+from deathless.simulation.disk import SimDisk
+from deathless.simulation.log_driver import LIMITS as SMALL_FILES
+from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
+
+FINGERPRINT = bytes(16)
+CLIENT = ev.Conn(1)
+
+
+class Node:
+    """A replica's engine and the world as it sees it."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+        executor: Executor | None = None,
+        fence: str = "seal",
+        fingerprint: bytes = FINGERPRINT,
+        adopted: frozenset[tuple[bytes, int]] = frozenset(),
+        store_id: str = STORE,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.stopped: list[DeathlessError | None] = []
+        self.sent: list[tuple[int, int, bytes]] = []
+        self.roles: list[str] = []
+        self.upstream: str | None = None
+        self.disconnected: list[int] = []
+        self.admin: list[Admin] = []
+        self.held: list[Callable[[], None]] | None = None  # answers of the lock that wait; None: they come at once
+        self.take_fails = False
+        fs = world.disk.view(name)
+        self.lock_store = DirectoryLock(fs, process=name, fresh_store_id=STORE)
+        self.lock_store.prepare()
+        self.lock_store.create_service(world.record)
+        log = ShardLog(fs, world.limits, name, Identity(SERVICE_ID, 7, fence, STORE), safeguards)
+        log.prepare()
+        sessions, keys, place = SessionTable(world.limits), KeyTable(world.limits), ShardPlace()
+        self.log = log
+        self.engine = ReplicaEngine(
+            core=Replica(replica=name, sessions=sessions, place=place, limits=world.limits, safeguards=safeguards),
+            shard=Shard(executor or Echo(), sessions, keys, place, world.limits, safeguards),
+            log=log,
+            service=msgspec.structs.replace(RECORD, fence=fence),
+            store_id=store_id,
+            fingerprint=fingerprint,
+            outside=self,
+            limits=world.limits,
+            adopted=adopted,
+            safeguards=safeguards,
+        )
+        self.intake = Intake(self.engine, lambda conn, request: self.admin.append(request))
+
+    # ---- Outside ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.world.now
+
+    def wall_us(self) -> int:
+        return WALL_US
+
+    def nonce(self) -> bytes:
+        return self.world.rng.randbytes(16)
+
+    def complete(self, event: ev.Event) -> None:
+        self.engine.post(event)
+
+    def lock(self, operation: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+        if self.held is None:
+            done(operation(self.lock_store))
+        else:
+            self.held.append(lambda: done(operation(self.lock_store)))
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        if self.take_fails:
+            done(None)
+        else:
+            self.lock(lambda lock: lock.take(replica, nonce, seen), done)
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        self.sent += [(conn, kind, body) for kind, body in PacketReader(1 << 30).feed(data)]
+
+    def disconnect(self, conn: ev.Conn) -> None:
+        self.disconnected.append(conn)
+
+    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
+        self.upstream = replica
+        self.ask_upstream(lsn, chain)
+
+    def ask_upstream(self, lsn: int, chain: bytes) -> None:
+        self.send_upstream(struct_packet(Type.FOLLOW, Follow(self.name, lsn, chain, False)))
+
+    def leave(self) -> None:
+        self.upstream = None
+
+    def send_upstream(self, data: bytes) -> None:
+        target = self.world.nodes.get(self.upstream or "")
+        if target is not None:
+            target.intake.packets(self.conn, list(PacketReader(1 << 30).feed(data)))
+
+    def load_checkpoint(self) -> Snapshot | None:
+        return max(self.world.checkpoints, key=lambda snapshot: snapshot.lsn, default=None)
+
+    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+        self.world.checkpoints.append(snapshot())
+        done(snapshot().lsn, f"c{snapshot().lsn}")
+
+    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+        done(True)
+
+    def prune_checkpoints(self, lsn: int) -> None:
+        self.world.pruned.append(lsn)
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        self.roles.append(role)
+
+    def stop(self, error: DeathlessError | None) -> None:
+        self.stopped.append(error)
+
+    # ---- driving ---------------------------------------------------------------------------------------------
+
+    @property
+    def conn(self) -> ev.Conn:
+        """The connection on which a primary knows this node."""
+        return ev.Conn(100 + int(self.name[1:]))
+
+    @property
+    def state(self) -> State:
+        return self.engine.core.state
+
+    def begin(self) -> Node:
+        """Recover."""
+        self.engine.begin()
+        return self
+
+    def take_over(self, epoch: int = 0) -> Node:
+        """Try to become primary."""
+        self.engine.post(ev.TakeoverOrdered(epoch, "test"))
+        return self
+
+    def register(self) -> int:
+        """A session on the client's connection; gives its id."""
+        self.intake.packets(CLIENT, [(Type.REGISTER, bytes(16))])
+        self.intake.drained()
+        return next(decode_struct(Registered, body).session for _, kind, body in self.sent if kind == Type.REGISTERED)
+
+    def call(self, session: int, first_seq: int, *args: bytes) -> None:
+        """Calls of that session, and a frame."""
+        self.engine.post(ev.BatchReceived(CLIENT, batch(session, first_seq, [call(each) for each in args])))
+        self.intake.drained()
+
+    def idle(self) -> None:
+        """Let time pass, so that the closing frame is written."""
+        self.world.now += 1.0
+        self.engine.post(ev.TimerFired())
+
+    def replies(self) -> list[tuple[int, bytes]]:
+        """(seq, arguments echoed) of every reply sent."""
+        found: list[tuple[int, bytes]] = []
+        for _, kind, body in self.sent:
+            if kind == Type.REPLIES:
+                _, seqs, replies = decode_replies(body)
+                found += [(seq, reply[1:]) for seq, reply in zip(seqs, replies, strict=True)]
+        return found
+
+    def error(self) -> DeathlessError:
+        """What it stopped with."""
+        (error,) = self.stopped
+        assert error is not None
+        return error
+
+
+class World:
+    """A disk, and the nodes on it."""
+
+    def __init__(self, limits: Limits = SMALL_FILES, fence: str = "seal") -> None:
+        self.limits = limits
+        self.rng = random.Random(7)
+        self.disk = SimDisk(self.rng)
+        self.now = 10.0
+        self.nodes: dict[str, Node] = {}
+        self.checkpoints: list[Snapshot] = []
+        self.pruned: list[int] = []
+        self.record = msgspec.structs.replace(RECORD, fence=fence)
+
+    def node(self, name: str, **settings: Any) -> Node:
+        """A new process of a replica; the one before is gone."""
+        made = Node(self, name, **settings)
+        self.nodes[name] = made
+        return made
+
+    def primary(self, name: str = "r0", **settings: Any) -> Node:
+        """One that recovered and took over."""
+        made = self.node(name, **settings).begin()
+        epoch = made.lock_store.view().epoch
+        made.take_over(epoch)
+        assert made.state is State.PRIMARY, made.stopped
+        return made
+
+    def follower(self, name: str, of: Node, **settings: Any) -> Node:
+        """One that follows a primary and has what it has."""
+        made = self.node(name, **settings).begin()
+        of.intake.opened(made.conn, Hello(1, "follower", "bank", name), "")
+        made.engine.post(ev.PrimarySeen(of.engine.core.known_epoch, of.name, ""))
+        self.pump(of)
+        return made
+
+    def pump(self, of: Node) -> None:
+        """Carry what a primary has sent to its followers, until nothing is left."""
+        moved = True
+        while moved:
+            moved = False
+            for node in list(self.nodes.values()):
+                packets = [(kind, body) for conn, kind, body in of.sent if conn == node.conn]
+                of.sent = [each for each in of.sent if each[0] != node.conn]
+                if packets and node.upstream == of.name:
+                    node.intake.upstream(packets)
+                    moved = True
+

@@ -1,0 +1,190 @@
+"""Packets to events: nothing is believed before HELLO, and nothing malformed reaches the core."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.deathless.core.primary_world import batch, call
+from tests.unit.deathless.engine.replica_world import CLIENT, Node, World
+
+from deathless.base.errors import CorruptFrame, NewerFormat, Unauthorized, UnknownService
+from deathless.codec.wire import (
+    PROTOCOL_VERSION,
+    U64,
+    Admin,
+    Follow,
+    Following,
+    Handover,
+    Hello,
+    PacketReader,
+    Role,
+    Type,
+    Welcome,
+    decode_struct,
+    encode_batch,
+    encode_queries,
+    packet,
+    struct_packet,
+)
+from deathless.core import events as ev
+from deathless.core.replica import State
+from deathless.engine.intake import UNDECIDED, Intake, authorise
+
+HELLO = Hello(PROTOCOL_VERSION, "client", "bank", "c1", "secret")
+
+
+def body_of(hello: Hello) -> bytes:
+    return msgspec.msgpack.encode(hello)
+
+
+def posted(node: Node, kind: int, body: bytes) -> list[ev.Event]:
+    """Events that a packet becomes."""
+    events: list[ev.Event] = []
+    node.engine.post = events.append  # type: ignore[method-assign, assignment]
+    node.intake.packets(CLIENT, [(kind, body)])
+    return events
+
+
+def packet_body(data: bytes) -> bytes:
+    ((_, body),) = PacketReader(1 << 20).feed(data)
+    return body
+
+
+# ---- HELLO ---------------------------------------------------------------------------------------------------------
+
+
+def test_hello_of_this_service_with_the_token_is_taken() -> None:
+    assert authorise(Type.HELLO, body_of(HELLO), service="bank", token="secret") == HELLO
+
+
+def test_without_a_token_configured_and_without_a_service_named_everybody_is_taken() -> None:
+    hello = Hello(PROTOCOL_VERSION, "tool", "", "t")
+    assert authorise(Type.HELLO, body_of(hello), service="bank", token="") == hello
+
+
+@pytest.mark.parametrize(
+    ("kind", "hello", "error"),
+    [
+        (Type.BATCH, HELLO, Unauthorized),
+        (Type.HELLO, msgspec.structs.replace(HELLO, version=2), NewerFormat),
+        (Type.HELLO, msgspec.structs.replace(HELLO, token=""), Unauthorized),
+        (Type.HELLO, msgspec.structs.replace(HELLO, token="secreT"), Unauthorized),
+        (Type.HELLO, msgspec.structs.replace(HELLO, service="shop"), UnknownService),
+    ],
+)
+def test_anybody_else_is_refused(kind: int, hello: Hello, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        authorise(kind, body_of(hello), service="bank", token="secret")
+
+
+def test_hello_that_is_none_is_refused() -> None:
+    with pytest.raises(CorruptFrame):
+        authorise(Type.HELLO, b"\xff", service="bank", token="")
+
+
+# ---- WELCOME -------------------------------------------------------------------------------------------------------
+
+
+def welcome(node: Node, session: int = 0) -> Welcome:
+    hello = msgspec.structs.replace(HELLO, session=session)
+    return decode_struct(Welcome, packet_body(node.intake.opened(CLIENT, hello, "h:1")))
+
+
+def test_welcome_names_role_epoch_and_what_the_session_sends_next() -> None:
+    world = World()
+    node = world.primary()
+    session = node.register()
+    node.call(session, 1, b"a")
+    told = welcome(node, session)
+    assert (told.role, told.epoch, told.primary, told.next_seq) == ("primary", 1, "h:1", 2)
+    assert (told.service, told.replica, told.incarnation) == ("bank", "r0", 7)
+    assert welcome(node, 99).next_seq == 0
+    assert welcome(node).next_seq == 0
+
+
+def test_i1_session_that_an_unconfirmed_frame_may_have_ended_is_not_called_unknown() -> None:
+    world = World(fence="etcd")
+    node = world.primary(fence="etcd")
+    session = node.register()
+    node.held = []
+    node.call(session, 1, b"a")
+    assert welcome(node, 99).next_seq == UNDECIDED
+    for answer in node.held:
+        answer()
+    assert welcome(node, 99).next_seq == 0
+
+
+# ---- accepted connections ------------------------------------------------------------------------------------------
+
+
+def test_each_packet_becomes_its_event() -> None:
+    node = World().node("r0")
+    sent = batch(1, 1, [call(b"a")])
+    assert posted(node, Type.BATCH, packet_body(encode_batch(*sent))) == [ev.BatchReceived(CLIENT, sent)]
+    queries = packet_body(encode_queries([7], [b"q"], stale=True))
+    assert posted(node, Type.QUERIES, queries) == [ev.QueriesReceived(CLIENT, True, (7,), [b"q"])]
+    assert posted(node, Type.APPLIED, U64.pack(9)) == [ev.AppliedReceived(CLIENT, 9)]
+    assert posted(node, Type.REGISTER, bytes(16)) == [ev.RegisterReceived(CLIENT, bytes(16))]
+    follow = Follow("r1", 3, bytes(16), False)
+    assert posted(node, Type.FOLLOW, msgspec.msgpack.encode(follow)) == [ev.FollowReceived(CLIENT, follow)]
+    told = msgspec.msgpack.encode(Role("c9", 9, "r1"))
+    assert posted(node, Type.CHECKPOINT, told) == [ev.CheckpointAnnounced(CLIENT, 9, "c9")]
+
+
+def test_ping_is_answered_and_a_command_is_given_to_who_knows_it() -> None:
+    node = World().node("r0")
+    node.intake.packets(CLIENT, [(Type.PING, b"x")])
+    assert node.sent == [(CLIENT, Type.PONG, b"x")]
+    request = Admin(4, "status", b"{}")
+    node.intake.packets(CLIENT, [(Type.ADMIN, msgspec.msgpack.encode(request))])
+    assert node.admin == [request]
+
+
+@pytest.mark.parametrize(("kind", "body"), [(Type.REGISTER, b"short"), (Type.WELCOME, b""), (200, b"")])
+def test_packet_that_means_nothing_here_is_left_out(kind: int, body: bytes) -> None:
+    assert posted(World().node("r0"), kind, body) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(Type.APPLIED, b"short"), (Type.BATCH, b"short"), (Type.QUERIES, b"short"), (Type.FOLLOW, b"\xff")],
+)
+def test_malformed_packet_is_refused_before_the_core_sees_it(kind: int, body: bytes) -> None:
+    node = World().node("r0")
+    with pytest.raises(CorruptFrame):
+        posted(node, kind, body)
+
+
+# ---- from the primary ----------------------------------------------------------------------------------------------
+
+
+def test_frames_in_a_row_are_applied_together_and_before_what_follows_them() -> None:
+    world = World()
+    node = world.primary()
+    session = node.register()
+    follower = world.follower("r1", node)
+    node.call(session, 1, b"a")
+    node.call(session, 2, b"b")
+    frames = [(kind, body) for conn, kind, body in node.sent if conn == follower.conn]
+    calls: list[int] = []
+    inner = follower.engine.frames_received
+    follower.engine.frames_received = lambda packets: (calls.append(len(packets)), inner(packets))[1]  # type: ignore[method-assign]
+    told = packet_body(struct_packet(Type.FOLLOWING, Following(True, 1, 3, "r1")))
+    follower.intake.upstream([*frames, (Type.FOLLOWING, told), (Type.PING, b""), (Type.PONG, b"")])
+    assert calls == [2]
+    assert follower.engine.place == node.engine.place
+    follower.intake.upstream([(Type.FRAME, frames[0][1])])
+    assert calls == [2, 1]
+
+
+def test_handover_makes_the_follower_take_over() -> None:
+    world = World()
+    node = world.primary()
+    follower = world.follower("r1", node)
+    follower.intake.upstream([(Type.HANDOVER, packet_body(struct_packet(Type.HANDOVER, Handover(1, 0))))])
+    assert follower.state is State.PRIMARY
+
+
+def test_packets_are_made_by_the_codec() -> None:
+    assert packet(Type.PING) == b"\x01\x00\x00\x00\x05"
+    assert isinstance(World().node("r0").intake, Intake)
