@@ -54,8 +54,8 @@ class Costs:
         whole = primary + 2 * follower + generator
         cores = len(os.sched_getaffinity(0))
         return (
-            f"processor time per call: primary {primary:.1f} us, each follower {follower:.1f}, generator {generator:.1f}, "
-            f"so {cores} cores give {cores / whole * 1e6:,.0f}/s at most"
+            f"processor time per call: primary {primary:.1f} us, each follower {follower:.1f}, "
+            f"generator {generator:.1f}, so {cores} cores give {cores / whole * 1e6:,.0f}/s at most"
         )
 
 

@@ -26,6 +26,12 @@ def note(notes: Notes, ctx: Context, tag: str) -> int:
 
 
 @ledger.handler
+def moment(notes: Notes, ctx: Context) -> int:
+    """Tell logical time, microseconds."""
+    return ctx.now_us
+
+
+@ledger.handler
 def die(notes: Notes, ctx: Context) -> None:
     """End the process that runs this."""
     os._exit(66)
@@ -56,3 +62,9 @@ def fail(notes: Notes, ctx: Context, text: str) -> None:
 def notes(notes: Notes) -> list[str]:
     """All tags."""
     return notes.tags
+
+
+@ledger.query
+def count(notes: Notes) -> int:
+    """How many tags."""
+    return len(notes.tags)

@@ -32,9 +32,15 @@ from deathless.shell.admin import Access, ask
 from deathless.shell.client import Client
 from deathless.shell.members import read_members
 from deathless.shell.page import page_path
+from deathless.simulation.checkers.exactly_once import check_exactly_once as judge_exactly_once
+from deathless.simulation.checkers.history import History, Outcome
+from deathless.simulation.checkers.linearizability import check_linearizable
+from deathless.simulation.checkers.models import CounterModel
 
 DEADLINE_S = 60.0
 POLL_S = 0.02
+KEYS = 5  # that a load spreads its calls over
+READ_EVERY = 7  # calls of a session for one linearizable query
 SERVICE = Path(__file__).with_name("ledger.py")
 T = TypeVar("T")
 Status = dict[str, object]
@@ -53,6 +59,11 @@ def wait_for(condition: Callable[[], T | None], what: str, describe: Callable[[]
         pause.wait(POLL_S)
 
 
+def now_us() -> int:
+    """The clock of recorded histories."""
+    return time.monotonic_ns() // 1000
+
+
 class ReplicaSet:
     """Supervisors of one service.
 
@@ -68,6 +79,7 @@ class ReplicaSet:
         self.service = service
         self.names = [f"r{i}" for i in range(replicas)]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.environment: dict[str, str] = {}  # of the supervisors, beside ours
         self._settings = {"module": f"{SERVICE}:ledger", **settings}
 
     def config(self, name: str) -> ReplicaConfig:
@@ -95,8 +107,12 @@ class ReplicaSet:
         path.write_bytes(msgspec.json.encode(self.config(name)))
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "deathless.shell.supervisor", str(path)], stdout=log, stderr=log
+                self.command(name, path), stdout=log, stderr=log, env={**os.environ, **self.environment}
             )
+
+    def command(self, name: str, config: Path) -> list[str]:
+        """What starts a supervisor."""
+        return [sys.executable, "-m", "deathless.shell.supervisor", str(config)]
 
     def stop(self) -> dict[str, int]:
         """Stop all in order; gives their exit codes."""
@@ -195,6 +211,7 @@ class Load:
         self._replicas = replicas
         self._sessions = sessions
         self._name = name
+        self.history = History()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -225,14 +242,27 @@ class Load:
             async with client_of(self._replicas) as client:
                 count = 0
                 while not self._stop.is_set():
-                    tag = f"{self._name}{number}.{count}"
+                    key, tag = f"k{count % KEYS}", f"{self._name}{number}.{count}"
                     self.sent.append(tag)
-                    await client.call("note", f"k{count % 5}", tag=tag)
+                    adding = self.history.invoke(
+                        caller=f"{self._name}{number}", action="add", keys=(key,), argument=1, tag=tag, now_us=now_us()
+                    )
+                    total = await client.call("note", key, tag=tag)
+                    self.history.complete(adding, outcome=Outcome.OK, result=total, now_us=now_us())
                     self.acknowledged.append(tag)
+                    if count % READ_EVERY == 0:
+                        await self._read(client, key, f"{self._name}{number}")
                     count += 1
         except BaseException as error:
             self.errors.append(error)
             raise
+
+    async def _read(self, client: Client, key: str, caller: str) -> None:
+        reading = self.history.invoke(
+            caller=caller, action="read", keys=(key,), argument=None, tag="", now_us=now_us()
+        )
+        total = await client.query("count", key)
+        self.history.complete(reading, outcome=Outcome.OK, result=total, now_us=now_us())
 
     def wait_more(self, count: int = 20) -> None:
         """Wait until `count` more calls are acknowledged."""
@@ -255,7 +285,7 @@ def held_tags(replicas: ReplicaSet) -> list[str]:
 
     async def look() -> list[str]:
         async with client_of(replicas) as client:
-            return [tag for key in range(5) for tag in cast("list[str]", await client.query("notes", f"k{key}"))]
+            return [tag for key in range(KEYS) for tag in cast("list[str]", await client.query("notes", f"k{key}"))]
 
     return asyncio.run(look())
 
@@ -270,3 +300,10 @@ def check_exactly_once(load: Load, replicas: ReplicaSet, *others: Load) -> None:
     assert not lost, f"lost {lost[:5]} of {len(acknowledged)}\n{replicas.describe()}"
     assert not doubled, f"doubled {doubled[:5]}\n{replicas.describe()}"
     assert set(held) <= sent
+
+
+def judge(replicas: ReplicaSet, *histories: History) -> None:
+    """Have the checkers of the simulation judge what callers saw: exactly once, and in one order."""
+    operations = sorted((one for history in histories for one in history), key=lambda one: one.invoked_us)
+    violations = [*judge_exactly_once(operations, held_tags(replicas)), *check_linearizable(operations, CounterModel())]
+    assert not violations, "\n".join([*map(str, violations[:5]), replicas.describe()])

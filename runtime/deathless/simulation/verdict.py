@@ -128,15 +128,18 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
         found.replies.setdefault(place, reply)
 
 
-def judge(cluster: Cluster, *, healed_us: int, bound_us: int) -> list[Violation]:
+def judge(
+    cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset[str] = frozenset()
+) -> list[Violation]:
     """Ask every checker.
 
     Args:
+        allowed: codes of errors that workers may have stopped with.
         healed_us: when the last fault ended.
         bound_us: how long an answer may take from then on.
     """
     violations = [Violation(checker="crash", text=text) for text in cluster.shared.failures]
-    violations += _stops(cluster)
+    violations += _stops(cluster, allowed)
     gone = [client.name for client in cluster.clients.values() if client.gone]
     operations = cluster.history.operations
     violations += check_liveness(operations, healed_us=healed_us, bound_us=bound_us, gone=gone)
@@ -156,9 +159,13 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int) -> list[Violation]
     return violations
 
 
-def _stops(cluster: Cluster) -> list[Violation]:
+def _stops(cluster: Cluster, allowed: frozenset[str]) -> list[Violation]:
     """No worker may find its log, its checkpoint or its own computation broken."""
-    return [Violation(checker="stopped", text=f"{name} stopped: {text}") for name, _, text in cluster.shared.stops]
+    return [
+        Violation(checker="stopped", text=f"{name} stopped: {text}")
+        for name, code, text in cluster.shared.stops
+        if code not in allowed
+    ]
 
 
 def _agreement(cluster: Cluster, found: Recovered) -> list[Violation]:

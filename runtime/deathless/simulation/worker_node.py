@@ -29,7 +29,7 @@ from deathless.engine.intake import Intake
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica_engine import ReplicaEngine, as_ours
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
@@ -359,8 +359,7 @@ class WorkerNode:
         self._after()
 
     def _broken(self, error: Exception) -> None:
-        wrapped = error if isinstance(error, DeathlessError) else Internal(f"{type(error).__name__}: {error}")
-        self.post(ev.Failed(wrapped))
+        self.post(ev.Failed(as_ours(error, "asking the lock")))
 
     def send(self, conn: ev.Conn, data: bytes) -> None:
         """See Outside."""

@@ -568,7 +568,7 @@ def test_stop_with_followers_hands_over_and_without_goes_alone() -> None:
     world.do(world.primary.stop_ordered(world.now, world.wall_us))
     assert world.primary.alone
     ends = []
-    for step in (lambda: None, world.close_frame, world.primary.close):
+    for step in (world.primary.check_invariants, world.close_frame, world.primary.close):
         step()
         ends.append((world.primary.drained, world.primary.closed))
     assert ends == [(False, False), (True, False), (True, True)]

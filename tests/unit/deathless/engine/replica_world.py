@@ -10,9 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
-
 import msgspec
+from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
 
 from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
@@ -260,4 +259,3 @@ class World:
                 if packets and node.upstream == of.name:
                     node.intake.upstream(packets)
                     moved = True
-

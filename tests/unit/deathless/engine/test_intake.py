@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from tests.unit.deathless.core.primary_world import batch, call
@@ -168,7 +170,12 @@ def test_frames_in_a_row_are_applied_together_and_before_what_follows_them() -> 
     frames = [(kind, body) for conn, kind, body in node.sent if conn == follower.conn]
     calls: list[int] = []
     inner = follower.engine.frames_received
-    follower.engine.frames_received = lambda packets: (calls.append(len(packets)), inner(packets))[1]  # type: ignore[method-assign]
+
+    def received(packets: Sequence[bytes]) -> None:
+        calls.append(len(packets))
+        inner(packets)
+
+    follower.engine.frames_received = received  # type: ignore[method-assign]
     told = packet_body(struct_packet(Type.FOLLOWING, Following(True, 1, 3, "r1")))
     follower.intake.upstream([*frames, (Type.FOLLOWING, told), (Type.PING, b""), (Type.PONG, b"")])
     assert calls == [2]

@@ -389,7 +389,7 @@ def test_i8_anything_that_is_raised_while_effects_are_carried_out_stops_the_repl
         stopped = node
     elif where == "recovering":
         stopped = world.node("r1")
-        stopped.log.check_store = broken  # type: ignore[method-assign, assignment]
+        stopped.log.check_store = broken  # type: ignore[method-assign]
         stopped.begin()
     else:
         stopped = world.follower("r1", node)

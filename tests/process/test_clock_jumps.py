@@ -1,0 +1,80 @@
+"""Wall clocks that jump under running replicas, differently on each: logical time never goes back, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replica_set import Load, ReplicaSet, check_exactly_once, client_of
+
+DAY_US = 86_400_000_000
+
+
+class ShiftedSet(ReplicaSet):
+    """Each replica has a wall clock of its own."""
+
+    def start(self, name: str) -> None:
+        """See the base class."""
+        path = [str(Path(__file__).with_name("shifted_clock")), os.environ.get("PYTHONPATH", "")]
+        self.environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+            "SHIFTED_CLOCK": str(self.folder / f"{name}.clock"),
+        }
+        super().start(name)
+
+    def shift(self, name: str, offset_us: int) -> None:
+        """Set a replica's clock to so many microseconds beside the real one."""
+        new = self.folder / f"{name}.clock.new"
+        new.write_text(str(offset_us))
+        new.replace(self.folder / f"{name}.clock")
+
+
+def in_session(replicas: ReplicaSet, work: Callable[[Any], Any]) -> Any:
+    """Do something with a client of its own."""
+
+    async def run() -> Any:
+        async with client_of(replicas) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("offset_us", [-400 * DAY_US, 400 * DAY_US], ids=["back", "ahead"])
+def test_clock_that_jumps_moves_logical_time_never_back_and_only_so_far_ahead(tmp_path: Path, offset_us: int) -> None:
+    with ShiftedSet(tmp_path) as replicas:
+        replicas.wait_roles(primary=1, checkpointer=1, standby=1)
+
+        async def moment(client: Any) -> int:
+            return int(await client.call("moment", "k0"))
+
+        before = in_session(replicas, moment)
+        with Load(replicas) as load:
+            load.wait_more()
+            replicas.shift(replicas.primary(), offset_us)
+            load.wait_more()
+            after = in_session(replicas, moment)
+            assert before <= after <= before + DAY_US * 30
+            old = replicas.primary()
+            replicas.kill_worker(old)  # the next primary's clock is another one
+            replicas.primary(besides=old)
+            load.wait_more()
+            assert in_session(replicas, moment) >= after
+        check_exactly_once(load, replicas)
+        replicas.wait_same_lsn()
+
+
+def test_session_and_opaque_key_survive_a_small_jump(tmp_path: Path) -> None:
+    with ShiftedSet(tmp_path, replicas=1) as replicas:
+
+        async def through_a_jump(client: Any) -> None:
+            assert await client.call("note", "k0", tag="once", idempotency_key="order 7") == 1
+            for offset_us in (3_600_000_000, -3_600_000_000):
+                replicas.shift("r0", offset_us)
+                assert await client.call("note", "k1", tag=f"at {offset_us}")
+                assert await client.call("note", "k0", tag="once", idempotency_key="order 7") == 1
+
+        in_session(replicas, through_a_jump)

@@ -1,0 +1,112 @@
+"""Each safeguard that a cluster can show, switched off: the scenario that fails without it, and by which checker.
+
+The same scenarios pass with everything on (test_scenarios.py), so a failure here is the switch's doing alone. The
+switches of `ELSEWHERE` can't be told apart in a cluster, because another safeguard stands behind them or because no
+fault of the simulation reaches them; the tests named there switch them off.
+"""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.simulation.run import Options, run_seed
+from tests.sim.scenarios import run
+
+SHOWN = (
+    # The log's writer.
+    ("sync_before_release", "power cut before the cut is synced", "recovery"),
+    ("sync_copies", "power cut after head is set", "recovery"),
+    ("sync_folder", "power cut before the cut is synced", "recovery"),
+    ("roll_file_first", "takeover on a full disk", "stopped"),
+    ("sync_roll", "power cut before the cut is synced", "recovery"),
+    ("reserve_before_run", "a full disk keeps the primary", "scenario"),
+    # The log's readers.
+    ("follow_cuts", "primary frozen at seal sync log/ before", "stopped"),
+    ("missing_is_error", "missing rolled file", "scenario"),
+    ("look_beyond_bad_frame", "a frame before others rotten", "scenario"),
+    ("confirmed_only", "a reader of unconfirmed frames", "stopped"),
+    ("check_confirmed_end", "rotten frame behind a laggard", "scenario"),
+    # Takeover.
+    ("seal_before_read", "primary frozen at seal sync log/ before", "released"),
+    ("ask_confirmed", "rotten frame behind a laggard", "scenario"),
+    ("cut_at_confirmed", "power cut after copies served", "recovery"),
+    ("guard_head", "head set late", "stopped"),
+    ("refuse_older_store", "lock store restored from a backup", "scenario"),
+    # The directory lock.
+    ("probe_names", "primary frozen at seal write log/ after", "agreement"),
+    ("exclusive_links", "two take the lock", "stopped"),
+    # Release (I1).
+    ("prove_before_release", "primary frozen at seal sync log/ before", "released"),
+    ("proof_after_sync", "a proof answered late", "released"),
+    ("proof_for_query", "a read at a frozen primary", "linearizability"),
+    # Messages and replies (I3, I5).
+    ("next_expected_only", "a batch that comes too early", "exactly_once"),
+    ("dedup", "primary frozen at seal write log/ after", "linearizability"),
+    ("reack_confirmed_only", "duplicates before the proof", "released"),
+    ("record_replies", "primary frozen at seal write log/ after", "agreement"),
+    # Replay (I6, I11), checkpoints.
+    ("compare_digests", "a handler that differs", "agreement"),
+    ("park_killers", "a handler that kills its process", "scenario"),
+    ("sync_checkpoint", "power cut after collection", "stopped"),
+)
+
+ELSEWHERE = {
+    "fail_stop": "engine/test_segment_writer.py; the engine stops as well",
+    "keep_spare": "engine/test_segment_writer.py",
+    "reread_bad_frame": "engine/test_segment_scan.py; needs a page cache that lies",
+    "check_chain": "engine/test_log_reader.py; needs a writer that is broken",
+    "check_identity": "engine/test_log_route.py; needs another service's directory",
+    "epoch_in_frame": "engine/test_segment_scan.py; needs blocks of another file",
+    "seal_every_epoch": "simulation/test_takeover_rules.py",
+    "predecessor_is_head": "simulation/test_takeover_rules.py",
+    "cut_before_head": "simulation/test_takeover_rules.py",
+    "opening_frame": "simulation/test_takeover_rules.py",
+    "own_by_value": "conformance/test_lock.py",
+    "hold_without_answer": "models/test_proofs.py",
+    "refuse_expired_sessions": "core/test_sessions.py",
+    "roll_back_failed_turn": "execution/test_executor.py",
+    "bound_time_jumps": "core/test_primary.py",
+    "check_fingerprint": "engine/test_replica_engine.py",
+    "verify_checkpoint": "engine/test_checkpoint_store.py",
+    "check_checkpoint_chain": "engine/test_checkpoint_store.py",
+    "collect_below_confirmed": "engine/test_log_store.py",
+    "collect_oldest_first": "engine/test_crash_points.py",
+}
+
+FOUND_BY_CHANCE = (
+    ("seal_before_read", 0, "released"),
+    ("prove_before_release", 0, "released"),
+    ("probe_names", 0, "stopped"),
+    ("dedup", 3, "exactly_once"),
+    ("record_replies", 4, "agreement"),
+)
+"""Switch, a seed that failed without it, checker: chance alone finds these soon."""
+
+SEEDS_TRIED_MAX = 40
+
+
+def without(name: str) -> Safeguards:
+    return replace(ALL_SAFEGUARDS, **{name: False})
+
+
+@pytest.mark.parametrize(("name", "scenario", "checker"), SHOWN, ids=[name for name, _, _ in SHOWN])
+def test_without_the_safeguard_its_scenario_fails(name: str, scenario: str, checker: str) -> None:
+    violations = run(scenario, without(name))
+    assert checker in {violation.checker for violation in violations}
+
+
+@pytest.mark.parametrize(("name", "seed", "checker"), FOUND_BY_CHANCE, ids=[name for name, _, _ in FOUND_BY_CHANCE])
+def test_without_the_safeguard_a_seed_fails_soon(name: str, seed: int, checker: str) -> None:
+    """The recorded seed first; the program has changed since if it needs another."""
+    for tried in range(seed, seed + SEEDS_TRIED_MAX):
+        found = {violation.checker for violation in run_seed(tried, Options(safeguards=without(name))).violations}
+        if checker in found:
+            return
+    pytest.fail(f"{SEEDS_TRIED_MAX} seeds do not miss {name}")
+
+
+def test_every_switch_is_shown_here_or_named_elsewhere() -> None:
+    shown = {name for name, _, _ in SHOWN}
+    assert shown.isdisjoint(ELSEWHERE)
+    assert shown | set(ELSEWHERE) == {field.name for field in fields(Safeguards)}
