@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from bench.cluster import ACCESS
+from bench.cluster import ACCESS, RECOVERED_S
 from bench.figures import Figure, Goal, figure
 from bench.load import NOTE
 from bench.setting import Setting, build_log
@@ -16,7 +16,7 @@ from deathless.shell.admin import ask
 from deathless.shell.client import Client
 
 MIB = 1 << 20
-MANY = float(1 << 40)  # no checkpoint of its own meanwhile
+MANY = 1 << 40  # no checkpoint of its own meanwhile
 WAIT_S = 300.0
 
 
@@ -26,9 +26,9 @@ async def checkpoint(setting: Setting) -> list[Figure]:
     keys = size // 1024
     folder = setting.new_folder()
     built = await build_log(folder, "put", message_bytes=1024, log_bytes=size, keys=keys)
-    limits = {"checkpoint_every_messages": MANY, "checkpoint_every_bytes": MANY}
+    limits: dict[str, float] = {"checkpoint_every_messages": MANY, "checkpoint_every_bytes": MANY}
     async with (
-        setting.cluster(folder, replicas=1, limits=limits) as cluster,
+        setting.cluster(folder, replicas=1, limits=limits, ready_s=RECOVERED_S) as cluster,
         Client("bench", [cluster.address]) as client,
     ):
         await client.ready()

@@ -30,6 +30,7 @@ SERVICE: Final = "bench"
 MODULE: Final = f"{Path(__file__).resolve().parent / 'services' / 'counter.py'}:bench"
 ACCESS: Final = Access(SERVICE)
 READY_S: Final = 60.0
+RECOVERED_S: Final = 900.0  # with a long log to recover first
 STOP_S: Final = 10.0
 POLL_S: Final = 0.02
 
@@ -48,6 +49,7 @@ class Cluster:
         ingress: where the first replica's HTTP ingress listens; empty: there is none.
         environment: more variables for the processes.
         log_level: what the replicas write to their logs.
+        ready_s: how long they may take until they serve.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Cluster:
         ingress: str = "",
         environment: dict[str, str] | None = None,
         log_level: str = "warning",
+        ready_s: float = READY_S,
     ) -> None:
         self.folder = folder
         self.directory = folder / "shard"
@@ -66,6 +69,7 @@ class Cluster:
         self._limits = limits or {}
         self._ingress = ingress
         self._log_level = log_level
+        self._ready_s = ready_s
         self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -115,7 +119,7 @@ class Cluster:
 
     async def wait_ready(self) -> None:
         """Wait for one primary whom all others follow. Raises: NotReady."""
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + self._ready_s
         while time.monotonic() < deadline:
             with contextlib.suppress(DeathlessError, NotReady):
                 primary = await self.primary()
@@ -127,7 +131,7 @@ class Cluster:
             if ended:
                 raise NotReady(f"replica {ended[0]} ended: {self.log_end(ended[0])}")
             await asyncio.sleep(POLL_S)
-        raise NotReady(f"no primary with all followers within {READY_S:g} s: {self.log_end(self.names[0])}")
+        raise NotReady(f"no primary with all followers within {self._ready_s:g} s: {self.log_end(self.names[0])}")
 
     async def reports(self) -> dict[str, Report]:
         """What the replicas' own supervisors say of them; those that give no answer are left out."""

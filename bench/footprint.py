@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 
 from bench.calls import CLIENTS, WINDOW
+from bench.cluster import RECOVERED_S
 from bench.figures import Figure, figure, median
 from bench.load import ARGUMENTS
 from bench.setting import Setting, build_log, generate
@@ -28,7 +29,7 @@ async def memory(setting: Setting) -> list[Figure]:
         supervisors = [resident_bytes(report.pid) / MIB for report in reports.values()]
     folder = setting.new_folder()
     await build_log(folder, "add", message_bytes=64, log_bytes=keys * 73, keys=keys)
-    async with setting.cluster(folder, replicas=1) as cluster:
+    async with setting.cluster(folder, replicas=1, ready_s=RECOVERED_S) as cluster:
         held = resident_bytes((await cluster.primary()).worker_pid) / MIB
     idle = median(workers)
     return [

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bench.build_log import Built
-from bench.cluster import Cluster
+from bench.cluster import RECOVERED_S, Cluster
 from bench.figures import Figure, Goal, figure
 from bench.setting import Setting, build_log
 
@@ -40,7 +40,7 @@ async def _recover(setting: Setting, handler: str, message_bytes: int, size: int
     folder = setting.new_folder()
     built = await build_log(folder, handler, message_bytes=message_bytes, log_bytes=size, keys=keys)
     forget_cached(folder / "shard" / "log")
-    async with setting.cluster(folder, replicas=1, log_level="info") as cluster:
+    async with setting.cluster(folder, replicas=1, log_level="info", ready_s=RECOVERED_S) as cluster:
         took = recovery_s(cluster)
     shutil.rmtree(folder)
     return took, built

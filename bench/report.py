@@ -12,11 +12,11 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 HEAD: Final = """# Benchmarks
 
 `make bench` wrote this page and `bench/results/latest.json`; no number is typed by hand. All replicas, the load
-generator and the peers run on the one machine described below, so a call's processor time at client, primary and both followers
-comes out of the same cores. Unless a line says otherwise: arguments of 64 bytes, fence `seal`, three replicas, every
-reply durable and proved before it is sent. A **floor** is what nobody can go below, measured in the same run: one
-fdatasync of 4 KiB in the same folder and one round trip over loopback. **Peers** run in the same call, in turns with
-ours, with their default durability.
+generator and the peers run on the one machine described below, so a call's processor time at client, primary and both
+followers comes out of the same cores. Unless a line says otherwise: arguments of 64 bytes, fence `seal`, three
+replicas, every reply durable and proved before it is sent. A **floor** is what nobody can go below, measured in the
+same run: one fdatasync of 4 KiB in the same folder and one round trip over loopback. **Peers** run in the same call,
+in turns with ours, with their default durability.
 
 """
 

@@ -21,7 +21,7 @@ import msgspec
 from bench import etcd as etcd_peer
 from bench import postgres as postgres_peer
 from bench.build_log import Built
-from bench.cluster import Cluster
+from bench.cluster import READY_S, Cluster
 from bench.etcd import Etcd
 from bench.load import Load
 from bench.postgres import Postgres
@@ -110,6 +110,7 @@ class Setting:
         limits: dict[str, float] | None = None,
         ingress: str = "",
         log_level: str = "warning",
+        ready_s: float = READY_S,
     ) -> Cluster:
         """A set of replicas in `folder`, or in a new one."""
         folder = folder or self.new_folder()
@@ -119,7 +120,13 @@ class Setting:
             environment["PYTHONPATH"] = f"{PROFILING}{os.pathsep}{environment['PYTHONPATH']}"
             environment["DEATHLESS_PROFILE"] = str(self._profile)
         return Cluster(
-            folder, replicas=replicas, limits=limits, ingress=ingress, environment=environment, log_level=log_level
+            folder,
+            replicas=replicas,
+            limits=limits,
+            ingress=ingress,
+            environment=environment,
+            log_level=log_level,
+            ready_s=ready_s,
         )
 
     @contextlib.asynccontextmanager

@@ -35,9 +35,8 @@ def test_killed_supervisor_takes_its_worker_and_ingress_with_it(tmp_path: Path, 
     with ReplicaSet(tmp_path, replicas=1, ingress_listen="127.0.0.1:0") as replicas:
         replicas.primary()
         supervisor = replicas.processes["r0"].pid
-        children = wait_for(
-            lambda: (found := children_of(supervisor, "deathless.shell.ingress")) and found, "an ingress"
-        ) + children_of(supervisor, "deathless.shell.worker")
+        wait_for(lambda: not read_members(str(replicas.directory))["r0"].ingress.endswith(":0"), "an ingress")
+        children = [pid for kind in ("worker", "ingress") for pid in children_of(supervisor, f"deathless.shell.{kind}")]
         assert len(children) == 2
         if state == "frozen":
             for pid in children:

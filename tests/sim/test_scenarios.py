@@ -1,7 +1,6 @@
 """Every named trace of the design that a simulation can show, and every failure that was found and mended."""
 
 import pytest
-
 from tests.sim.scenarios import SCENARIOS, run
 
 

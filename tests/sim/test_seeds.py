@@ -19,7 +19,9 @@ ONCE_FAILED = (71, 130, 203, 362, 382, 452, 633, 1030)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_cluster_under_faults_loses_and_doubles_nothing(seed: int) -> None:
     result = run_seed(seed)
-    assert result.good, "\n".join(map(str, [*result.violations[:5], f"see: python -m deathless.simulation --trace {seed}"]))
+    assert result.good, "\n".join(
+        map(str, [*result.violations[:5], f"see: python -m deathless.simulation --trace {seed}"])
+    )
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED)

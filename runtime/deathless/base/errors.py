@@ -7,7 +7,8 @@
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
-    |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService, HandlerFailed, Parked
+    |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService,
+    |  |  HandlerFailed, Parked
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, Diverged, UpgradeRequired

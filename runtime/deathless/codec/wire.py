@@ -6,7 +6,8 @@ Every packet: u32 length of what follows, u8 type, body; little-endian. Bodies o
     REPLIES  s>c  u64 session, u32 count, u32 0, count x u64 seq, count x u32 end offset, blob
     QUERIES  c>s  u32 count, u32 flags (1: stale allowed), count x u64 id, count x u32 end offset, blob
     ANSWERS  s>c  u32 count, u32 0, count x u64 id, count x u32 end offset, blob
-    FRAME    p>f  u64 confirmed lsn, u64 offset of the frame in its file, u32 roll of the file, u32 0, frame without padding
+    FRAME    p>f  u64 confirmed lsn, u64 offset of the frame in its file, u32 roll of the file, u32 0,
+                  frame without padding
     APPLIED  f>p  u64 applied lsn
     REGISTER c>s  16 byte nonce
 

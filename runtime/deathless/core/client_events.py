@@ -158,12 +158,17 @@ def error_of(code: str, text: str, *, kind: str = "", retry_after_s: float = 0.0
     """Give the error of a code that came over the wire.
 
     Args:
-        code: one of `docs/errors/`; one that this version does not know gives Internal with the code in its text.
+        code: one of `docs/errors/`; one that this version does not know gives Internal with the code in its text, and
+            one of the service's own gives HandlerFailed with it.
         text: what happened.
         kind: type name of the handler's exception.
         retry_after_s: when the same may be sent again, seconds.
     """
     cls = _CLASSES.get(code)
+    if cls is None and code and not code.startswith("DL"):  # the service's own
+        own = HandlerFailed(f"{code} {text}", remedy="")
+        own.kind = kind
+        return own
     if cls is None:
         return Internal(f"{code} {kind} {text}".strip(), remedy="the service is newer than this client")
     error = cls(text)

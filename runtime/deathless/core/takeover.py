@@ -98,6 +98,7 @@ class Takeover:
         self.last_lsn = 0
         self.seen_epoch = 0  # highest epoch the lock showed
         self.confirmed_lsn = confirmed_lsn
+        self._revision = 0  # of the lock store, when it set our head
         self._suspected_epoch = suspected_epoch
         self._safeguards = safeguards
 
@@ -128,12 +129,10 @@ class Takeover:
             case TailRead(tail):
                 self._expect(Step.READING)
                 self.last_lsn = tail.last_lsn
-                self.step = Step.CUTTING
-                return [WriteCut(self.epoch)]
+                return self._cut() if self._safeguards.cut_before_head else self._set_head()
             case CutWritten():
                 self._expect(Step.CUTTING)
-                self.step = Step.SETTING_HEAD
-                return [SetHead()]
+                return self._set_head() if self._safeguards.cut_before_head else self._open()
             case HeadSet(revision):
                 return self._head_set(revision)
             case ControlSynced():
@@ -170,14 +169,30 @@ class Takeover:
             self.step = Step.READING
             return [ReadTail(head, self.confirmed_lsn)]
         self.step = Step.SEALING
-        return [LinkSeals(max(head, 1), epoch - 1)]
+        first = max(head, 1) if self._safeguards.seal_every_epoch else max(epoch - 1, 1)
+        return [LinkSeals(first, epoch - 1)]
+
+    def _cut(self) -> list[Effect]:
+        self.step = Step.CUTTING
+        return [WriteCut(self.epoch)]
+
+    def _set_head(self) -> list[Effect]:
+        self.step = Step.SETTING_HEAD
+        return [SetHead()]
 
     def _head_set(self, revision: int | None) -> list[Effect]:
         self._expect(Step.SETTING_HEAD)
         if revision is None:
             return self._deposed("head")
+        self._revision = revision
+        return self._open() if self._safeguards.cut_before_head else self._cut()
+
+    def _open(self) -> list[Effect]:
+        if not self._safeguards.opening_frame:
+            self.step = Step.PROVING
+            return [Prove(OPENING_PROOF)]
         self.step = Step.OPENING
-        payload = msgspec.msgpack.encode(Opening(self.last_lsn, revision, self.head))
+        payload = msgspec.msgpack.encode(Opening(self.last_lsn, self._revision, self.head))
         return [WriteControl(FrameKind.OPENING, payload, self.last_lsn)]
 
     def _proved(self, owned: bool) -> list[Effect]:

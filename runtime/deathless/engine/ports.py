@@ -154,13 +154,33 @@ class Lock(Protocol):
 class AsyncLock(Protocol):
     """`Lock` with awaitable methods of the same names and meanings, for stores behind a network."""
 
-    async def view(self) -> LockView: ...
-    async def create_service(self, record: ServiceRecord) -> ServiceRecord: ...
-    async def go_live(self, holder: Holder) -> bool: ...
-    async def take(self, replica: str, nonce: bytes, seen: LockView) -> Holder | None: ...
-    async def set_head(self, holder: Holder) -> int | None: ...
-    async def owns(self, holder: Holder) -> bool: ...
-    async def release(self, holder: Holder) -> None: ...
+    async def view(self) -> LockView:
+        """See Lock."""
+        ...
+
+    async def create_service(self, record: ServiceRecord) -> ServiceRecord:
+        """See Lock."""
+        ...
+
+    async def go_live(self, holder: Holder) -> bool:
+        """See Lock."""
+        ...
+
+    async def take(self, replica: str, nonce: bytes, seen: LockView) -> Holder | None:
+        """See Lock."""
+        ...
+
+    async def set_head(self, holder: Holder) -> int | None:
+        """See Lock."""
+        ...
+
+    async def owns(self, holder: Holder) -> bool:
+        """See Lock."""
+        ...
+
+    async def release(self, holder: Holder) -> None:
+        """See Lock."""
+        ...
 
 
 class Tail(NamedTuple):
@@ -200,7 +220,7 @@ class LogStore(Protocol):
         ...
 
     def write_cut(self, epoch: int, cut: bytes, tail: Tail, *, incarnation: int) -> None:
-        """Create the epoch's first segment exclusively (from the spare), write the CUT frame and the copies, sync file and folder."""
+        """Create the first segment exclusively (from the spare) with CUT frame and copies; sync file and folder."""
         ...
 
     def reserve(self, size: int) -> bool:
@@ -259,7 +279,9 @@ class Executor(Protocol):
         """End what `open` began."""
         ...
 
-    def execute(self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+    def execute(
+        self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
+    ) -> tuple[list[bytes], list[int]]:
         """Run CALL messages of one sender in order, each turn whole or rolled back whole.
 
         Returns: (reply bytes, u32 digest) columns, one item per message. Never raises for what a handler does.

@@ -12,10 +12,10 @@ on the same descriptor. Space is reserved before messages run (I6). Does not: so
 
 from __future__ import annotations
 
-import errno
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar, assert_never
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import assert_never
 
 import msgspec
 
@@ -24,9 +24,9 @@ from deathless.base.errors import (
     Deposed,
     ForeignDirectory,
     Internal,
+    LockUnavailable,
     LogTruncated,
     OutOfSpace,
-    PermissionRefused,
     StoreOlderThanLog,
     UpgradeRequired,
 )
@@ -38,87 +38,12 @@ from deathless.codec.wire import FRAME_HEAD
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.replica import Replica, ShardPlace, State
+from deathless.engine.failures import as_ours
+from deathless.engine.outside import Outside
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView, LogStore, ServiceRecord, Tail
 from deathless.engine.shard import Shard
 
-T = TypeVar("T")
 READ_BYTES = 32 << 20  # of log applied between two looks at the rest of the world
-
-
-class Outside(Protocol):
-    """What else a replica touches; real and simulated."""
-
-    def now(self) -> float:
-        """Monotonic seconds."""
-        ...
-
-    def wall_us(self) -> int:
-        """Wall clock in microseconds; may jump."""
-        ...
-
-    def nonce(self) -> bytes:
-        """16 random bytes."""
-        ...
-
-    def complete(self, event: ev.Event) -> None:
-        """Bring a completion back to the engine: at once, or later in a simulation."""
-        ...
-
-    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
-        """Ask the lock; asks again, with back-off, for as long as there is no answer. Only for repeatable questions."""
-        ...
-
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
-        """Take the lock once. An outcome that is unknown is found out by looking for our nonce."""
-        ...
-
-    def send(self, conn: ev.Conn, data: bytes) -> None:
-        """Send on an accepted connection, or drop it when the peer is too slow."""
-        ...
-
-    def disconnect(self, conn: ev.Conn) -> None:
-        """End an accepted connection."""
-        ...
-
-    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
-        """Connect to the primary and ask for the stream."""
-        ...
-
-    def ask_upstream(self, lsn: int, chain: bytes) -> None:
-        """Ask again on the same connection."""
-        ...
-
-    def leave(self) -> None:
-        """Close the connection to the primary."""
-        ...
-
-    def send_upstream(self, data: bytes) -> None:
-        """Send to the primary."""
-        ...
-
-    def load_checkpoint(self) -> Snapshot | None:
-        """The newest checkpoint that reads back well; None: there is none."""
-        ...
-
-    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
-        """Copy and write in a helper; `done` (lsn, name) once it is linked."""
-        ...
-
-    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
-        """Read back in another process."""
-        ...
-
-    def prune_checkpoints(self, lsn: int) -> None:
-        """Remove all but the newest kept."""
-        ...
-
-    def tell_role(self, role: str, epoch: int, reason: str) -> None:
-        """Tell supervisor and metrics."""
-        ...
-
-    def stop(self, error: DeathlessError | None) -> None:
-        """End the process after what was sent has left."""
-        ...
 
 
 class ReplicaEngine:
@@ -315,8 +240,9 @@ class ReplicaEngine:
         if self.service.fence == "seal":
             self.outside.complete(ev.ProofAnswered(number, not self.log.sealed(holder.epoch)))
             return
+        ask = _owns if self._safeguards.hold_without_answer else _owns_or_guess
         self.outside.lock(
-            lambda lock: lock.owns(holder), lambda owned: self.outside.complete(ev.ProofAnswered(number, owned))
+            partial(ask, holder), lambda owned: self.outside.complete(ev.ProofAnswered(number, owned))
         )
 
     # ---- takeover --------------------------------------------------------------------------------------------
@@ -358,18 +284,10 @@ class ReplicaEngine:
                 ForeignDirectory(f"the lock store is {view.store_id!r}, this log belongs to {self.store_id!r}")
             )
             return
-        holder = view.holder
+        epoch, replica = (view.holder.epoch, view.holder.replica) if view.holder is not None else (0, "")
+        live = view.service is not None and view.service.live
         self.outside.complete(
-            ev.LockSeen(
-                ev.LockState(
-                    epoch=view.epoch,
-                    head=view.head,
-                    holder_epoch=holder.epoch if holder is not None else 0,
-                    holder_replica=holder.replica if holder is not None else "",
-                    revision=view.revision,
-                    live=view.service is not None and view.service.live,
-                )
-            )
+            ev.LockSeen(ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live))
         )
 
     def _take_lock(self) -> None:
@@ -567,15 +485,13 @@ class ReplicaEngine:
         )
 
 
-def as_ours(error: Exception, during: str) -> DeathlessError:
-    """Give one of our errors for whatever was raised: our own as it is, the operating system's naming the file."""
-    if isinstance(error, DeathlessError):
-        return error
-    if not isinstance(error, OSError):
-        return Internal(f"{during}: {type(error).__name__}: {error}")
-    what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutOfSpace(what)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return PermissionRefused(what)
-    return Internal(f"input/output: {what}", remedy="check the log's storage; the replica starts again by itself")
+def _owns(holder: Holder, lock: Lock | AsyncLock) -> bool | Awaitable[bool]:
+    return lock.owns(holder)
+
+
+def _owns_or_guess(holder: Holder, lock: Lock | AsyncLock) -> bool | Awaitable[bool]:
+    """What must never be done: take no answer for a yes (I1)."""
+    try:
+        return lock.owns(holder)
+    except LockUnavailable:
+        return True

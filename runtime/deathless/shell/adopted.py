@@ -52,7 +52,7 @@ def read_adoption(directory: str) -> Adoption:
         return msgspec.json.decode(path.read_bytes(), type=Adoption)
     except FileNotFoundError:
         return Adoption()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise HalfCopy(f"{path}: {error}", remedy="restore the file from a copy") from None
 
 

@@ -1,6 +1,6 @@
 """Checkpoints of a running replica: written and read back by forked children, announced once they are confirmed.
 
-Guarantees: the worker never waits for a checkpoint's bytes (I9); a checkpoint is announced only when everything in it is
+Guarantees: the worker never waits for a checkpoint's bytes (I9); one is announced only when everything in it is
 confirmed; one that is being written is never written twice at once. Does not: decide when (core does).
 """
 
@@ -83,7 +83,10 @@ class Checkpoints:
         self.confirmed(self._confirmed_lsn)
 
     def confirmed(self, lsn: int) -> None:
-        """Everything up to `lsn` is confirmed: announce what waits for that. Raises: OSError, but not for lack of space."""
+        """Everything up to `lsn` is confirmed: announce what waits for that.
+
+        Raises: OSError, but not for lack of space.
+        """
         self._confirmed_lsn = max(self._confirmed_lsn, lsn)
         if self._waiting is None or self._waiting[0] > self._confirmed_lsn:
             return

@@ -4,7 +4,7 @@ Why fork: a checkpoint needs a copy of all state at one moment; the kernel's cop
 page tables, so the primary does not pause (I9). The worker is single-threaded, so a fork is whole. The child closes
 every descriptor but the standard ones first: a socket or lock kept open by a child would outlive its worker.
 
-Guarantees: `done` is called once, in the loop, with the child's success; a fork that the machine refuses is a child that
+Guarantees: `done` is called once, in the loop, with the child's success; a fork that is refused is a child that
 failed. Does not: let the child return to the loop.
 """
 
@@ -57,7 +57,14 @@ class Children:
             return
         if pid == 0:
             _be_child(work, parent)
-        descriptor = os.pidfd_open(pid)
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError as error:  # no descriptor left: nobody would tell us of its end
+            _LOG.warning("no helper process", extra={"why": str(error)})
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._loop.call_soon(done, False)
+            return
         self._loop.add_reader(descriptor, self._ended, pid, descriptor, done)
 
     def _ended(self, pid: int, descriptor: int, done: Callable[[bool], None]) -> None:

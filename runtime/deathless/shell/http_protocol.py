@@ -79,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
             self._begin_refused(503, Overloaded(f"{self._limits.connections_max} connections are open"))
         server.connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  why does not matter
+    def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._transport = None
         self._ended = True

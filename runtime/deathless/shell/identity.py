@@ -44,7 +44,7 @@ def read_identities(directory: str) -> dict[str, Identity]:
     for path in sorted((Path(directory) / "replicas").glob("*/identity.json")):
         try:
             found[path.parent.name] = msgspec.json.decode(path.read_bytes(), type=Identity)
-        except msgspec.MsgspecError as error:
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise HalfCopy(f"{path}: {error}") from None
     return found
 
@@ -75,8 +75,10 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
     """
     filesystem = open_directory(config)
     async with open_lock(config, filesystem, "supervisor") as lock:
-        view = await lock.view()
+        # Who remembers a service has created it before: read in the other order, a neighbour's first start that comes
+        # in between would look like half a copy.
         identities = read_identities(config.directory)
+        view = await lock.view()
         if view.service is None:
             refuse_unless_new(config, filesystem, identities)
             record = await lock.create_service(draw_service(config))

@@ -220,7 +220,8 @@ class Ingress:
         kind = request.headers.get(b"content-type", b"application/json" if not request.body else b"")
         coding = request.headers.get(b"content-encoding", b"identity").lower()
         if not _JSON_TYPE.fullmatch(kind.strip()) or coding != b"identity":
-            self._answer_error(request, InvalidArgument("the body must be JSON with the header Content-Type: application/json, and not compressed"), status=415)
+            text = "the body must be JSON with the header Content-Type: application/json, and not compressed"
+            self._answer_error(request, InvalidArgument(text), status=415)
             return
         if request.query:
             raise InvalidArgument("a handler takes its arguments in the body, not behind the path")

@@ -18,6 +18,8 @@ async def open_lock(config: ReplicaConfig, filesystem: FileSystem, process: str)
     """Open the lock of shard 0; closes it at the end.
 
     Args:
+        config: which lock, and how to reach it.
+        filesystem: the shared directory, for the lock that lives there.
         process: tells this process from others of the replica that may open the lock at the same time.
 
     Raises: InvalidConfig for an unknown kind.

@@ -72,7 +72,7 @@ def read_members(directory: str) -> dict[str, Member]:
     for path in sorted((Path(directory) / "members").glob("*.json")):
         try:
             member = msgspec.json.decode(path.read_bytes(), type=Member)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
             continue
         found[member.replica] = member
     return found

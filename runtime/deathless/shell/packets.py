@@ -229,7 +229,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 def plain_descriptor(transport: asyncio.BaseTransport) -> int:
-    """Give the descriptor of a stream without TLS, -1 where there is none: its bytes may be written past the transport."""
+    """Give the descriptor of a stream without TLS, to be written to past the transport; -1: there is none."""
     sock = transport.get_extra_info("socket")
     if sock is None or transport.get_extra_info("sslcontext") is not None:
         return -1

@@ -14,6 +14,11 @@ def open_log(
     """Open the log for one replica, with its spare segment.
 
     Args:
+        filesystem: the shared directory.
+        limits: sizes of segments and of the spare.
+        replica: this replica's name.
+        record: whose log it must be.
+        store_id: the lock store it must belong to.
         adopted_through: cuts up to this epoch may name another store or fence; an operator has adopted them.
 
     Raises: OSError.

@@ -35,13 +35,15 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import (
     DeathlessError,
     Deposed,
-    Diverged as DivergedError,
     Internal,
     InvalidConfig,
     LockUnavailable,
     LogTruncated,
     OtherSupervisor,
     Parked,
+)
+from deathless.base.errors import (
+    Diverged as DivergedError,
 )
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import Detector, Report, WorkerState
@@ -63,7 +65,7 @@ from deathless.shell.orders import (
     TakeOver,
     ToSupervisor,
 )
-from deathless.shell.packets import ServerConnection, listen
+from deathless.shell.packets import CLOSING_TURNS, ServerConnection, listen
 from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
@@ -145,6 +147,7 @@ class Supervisor:
         self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
         self._board = Board(config.directory, config.replica, self._members_seen)
         self._peers = Peers(config, self._kick_loop)
+        self._accepted: set[ServerConnection] = set()
         self._conn_number = 0
         self._kick = asyncio.Event()
         self._told_primary: PrimaryIs | None = None
@@ -194,6 +197,8 @@ class Supervisor:
         finally:
             server.close()
             self._end()
+            for _ in range(CLOSING_TURNS):
+                await asyncio.sleep(0)
         return self._exit_code
 
     async def _prepare(self) -> ServiceRecord | None:
@@ -213,6 +218,10 @@ class Supervisor:
     def _end(self) -> None:
         """Leave nothing behind: no process, no connection, after an orderly stop no announcement and no page."""
         self._peers.close()
+        for connection in self._accepted:
+            connection.close()
+        if self._line is not None:
+            self._line.close()
         for child in (self.ingress, self.worker):
             if child.process is not None:
                 child.process.kill()
@@ -429,7 +438,7 @@ class Supervisor:
         self._kick.set()
 
     def _is_final(self, code: str, now: float) -> bool:
-        """Would a new worker meet the same? On network storage a file may be missing only for a while (design section 5)."""
+        """Would a new worker meet the same? On network storage a file may be missing for a while (design section 5)."""
         if code not in FINAL_CODES:
             return False
         if code != LogTruncated.code or self._local:
@@ -438,7 +447,7 @@ class Supervisor:
         return now - self._missing_since > STALE_S
 
     def _worker_diverged(self, text: str, now: float) -> None:
-        """I6: tell the others, so that the primary checkpoints at once; start again from that, at most so often an hour."""
+        """I6: tell the others, so that the primary checkpoints at once; start again from that, so often an hour."""
         self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
         self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
         if len(self._divergences) > self.limits.rebases_per_hour_max:
@@ -585,9 +594,11 @@ class Supervisor:
 
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
         """See packets.Owner."""
+        self._accepted.add(connection)
 
     def lost(self, connection: ServerConnection) -> None:
         """See packets.Owner."""
+        self._accepted.discard(connection)
 
     def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
         """Reports of other supervisors, commands of tools."""

@@ -3,11 +3,11 @@
     supervisor <-- socket pair --> worker <-- clients (client port), followers (replication port)
                                       '--> primary (replication port of another worker)
 
-The sync runs inline: a thread beside busy Python would starve it. All sockets that are readable are read before a frame is
+The sync runs inline: a thread beside busy Python would starve it. All readable sockets are read before a frame is
 formed, which is the whole of group commit. Garbage is collected between turns only. Checkpoints are written by a forked
 child, which shares the state's pages with us and closes every descriptor first.
 
-Guarantees: ends when its supervisor is gone, when deposed, and on any failure (I8); the exit says why to the supervisor.
+Guarantees: ends when its supervisor is gone, when deposed, and on any failure (I8); it tells the supervisor why.
 Does not: decide anything (core does), keep time (the supervisor's detector does).
 """
 
@@ -21,7 +21,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -52,8 +51,8 @@ from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, 
 from deathless.engine.replica_engine import ReplicaEngine, as_ours
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
-from deathless.shell.adopted import read_adoption
 from deathless.shell import event_loop
+from deathless.shell.adopted import read_adoption
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.children import die_with_parent
 from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, filesystem_type
@@ -72,7 +71,14 @@ from deathless.shell.orders import (
     TakeOver,
     ToWorker,
 )
-from deathless.shell.packets import ClientConnection, ServerConnection, descriptors_for, listen, split_address
+from deathless.shell.packets import (
+    CLOSING_TURNS,
+    ClientConnection,
+    ServerConnection,
+    descriptors_for,
+    listen,
+    split_address,
+)
 from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
 from deathless.shell.storage import open_log
 from deathless.shell.tls import client_context, refresh, server_context
@@ -89,7 +95,7 @@ FULL_COLLECT_TICKS = 1200  # and of all; states are bytes, which cost it nothing
 
 
 class WatchedFileSystem(RealFileSystem):
-    """Marks each call that may wait for the storage in the page, so that the supervisor can tell a hung log from a busy worker."""
+    """Marks each call that may wait for the storage in the page: a hung log is told from a busy worker by that."""
 
     def __init__(self, root: str, page: Page) -> None:
         # On network storage this machine's page cache may be older than what another machine wrote (design section 5).
@@ -254,8 +260,12 @@ class Worker:
         deadline = self._loop.time() + FLUSH_MAX_S
         while self._loop.time() < deadline:
             if self._line.flushed and all(connection.flushed for connection in open_ones):
-                return
+                break
             await asyncio.sleep(0.001)
+        self.leave()
+        self._line.close()
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What no callback caught is a bug of ours: the replica stops (I8). A peer's broken connection is none."""
@@ -290,6 +300,8 @@ class Worker:
         self._done.set()
 
     def _supervisor_gone(self) -> None:
+        if self._ended:
+            return
         os.kill(os.getpid(), signal.SIGKILL)  # nobody answers for us any more: end at once
 
     def _ordered(self, record: object) -> None:
@@ -616,8 +628,8 @@ class Worker:
 def hide_loop() -> Callable[[], object]:
     """Hide the running event loop from handlers; gives what brings it back."""
     loop = asyncio.get_running_loop()
-    asyncio._set_running_loop(None)
-    return lambda: asyncio._set_running_loop(loop)
+    asyncio._set_running_loop(None)  # noqa: SLF001 - there is no other way to hide a loop from code it calls
+    return lambda: asyncio._set_running_loop(loop)  # noqa: SLF001 - and to bring it back
 
 
 async def serve(config: ReplicaConfig, pair: socket.socket) -> int:

@@ -58,7 +58,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first (0)")
     parser.add_argument("--jobs", type=_positive, default=min(JOBS, os.cpu_count() or 1), help="processes (2)")
     parser.add_argument("--trace", type=int, metavar="SEED", help="show everything that happens in one")
-    parser.add_argument("--kinds", nargs="*", choices=[str(kind) for kind in FaultKind], help="faults that may come (all)")
+    parser.add_argument(
+        "--kinds", nargs="*", choices=[str(kind) for kind in FaultKind], help="faults that may come (all)"
+    )
     parser.add_argument("--fence", choices=["seal", "etcd"], help="the fence (drawn)")
     parser.add_argument("--replicas", type=_positive, help="how many replicas (drawn, 1 to 5)")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end, nothing else")
@@ -93,7 +95,9 @@ def _show_failure(result: Result) -> None:
 
 
 def _show_trace(seed: int, options: Options) -> int:
-    result = run_seed(seed, Options(kinds=options.kinds, fence=options.fence, replicas=options.replicas, keep_trace=True))
+    result = run_seed(
+        seed, Options(kinds=options.kinds, fence=options.fence, replicas=options.replicas, keep_trace=True)
+    )
     for line in result.trace:
         at_us, _, rest = line.partition(" ")
         sys.stdout.write(f"{int(at_us) / 1e6:12.6f} {rest}\n")
@@ -144,11 +148,10 @@ class _Summary:
         """Give the last lines."""
         names = ", ".join(str(result.seed) for result in failed)
         last = f"FAILED: seeds {names}" if failed else "all good"
-        return (
-            f"\n{self.done} clusters (seeds {seeds[0]} to {seeds[-1]}) lived {self.virtual_s / 60:.0f} minutes in {seconds:.0f} s:"
-            f" {self.faults} faults, {self.epochs} takeovers, {self.operations} operations,"
-            f" {1000 * self.cpu_s / max(1, self.done):.0f} ms of CPU each, the slowest {self.slowest_s:.2f} s\n{last}\n"
-        )
+        which = f"{self.done} clusters (seeds {seeds[0]} to {seeds[-1]})"
+        what = f"{self.faults} faults, {self.epochs} takeovers, {self.operations} operations"
+        cost = f"{1000 * self.cpu_s / max(1, self.done):.0f} ms of CPU each, the slowest {self.slowest_s:.2f} s"
+        return f"\n{which} lived {self.virtual_s / 60:.0f} minutes in {seconds:.0f} s: {what}, {cost}\n{last}\n"
 
     def record(self, seeds: Sequence[int], failed: Sequence[Result], seconds: float) -> dict[str, object]:
         """Give the same for programs."""

@@ -1,8 +1,8 @@
 """A simulated client: the real client machine over the simulated network, asking for what its workload says.
 
 Guarantees: an operation is recorded when it is handed to the machine and when its answer is; a client that is killed
-never completes anything any more. Does not: decide when to retry (core.client does). May import core, workload, checkers,
-network.
+never completes anything any more. Does not: decide when to retry (core.client does). May import core, workload,
+checkers, network.
 """
 
 from __future__ import annotations

@@ -80,7 +80,9 @@ class Setup:
         return tuple(f"c{i}" for i in range(self.clients))
 
 
-def draw_setup(seed: int, *, replicas: int | None = None, fence: str | None = None, safeguards: Safeguards = ALL_SAFEGUARDS) -> Setup:
+def draw_setup(
+    seed: int, *, replicas: int | None = None, fence: str | None = None, safeguards: Safeguards = ALL_SAFEGUARDS
+) -> Setup:
     """Draw how the cluster of a seed is made; what is given is not drawn."""
     chance = draw(seed, "setup")
     drawn_replicas = chance.choice((1, 2, 3, 3, 3, 3, 3, 3, 4, 5))

@@ -7,7 +7,7 @@ links, disks and lock stores work. Does not: draw faults (faults.py does). May i
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from deathless.core import events as ev
 from deathless.simulation.cluster import Cluster
@@ -70,12 +70,12 @@ class Injector:
                 for each in cluster.replicas.values():
                     each.lose_power()
                 cluster.disk.cut_power()
-                return lambda: [each.start() for each in cluster.replicas.values()] and None
+                return self._restore_power
             case FaultKind.FREEZE | FaultKind.FREEZE_WORKER:
                 return self._freeze(node, supervisor_too=fault.kind is FaultKind.FREEZE)
             case FaultKind.SYNC_ERROR:
                 cluster.disk.fail("sync", "log/", number=errno.EIO, view=node.view_name())
-                return lambda: cluster.disk.heal()
+                return cluster.disk.heal
             case FaultKind.SLOW_DISK:
                 node.weather.slow_us = fault.size
                 return lambda: setattr(node.weather, "slow_us", 0)
@@ -114,7 +114,7 @@ class Injector:
                     pairs += [p for c in self._cluster.clients for p in ((node.name, c), (c, node.name))]
                 for source, target in pairs:
                     network.hold(source, target)
-                return lambda: [network.heal(source, target) for source, target in pairs] and None
+                return lambda: self._heal(pairs)
             case FaultKind.PARTITION_ONE_WAY | FaultKind.CUT:
                 other = fault.other if fault.other != node.name else next(iter(others), node.name)
                 (network.cut if fault.kind is FaultKind.CUT else network.hold)(node.name, other)
@@ -128,6 +128,14 @@ class Injector:
                 return lambda: network.slow(node.name, 0)
             case _:
                 raise AssertionError(f"nobody carries {fault.kind} out")
+
+    def _heal(self, pairs: Sequence[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            self._cluster.network.heal(source, target)
+
+    def _restore_power(self) -> None:
+        for node in self._cluster.replicas.values():
+            node.start()
 
     def _freeze(self, node: ReplicaNode, *, supervisor_too: bool) -> Callable[[], None]:
         self._frozen[node.name] = self._frozen.get(node.name, 0) + 1

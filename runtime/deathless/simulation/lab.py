@@ -64,7 +64,7 @@ lab: Final = Service(SERVICE_NAME, state=Cell)
 
 
 @lab.handler
-def deposit(cell: Cell, ctx: Context, amount: int, tag: str) -> int:
+def deposit(cell: Cell, _ctx: Context, amount: int, tag: str) -> int:
     """Pay in; gives the new balance."""
     HOOKS.on_turn(tag, cell)
     cell.number += amount
@@ -73,7 +73,7 @@ def deposit(cell: Cell, ctx: Context, amount: int, tag: str) -> int:
 
 
 @lab.handler(keys=("source", "target"))
-def transfer(cells: Mapping[str, Cell], ctx: Context, source: str, target: str, amount: int, tag: str) -> None:
+def transfer(cells: Mapping[str, Cell], _ctx: Context, source: str, target: str, amount: int, tag: str) -> None:
     """Move between two accounts, or refuse."""
     HOOKS.on_turn(tag, cells[source])
     if cells[source].number < amount:
@@ -84,7 +84,7 @@ def transfer(cells: Mapping[str, Cell], ctx: Context, source: str, target: str, 
 
 
 @lab.handler
-def write(cell: Cell, ctx: Context, value: str, tag: str) -> None:
+def write(cell: Cell, _ctx: Context, value: str, tag: str) -> None:
     """Set a register."""
     HOOKS.on_turn(tag, cell)
     cell.text = value
@@ -92,7 +92,7 @@ def write(cell: Cell, ctx: Context, value: str, tag: str) -> None:
 
 
 @lab.handler
-def cas(cell: Cell, ctx: Context, old: str, new: str, tag: str) -> int:
+def cas(cell: Cell, _ctx: Context, old: str, new: str, tag: str) -> int:
     """Set a register if it holds `old`; gives 1 or 0."""
     HOOKS.on_turn(tag, cell)
     cell.tags.append(tag)
@@ -152,8 +152,7 @@ def encode_request(request: Request) -> bytes:
 def decode_result(reply: bytes) -> Value:
     """Give the result a reply carries, as the models name it; an error is ("error", its code)."""
     if reply[0] == Status.OK:
-        result = msgspec.msgpack.decode(reply[1:], type=int | str | None)
-        return result
+        return msgspec.msgpack.decode(reply[1:], type=int | str | None)
     error = msgspec.msgpack.decode(reply[1:], type=ReplyError)
     return FUNDS if error.code == FUNDS_CODE else ("error", error.code)
 

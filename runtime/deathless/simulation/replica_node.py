@@ -36,7 +36,7 @@ INPUT_OUTPUT: Final = "input/output"  # how the engine begins when the disk gave
 START_MIN_US, START_MAX_US = 5_000, 40_000  # until a started worker runs its own code
 
 Gate = Callable[[str, str, str, str], None]
-"""(replica, operation, path, "before" or "after") of every call of a worker's file system; a scenario's place to stop it."""
+"""(replica, operation, path, "before" or "after") of every call of a worker's file system: where a scenario stops it."""
 
 
 class Shared:

@@ -1,6 +1,6 @@
 """Runs one seed from start to verdict.
 
-    start -> clients ask while faults come -> everything is healed -> all answers are in -> all replicas agree -> verdict
+    start -> clients ask while faults come -> all is healed -> all answers are in -> all replicas agree -> verdict
 
 Guarantees: `run_seed` depends on its arguments alone; the same ones give the same trace hash in any process. Does not:
 print. May import the simulation's parts.
@@ -125,8 +125,6 @@ def finish(cluster: Cluster, heal_us: int, allowed: frozenset[str] = frozenset()
     settled = cluster.run_until(lambda: cluster.settled, SETTLE_BOUND_US)
     violations = judge(cluster, healed_us=heal_us, bound_us=ANSWER_BOUND_US, allowed=allowed)
     if not settled:
-        roles = ", ".join(
-            f"{w.host.name} {w.running.core.role} lsn {w.running.place.lsn}" for w in cluster.workers()
-        )
+        roles = ", ".join(f"{w.host.name} {w.running.core.role} lsn {w.running.place.lsn}" for w in cluster.workers())
         violations.append(Violation(checker="settling", text=f"the replicas do not come to one place: {roles}"))
     return violations

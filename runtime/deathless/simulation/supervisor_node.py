@@ -1,8 +1,8 @@
 """A simulated supervisor: keeps its worker running, tells the others how it is, detects failure; twin of the shell's.
 
 Guarantees: the same duties in the same order as the real supervisor: reports each heartbeat and at once on a change,
-orders to take over by core.detection, who is primary, deaths in a message (I11), restarts. Its own death ends its worker.
-Does not: have an ingress or serve tools. May import engine and below, and the simulation's parts.
+orders to take over by core.detection, who is primary, deaths in a message (I11), restarts. Its own death ends its
+worker. Does not: have an ingress or serve tools. May import engine and below, and the simulation's parts.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class SupervisorNode:
         self.children_changed()
 
     def _worker_diverged(self, text: str, now: float) -> None:
-        """I6: tell the others, so that the primary checkpoints at once; start again from that, at most so often an hour."""
+        """I6: tell the others, so that the primary checkpoints at once; start again from that, only so often an hour."""
         self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
         self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
         if len(self._divergences) > self.limits.rebases_per_hour_max:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from deathless.codec.frames import decode_frame
 from deathless.codec.wire import (
     FRAME_HEAD,
-    PacketReader,
     Following,
     Handover,
+    PacketReader,
     Registered,
     Type,
     decode_replies,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deathless.base.errors import DeathlessError
+from deathless.base.ids import Lsn
 from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
 from deathless.core.keys import KeyTable
@@ -123,17 +124,16 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
             elif decoded.kind == Kind.PARKED:
                 session, seq = PARKED_HEADER.unpack_from(decoded.args)
                 found.order.append((session, seq))
-            lsn += 1
+            lsn = Lsn(lsn + 1)
     for place, reply in replies.items():
         found.replies.setdefault(place, reply)
 
 
-def judge(
-    cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset[str] = frozenset()
-) -> list[Violation]:
+def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset[str] = frozenset()) -> list[Violation]:
     """Ask every checker.
 
     Args:
+        cluster: at its end, nothing under way.
         allowed: codes of errors that workers may have stopped with.
         healed_us: when the last fault ended.
         bound_us: how long an answer may take from then on.
@@ -174,13 +174,13 @@ def _agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
     state = found.shard.executor.state()
     violations: list[Violation] = []
     for worker in cluster.workers():
-        shard = worker.running.shard
+        shard, name = worker.running.shard, worker.host.name
         mine = shard.place
         if (mine.lsn, mine.chain, mine.digest) != (place.lsn, place.chain, place.digest):
-            text = f"{worker.host.name} is at lsn {mine.lsn} {mine.digest.hex()}, the log gives {place.lsn} {place.digest.hex()}"
+            text = f"{name} is at lsn {mine.lsn} {mine.digest.hex()}, the log gives {place.lsn} {place.digest.hex()}"
             violations.append(Violation(checker="agreement", text=text))
         elif shard.executor.state() != state or shard.sessions.snapshot() != found.shard.sessions.snapshot():
-            violations.append(Violation(checker="agreement", text=f"{worker.host.name} holds another state than the log gives"))
+            violations.append(Violation(checker="agreement", text=f"{name} holds another state than the log gives"))
     return violations
 
 

@@ -25,11 +25,12 @@ from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.checkpoint_store import CheckpointStore
+from deathless.engine.failures import as_ours
 from deathless.engine.intake import Intake
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine, as_ours
+from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
@@ -320,7 +321,9 @@ class WorkerNode:
 
     def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
         """See Outside."""
-        self._ask_lock(cast("Callable[[Lock], object]", operation), cast("Callable[[object], None]", done), LOCK_RETRY_MIN_S)
+        self._ask_lock(
+            cast("Callable[[Lock], object]", operation), cast("Callable[[object], None]", done), LOCK_RETRY_MIN_S
+        )
 
     def _ask_lock(self, operation: Callable[[Lock], object], done: Callable[[object], None], pause_s: float) -> None:
         def failed(error: Exception) -> None:

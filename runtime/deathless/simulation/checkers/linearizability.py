@@ -151,6 +151,8 @@ def check_linearizable(
     """Judge the operations of one model.
 
     Args:
+        operations: the history.
+        model: what one correct machine would answer.
         states_max: of the search; None: STATES_MAX.
 
     Raises: InconclusiveError when the search is too large; the caller must not count that as good.

@@ -1,8 +1,8 @@
 """Is the log itself an order that explains every answer?
 
 Why beside the search: finding some order is exponential in what is under way at once, checking a given one is not;
-and a service whose log is not such an order is broken even if another order exists. Changes take the order of the log, a
-read takes the earliest place that fits its answer, its time, and the reads before it; that choice loses nothing, since
+and a service whose log is not such an order is broken even if another order exists. Changes take the order of the log,
+a read takes the earliest place that fits its answer, its time, and the reads before it; that choice loses nothing, since
 later places only narrow what comes after.
 
 Guarantees: a violation named is one. Input: the history of one model, and the tags in the order the log ran them.
@@ -25,6 +25,7 @@ def check_log_order(operations: Iterable[Operation], ran: Sequence[str], model: 
     Args:
         operations: the history; a tag that is not in `ran` was never applied.
         ran: tags in log order, each once, those whose turn was rolled back included.
+        model: what one correct machine would answer.
     """
     listed = list(operations)
     by_tag = {op.tag: op for op in listed if op.tag}

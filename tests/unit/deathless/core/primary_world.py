@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TypeVar
 
+from deathless.base.errors import Deposed
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -264,3 +265,26 @@ class World:
     def to(self, conn: int) -> list[int]:
         """Types of the packets sent on a connection, in order."""
         return [kind for at, kind, _ in self.sent if at == conn]
+
+
+def serving(limits: Limits = SMALL, safeguards: Safeguards | None = None) -> tuple[World, int]:
+    """A world with one registered session."""
+    world = World(limits, safeguards or Safeguards())
+    return world, world.register()
+
+
+def followed(limits: Limits = SMALL) -> tuple[World, int]:
+    """The same with two followers in step, r1 (the checkpointer) on 51 and r2 on 52."""
+    world, session = serving(limits)
+    for number in (1, 2):
+        world.follow(f"r{number}", 50 + number, 1, world.place.chain)
+        world.applied(50 + number)
+    world.sent.clear()
+    return world, session
+
+
+def stop_of(world: World) -> Deposed:
+    """The error that the primary ends with."""
+    error = world.take(fx.StopReplica).error
+    assert isinstance(error, Deposed)
+    return error

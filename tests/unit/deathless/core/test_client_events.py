@@ -51,3 +51,9 @@ def test_records_are_frozen() -> None:
     with pytest.raises(AttributeError):
         send.data = b"x"  # type: ignore[misc]  # that is the point
     assert CompleteCalls(waiters=["a"], replies=[b""]) == CompleteCalls(waiters=["a"], replies=[b""])
+
+
+def test_code_of_the_services_own_comes_as_a_failed_handler_that_names_it() -> None:
+    error = error_of("BANK01", "too little", kind="Overdrawn")
+    assert isinstance(error, HandlerFailed)
+    assert (error.kind, error.message) == ("Overdrawn", "BANK01 too little")

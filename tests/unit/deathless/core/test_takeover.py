@@ -128,6 +128,23 @@ def test_lock_that_gives_an_epoch_not_above_head_is_a_broken_invariant() -> None
         at(Step.TAKING).handle(ev.LockTaken(3, 3))
 
 
+def test_without_seal_every_epoch_only_the_last_one_is_closed() -> None:
+    takeover = at(Step.TAKING, Safeguards(seal_every_epoch=False))
+    assert takeover.handle(ev.LockTaken(6, 3)) == [fx.LinkSeals(5, 5)]
+
+
+def test_without_cut_before_head_the_head_names_a_file_that_is_not_there_yet() -> None:
+    takeover = at(Step.READING, Safeguards(cut_before_head=False))
+    assert takeover.handle(ev.TailRead(TAIL)) == [fx.SetHead()]
+    assert takeover.handle(ev.HeadSet(77)) == [fx.WriteCut(6)]
+    assert takeover.handle(ev.CutWritten()) == PATH[5][2]
+
+
+def test_without_an_opening_frame_nothing_says_that_an_epoch_was_served() -> None:
+    takeover = at(Step.SETTING_HEAD, Safeguards(opening_frame=False))
+    assert takeover.handle(ev.HeadSet(77)) == [fx.Prove(OPENING_PROOF)]
+
+
 def test_without_seal_before_read_the_predecessor_can_confirm_a_frame_behind_what_was_read() -> None:
     takeover = at(Step.TAKING, Safeguards(seal_before_read=False))
     assert takeover.handle(ev.LockTaken(6, 3)) == [fx.ReadTail(3, 41)]  # the predecessor's fence still says yes

@@ -42,7 +42,7 @@ def body_of(hello: Hello) -> bytes:
 def posted(node: Node, kind: int, body: bytes) -> list[ev.Event]:
     """Events that a packet becomes."""
     events: list[ev.Event] = []
-    node.engine.post = events.append  # type: ignore[method-assign, assignment]
+    node.engine.post = events.append  # type: ignore[method-assign, assignment]  # planted
     node.intake.packets(CLIENT, [(kind, body)])
     return events
 
@@ -175,7 +175,7 @@ def test_frames_in_a_row_are_applied_together_and_before_what_follows_them() -> 
         calls.append(len(packets))
         inner(packets)
 
-    follower.engine.frames_received = received  # type: ignore[method-assign]
+    follower.engine.frames_received = received  # type: ignore[method-assign]  # planted
     told = packet_body(struct_packet(Type.FOLLOWING, Following(True, 1, 3, "r1")))
     follower.intake.upstream([*frames, (Type.FOLLOWING, told), (Type.PING, b""), (Type.PONG, b"")])
     assert calls == [2]

@@ -26,8 +26,8 @@ async def two_members() -> AsyncIterator[tuple[FakeMember, FakeMember]]:
 def client_of(*members: FakeMember, user: str | None = None) -> EtcdClient:
     urls = tuple(member.url for member in members)
     settings = EtcdSettings(
-        endpoints=urls, username=user, password="pw" if user else "", attempt_timeout_s=0.2, call_timeout_s=1,
-        watch_idle_s=0.3,
+        endpoints=urls, username=user, password="pw" if user else "", attempt_timeout_s=1, call_timeout_s=3,
+        watch_idle_s=1,
     )  # fmt: skip
     return EtcdClient(settings)
 

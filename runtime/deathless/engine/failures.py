@@ -1,0 +1,24 @@
+"""What stops a replica, as one of our errors: whatever is raised while effects are carried out (I8).
+
+Guarantees: every exception becomes an error with a code and a page. Does not: retry. Imports base.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from deathless.base.errors import DeathlessError, Internal, OutOfSpace, PermissionRefused
+
+
+def as_ours(error: Exception, during: str) -> DeathlessError:
+    """Give one of our errors for whatever was raised: our own as it is, the operating system's naming the file."""
+    if isinstance(error, DeathlessError):
+        return error
+    if not isinstance(error, OSError):
+        return Internal(f"{during}: {type(error).__name__}: {error}")
+    what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfSpace(what)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionRefused(what)
+    return Internal(f"input/output: {what}", remedy="check the log's storage; the replica starts again by itself")

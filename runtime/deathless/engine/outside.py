@@ -1,0 +1,96 @@
+"""What a replica's engine touches besides log and executor: clocks, chance, the lock, peers, checkpoints, its own end.
+
+Why it exists: shell and simulation are twins behind this one Protocol, so what the engine does is what is tested.
+Completions come back through `complete`; an order of the world that the core must not rely on is for the simulation
+to try.
+
+Guarantees: nothing; it is a Protocol. Does not: decide anything. Imports core, codec, base and the ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from deathless.base.errors import DeathlessError
+from deathless.codec.snapshot import Snapshot
+from deathless.core import events as ev
+from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
+
+T = TypeVar("T")
+
+
+class Outside(Protocol):
+    """What else a replica touches; real and simulated."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def wall_us(self) -> int:
+        """Wall clock in microseconds; may jump."""
+        ...
+
+    def nonce(self) -> bytes:
+        """16 random bytes."""
+        ...
+
+    def complete(self, event: ev.Event) -> None:
+        """Bring a completion back to the engine: at once, or later in a simulation."""
+        ...
+
+    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+        """Ask the lock; asks again, with back-off, for as long as there is no answer. Only for repeatable questions."""
+        ...
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        """Take the lock once. An outcome that is unknown is found out by looking for our nonce."""
+        ...
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        """Send on an accepted connection, or drop it when the peer is too slow."""
+        ...
+
+    def disconnect(self, conn: ev.Conn) -> None:
+        """End an accepted connection."""
+        ...
+
+    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
+        """Connect to the primary and ask for the stream."""
+        ...
+
+    def ask_upstream(self, lsn: int, chain: bytes) -> None:
+        """Ask again on the same connection."""
+        ...
+
+    def leave(self) -> None:
+        """Close the connection to the primary."""
+        ...
+
+    def send_upstream(self, data: bytes) -> None:
+        """Send to the primary."""
+        ...
+
+    def load_checkpoint(self) -> Snapshot | None:
+        """The newest checkpoint that reads back well; None: there is none."""
+        ...
+
+    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+        """Copy and write in a helper; `done` (lsn, name) once it is linked."""
+        ...
+
+    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+        """Read back in another process."""
+        ...
+
+    def prune_checkpoints(self, lsn: int) -> None:
+        """Remove all but the newest kept."""
+        ...
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """Tell supervisor and metrics."""
+        ...
+
+    def stop(self, error: DeathlessError | None) -> None:
+        """End the process after what was sent has left."""
+        ...

@@ -1,0 +1,64 @@
+"""Scenarios around what authors write: a handler that kills its process, differs, or is slow (I6, I11)."""
+
+from __future__ import annotations
+
+from tests.sim.stage import SECOND_US, ask, end, epoch_of, given_up, make, others_of, primary_of
+
+from deathless.base.safeguards import Safeguards
+from deathless.simulation.checkers import Outcome, Violation
+from deathless.simulation.lab import HOOKS, Cell
+
+
+def killing_handler(safeguards: Safeguards) -> list[Violation]:
+    """A message kills the process of its handler, each time: it is parked, its caller is told, the service goes on."""
+    cluster = make(safeguards)
+
+    def hook(tag: str, _cell: Cell) -> None:
+        current = cluster.scheduler.current
+        if tag == "poison" and current is not None:
+            current.kill()
+
+    HOOKS.on_turn = hook
+    ask(cluster, "poison")
+    parked = cluster.run_until(lambda: cluster.clients["victim"].done, 8 * SECOND_US)
+    outcomes = [op.outcome for op in cluster.history if op.tag == "poison"]
+    extra = [] if outcomes == [Outcome.REFUSED] else [f"the caller of the killer was told {outcomes}"]
+    if not parked:
+        HOOKS.reset()
+        return given_up(cluster, *extra)
+    return end(cluster, *extra)
+
+
+def differing_handler(safeguards: Safeguards) -> list[Violation]:
+    """One follower computes something else, once: it stops, reloads what the primary has, and agrees again."""
+    cluster = make(safeguards)
+    follower = others_of(cluster, primary_of(cluster))[0]
+    differed = []
+
+    def hook(tag: str, cell: Cell) -> None:
+        if tag == "differs" and not differed and cluster.scheduler.current is follower.worker:
+            differed.append(tag)
+            cell.number += 1
+
+    HOOKS.on_turn = hook
+    ask(cluster, "differs")
+    assert cluster.run_until(lambda: bool(differed), 3 * SECOND_US)
+    return end(cluster, expected=frozenset({"DL4008"}))
+
+
+def slow_handler(safeguards: Safeguards) -> list[Violation]:
+    """A handler takes 400 ms, longer than the detector's patience: its supervisor answers for it, nobody takes over."""
+    cluster = make(safeguards)
+    before = epoch_of(cluster)
+
+    def hook(tag: str, _cell: Cell) -> None:
+        current = cluster.scheduler.current
+        if tag == "slow" and current is not None:
+            current.pause(400_000)
+
+    HOOKS.on_turn = hook
+    ask(cluster, "slow")
+    cluster.run_for(SECOND_US)
+    HOOKS.reset()
+    stolen = cluster.last_epoch > before
+    return end(cluster, *(["somebody took over from a busy primary"] if stolen else []))

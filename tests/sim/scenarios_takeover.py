@@ -1,0 +1,249 @@
+"""Scenarios around takeovers: two at once, one that dies or stops at each step, a store or a listing that is old."""
+
+from __future__ import annotations
+
+from tests.sim.stage import SECOND_US, SMALL_FILES, Moment, end, epoch_of, given_up, make, others_of, primary_of
+
+from deathless.base.safeguards import Safeguards
+from deathless.engine.segment_scan import segment_path
+from deathless.simulation.checkers import Violation
+from deathless.simulation.disk import Folder
+from deathless.simulation.replica_node import ReplicaNode
+
+
+def stale_listing(safeguards: Safeguards) -> list[Violation]:
+    """A standby whose look-ups and listings are minutes old takes over from a primary that rolled its file since."""
+    cluster = make(safeguards, fence="etcd", replicas=2, limits=SMALL_FILES)
+    node = primary_of(cluster)
+    other = others_of(cluster, node)[0]
+    other.set_stale(True)
+    cluster.network.hold(node.name, other.name)  # so that it has to read the log
+    cluster.run_for(SECOND_US)
+    cluster.network.heal(node.name, other.name)
+    node.kill_both()
+    cluster.run_for(2 * SECOND_US)
+    other.set_stale(False)
+    node.start()
+    return end(cluster, expected=frozenset({"DL4003"}))
+
+
+def two_take_the_lock(safeguards: Safeguards) -> list[Violation]:
+    """One is frozen right before it puts its name on the next epoch; another takes that epoch meanwhile."""
+    cluster = make(safeguards)
+    first = primary_of(cluster)
+    before = epoch_of(cluster)
+    frozen: dict[str, ReplicaNode] = {}
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        stop = f"lock/head.{before + 1}" if frozen else f"lock/epoch.{before + 1}"
+        if path == stop and when == "before" and operation in ("link", "rename") and len(frozen) < 2:
+            frozen[replica] = cluster.replicas[replica]
+            frozen[replica].freeze(supervisor_too=True)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(0)
+
+    cluster.shared.gate = gate
+    first.kill_both()
+    assert cluster.run_until(lambda: len(frozen) == 2, 6 * SECOND_US), "nobody took over"
+    for node in frozen.values():
+        node.thaw()
+        cluster.run_for(100_000)
+    cluster.run_for(SECOND_US)
+    first.start()
+    return end(cluster)
+
+
+def head_set_late(safeguards: Safeguards) -> list[Violation]:
+    """A successor is frozen right before it links its head; another took the lock meanwhile and saw the old head."""
+    cluster = make(safeguards)
+    first = primary_of(cluster)
+    before = epoch_of(cluster)
+    frozen: dict[str, ReplicaNode] = {}
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        if operation != "link" or when != "before":
+            return
+        stop = f"lock/head.{before + 1}" if not frozen else f"seal/{before:012d}"
+        if path == stop and replica not in frozen and len(frozen) < 2:
+            node = cluster.replicas[replica]
+            frozen[replica] = node
+            node.freeze(supervisor_too=len(frozen) == 1)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(0)
+
+    cluster.shared.gate = gate
+    first.kill_both()
+    assert cluster.run_until(lambda: len(frozen) == 1, 2 * SECOND_US), "nobody took over"
+    second = next(node for node in others_of(cluster, first) if node.name not in frozen)
+    # It seals what the frozen one sealed already: its own steps stop at its first seal.
+    assert cluster.run_until(lambda: len(frozen) == 2, 5 * SECOND_US), "nobody stole the lock"
+    slow = next(node for node in frozen.values() if node is not second)
+    slow.thaw()
+    cluster.run_for(400_000)
+    second.thaw()
+    cluster.run_for(SECOND_US)
+    first.start()
+    return end(cluster)
+
+
+def killed_before_the_cut(safeguards: Safeguards) -> list[Violation]:
+    """A successor dies right before it writes its cut: head still names a log that is whole."""
+    cluster = make(safeguards, fence="etcd")
+    node = primary_of(cluster)
+    before = epoch_of(cluster)
+    died: list[str] = []
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        if not died and when == "before" and operation == "link" and path == segment_path(before + 1, 0):
+            died.append(replica)
+            cluster.scheduler.call_later(0, cluster.replicas[replica].kill_worker)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(10)
+
+    cluster.shared.gate = gate
+    node.kill_both()
+    assert cluster.run_until(lambda: bool(died), 3 * SECOND_US), "nobody wrote a cut"
+    cluster.run_for(SECOND_US)
+    node.start()
+    return end(cluster)
+
+
+def frozen_through_two_epochs(safeguards: Safeguards) -> list[Violation]:
+    """Before the frozen primary's seal is linked its successor dies; the next one must seal that epoch too."""
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    before = epoch_of(cluster)
+    died: list[str] = []
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        if not died and when == "before" and operation == "link" and path == f"seal/{before:012d}":
+            died.append(replica)
+            cluster.scheduler.call_later(0, cluster.replicas[replica].kill_both)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(10)
+
+    moment = Moment(cluster, node, "sync", "log/", "after", lambda: node.freeze(supervisor_too=True))
+    assert cluster.run_until(lambda: moment.hit, SECOND_US)
+    cluster.shared.gate = gate
+    assert cluster.run_until(lambda: bool(died), 3 * SECOND_US), "nobody took over"
+    assert cluster.run_until(lambda: cluster.last_epoch >= before + 2, 4 * SECOND_US), "nobody took over again"
+    cluster.run_for(300_000)
+    node.thaw()
+    cluster.run_for(500_000)
+    for each in cluster.replicas.values():
+        each.start()
+    return end(cluster)
+
+
+def killed_with_the_lock(safeguards: Safeguards) -> list[Violation]:
+    """Who took the lock dies before it serves, and is never heard of as primary: others go on (once: nobody did)."""
+    cluster = make(safeguards, fence="etcd")
+    first = primary_of(cluster)
+    store = cluster.lock_store
+    assert store is not None
+    take = store.take
+    died: list[str] = []
+
+    def hooked(replica: str, nonce: bytes, seen: object) -> object:
+        holder = take(replica, nonce, seen)  # type: ignore[arg-type]
+        if holder is not None and not died:
+            died.append(replica)
+            cluster.scheduler.call_later(0, cluster.replicas[replica].kill_both)
+        return holder
+
+    store.take = hooked  # type: ignore[method-assign,assignment]
+    first.kill_both()
+    assert cluster.run_until(lambda: bool(died), 2 * SECOND_US)
+    leads = cluster.run_until(lambda: cluster.maybe_primary() is not None, 5 * SECOND_US)
+    for node in cluster.replicas.values():
+        node.start()
+    return end(cluster, *([] if leads else ["nobody leads while the last holder of the lock is dead"]))
+
+
+def start_beside_a_takeover(safeguards: Safeguards) -> list[Violation]:
+    """A replica starts while another opens its epoch: what it saw of the lock is older than the log (once: DL4006)."""
+    cluster = make(safeguards, fence="etcd")
+    store = cluster.lock_store
+    assert store is not None
+    node = primary_of(cluster)
+    late = others_of(cluster, node)[0]
+    read = store.read
+    old = read()
+    node.kill_both()
+    late.kill_both()
+    cluster.run_for(2 * SECOND_US)
+    assert cluster.maybe_primary() is not None
+    shown = []
+
+    def hooked() -> object:
+        if cluster.scheduler.current is late.channel and len(shown) < 1:
+            shown.append(old)
+            return old
+        return read()
+
+    store.read = hooked  # type: ignore[method-assign,assignment]
+    late.start()
+    assert cluster.run_until(lambda: bool(shown), 2 * SECOND_US)
+    node.start()
+    return end(cluster)
+
+
+def restored_store(safeguards: Safeguards) -> list[Violation]:
+    """The lock store is put back to a backup from before two takeovers: everybody must refuse to go on."""
+    cluster = make(safeguards, fence="etcd")
+    store = cluster.lock_store
+    assert store is not None
+    store.backup()
+    for _ in range(2):
+        before = epoch_of(cluster)
+        primary_of(cluster).kill_worker()
+        assert cluster.run_until(
+            lambda b=before: cluster.last_epoch > b and cluster.maybe_primary() is not None, 3 * SECOND_US
+        )  # type: ignore[misc]
+        cluster.run_for(300_000)
+    store.restore()
+    for node in cluster.replicas.values():
+        node.kill_both()
+    cluster.run_for(50_000)
+    for node in cluster.replicas.values():
+        node.start()
+    cluster.run_for(3 * SECOND_US)
+    served = cluster.maybe_primary() is not None
+    refused = all(code == "DL4006" for _, code, _ in cluster.shared.stops) and cluster.shared.stops
+    return given_up(
+        cluster,
+        *(["somebody serves with a lock store older than the log"] if served else []),
+        *([] if refused else [f"stopped for another reason: {cluster.shared.stops}"]),
+    )
+
+
+def empty_volume(safeguards: Safeguards) -> list[Violation]:
+    """All replicas come back on an empty volume: that is no first start."""
+    cluster = make(safeguards, fence="etcd")
+    for node in cluster.replicas.values():
+        node.lose_power()
+    cluster.disk.folders = {"": Folder()}
+    for node in cluster.replicas.values():
+        node.start()
+    cluster.run_for(3 * SECOND_US)
+    served = cluster.maybe_primary() is not None
+    return given_up(cluster, *(["somebody serves from an empty volume"] if served else []))
+
+
+def cut_from_each_other(safeguards: Safeguards) -> list[Violation]:
+    """A standby does not hear the primary, but hears another that does: nobody takes over."""
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    before = epoch_of(cluster)
+    other = others_of(cluster, node)[0]
+    for source, target in ((node.name, other.name), (other.name, node.name)):
+        cluster.network.cut(source, target)
+    cluster.run_for(3 * SECOND_US)
+    stolen = cluster.last_epoch > before
+    for source, target in ((node.name, other.name), (other.name, node.name)):
+        cluster.network.heal(source, target)
+    return end(cluster, *(["somebody took over from a primary that others hear"] if stolen else []))

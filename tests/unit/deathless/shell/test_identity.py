@@ -1,0 +1,192 @@
+"""Whose directory it is: first starts agree, half copies and foreign directories are refused, nothing is overwritten."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import pytest
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused
+from deathless.engine.ports import ServiceRecord
+from deathless.shell import identity
+from deathless.shell.adopted import Adoption, write_adoption
+from deathless.shell.identity import identity_path, prepare, read_identities, write_identity
+
+
+def config(directory: Path, replica: str = "r0", **changes: str) -> ReplicaConfig:
+    whole = ReplicaConfig(
+        service="bank", module="m:a", directory=str(directory), replica=replica, allow_any_file_system=True
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+def start(of: ReplicaConfig) -> ServiceRecord:
+    return asyncio.run(prepare(of))
+
+
+def remember(directory: Path, replica: str, **changes: object) -> None:
+    """Change what a replica remembers."""
+    old = read_identities(str(directory))[replica]
+    write_identity(str(directory), replica, msgspec.structs.replace(old, **changes))
+
+
+def test_a_first_start_creates_the_service_and_remembers_it(tmp_path: Path) -> None:
+    record = start(config(tmp_path / "new"))
+    assert (record.name, record.fence, record.live) == ("bank", "seal", False)
+    mine = read_identities(str(tmp_path / "new"))["r0"]
+    assert (mine.service, mine.service_id, mine.incarnation) == ("bank", record.service_id, record.incarnation)
+    assert mine.store_id
+    assert os.listdir(identity_path(str(tmp_path / "new"), "r0").parent) == ["identity.json"]
+
+
+def test_later_starts_and_other_replicas_find_the_same_service(tmp_path: Path) -> None:
+    record = start(config(tmp_path))
+    before = identity_path(str(tmp_path), "r0").read_bytes()
+    assert start(config(tmp_path)) == record
+    assert start(config(tmp_path, "r1")) == record
+    assert identity_path(str(tmp_path), "r0").read_bytes() == before
+    assert set(read_identities(str(tmp_path))) == {"r0", "r1"}
+
+
+def test_replicas_that_start_together_agree_on_one_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["r0", "r1", "r2"]
+    meeting = threading.Barrier(len(names))
+    draw = identity.draw_service
+
+    def draw_together(of: ReplicaConfig) -> ServiceRecord:
+        meeting.wait(30)  # all have seen that there is no service
+        return draw(of)
+
+    monkeypatch.setattr(identity, "draw_service", draw_together)
+    with ThreadPoolExecutor(len(names)) as pool:
+        records = list(pool.map(start, [config(tmp_path, name) for name in names]))
+    assert records[0] == records[1] == records[2]
+    remembered = read_identities(str(tmp_path))
+    assert set(remembered) == set(names)
+    assert len(set(remembered.values())) == 1
+
+
+def test_a_neighbours_first_start_in_between_is_no_half_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = identity.read_identities
+    neighbours: list[ServiceRecord] = []
+
+    def read_slowly(directory: str) -> dict[str, identity.Identity]:
+        monkeypatch.setattr(identity, "read_identities", read)
+        found = {"before": read(directory)}
+        with ThreadPoolExecutor(1) as pool:
+            neighbours.append(pool.submit(start, config(tmp_path, "r1")).result(30))
+        found["after"] = read(directory)
+        return found[moment]
+
+    for moment in ("before", "after"):
+        folder = tmp_path
+        monkeypatch.setattr(identity, "read_identities", read_slowly)
+        assert start(config(folder, "r0")) == neighbours[-1]
+
+
+def test_a_directory_without_its_lock_store_is_half_a_copy(tmp_path: Path) -> None:
+    start(config(tmp_path))
+    os.rename(tmp_path / "lock", tmp_path / "elsewhere")
+    for replica in ("r0", "r1"):
+        with pytest.raises(HalfCopy, match="the lock store knows no service"):
+            start(config(tmp_path, replica))
+
+
+def test_a_log_that_nobody_remembers_is_half_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    start_with = config(tmp_path)
+    (tmp_path / "log" / "1.seg").write_bytes(b"")
+    with pytest.raises(HalfCopy, match="log holds 1 segments"):
+        start(start_with)
+    (tmp_path / "log" / "1.seg").unlink()
+    assert start(start_with).name == "bank"
+
+
+@pytest.mark.parametrize("broken", [b"", b'{"service":"ba', b"\xff\xfe", b'{"service":"\xff'])
+def test_an_identity_that_can_not_be_read_is_half_a_copy(broken: bytes, tmp_path: Path) -> None:
+    start(config(tmp_path))
+    identity_path(str(tmp_path), "r0").write_bytes(broken)
+    with pytest.raises(HalfCopy, match=r"identity\.json"):
+        start(config(tmp_path))
+
+
+def test_an_identity_that_the_storage_does_not_give_is_half_a_copy(tmp_path: Path) -> None:
+    identity_path(str(tmp_path), "r0").mkdir(parents=True)
+    with pytest.raises(HalfCopy, match="Is a directory"):
+        read_identities(str(tmp_path))
+
+
+def test_a_directory_of_another_service_or_fence_is_refused(tmp_path: Path) -> None:
+    start(config(tmp_path))
+    with pytest.raises(ForeignDirectory, match="belongs to service 'bank', not 'shop'"):
+        start(config(tmp_path, service="shop"))
+    with pytest.raises(ForeignDirectory, match="fence is 'etcd' in the manifest and 'seal' in the log"):
+        start(config(tmp_path, fence="etcd"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"service_id": b"x" * 16}, "another incarnation"),
+        ({"incarnation": 2}, "another incarnation"),
+        ({"store_id": "other"}, "knows lock store 'other'"),
+    ],
+)
+def test_a_replica_that_remembers_otherwise_is_refused(changes: dict[str, object], told: str, tmp_path: Path) -> None:
+    start(config(tmp_path))
+    start(config(tmp_path, "r1"))
+    remember(tmp_path, "r0", **changes)
+    with pytest.raises(ForeignDirectory, match=told):
+        start(config(tmp_path))
+    assert start(config(tmp_path, "r1")).name == "bank", "the others are not concerned"
+
+
+def test_an_adopted_fence_counts_instead_of_the_first(tmp_path: Path) -> None:
+    start(config(tmp_path))
+    write_adoption(str(tmp_path), Adoption(fence="etcd"))
+    assert start(config(tmp_path, fence="etcd")).fence == "etcd"
+    with pytest.raises(ForeignDirectory, match="fence is 'seal'"):
+        start(config(tmp_path))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_folder_that_we_may_not_use_is_refused_with_its_name(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def refused(path: str, flags: int, mode: int = 0o777) -> int:
+        if "probe" in str(path) and flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number), path)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(PermissionRefused, match="probe.*: " + os.strerror(number)):
+        start(config(tmp_path))
+    assert not (tmp_path / "lock").exists(), "nothing was begun"
+
+
+def test_a_directory_that_is_a_file_is_a_wrong_config(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidConfig, match="file: File exists"):
+        start(config(tmp_path / "file"))
+
+
+def test_a_storage_that_can_not_carry_the_fence_is_a_wrong_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise InvalidConfig("fence seal on a file system of type nfs4")
+
+    monkeypatch.setattr(identity, "check_local", refuse)
+    with pytest.raises(InvalidConfig, match="nfs4"):
+        start(config(tmp_path))
+    assert start(config(tmp_path, fence="etcd")).fence == "etcd", "another fence asks nothing of the kind"

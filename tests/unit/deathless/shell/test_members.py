@@ -1,0 +1,195 @@
+"""members/: announcements are whole or left out, written later where they could not be, and taken back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import pytest
+
+from deathless.shell import members
+from deathless.shell.members import (
+    MEMBER_BYTES,
+    Board,
+    Member,
+    ingress_address,
+    read_members,
+    remove_member,
+    write_member,
+    write_small,
+)
+
+MEMBER = Member("r0", "127.0.0.1:1", client="127.0.0.1:2", pid=7)
+
+
+def full(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def announce_ingress(directory: Path, text: bytes) -> None:
+    folder = directory / "replicas" / "r0"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ingress.address").write_bytes(text)
+
+
+def within_time(work: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+class Sight:
+    """What a board has seen."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Member] = {}
+        self._changed = asyncio.Event()
+
+    def __call__(self, found: dict[str, Member]) -> None:
+        self.last = found
+        self._changed.set()
+
+    async def wait_for(self, wanted: Callable[[dict[str, Member]], bool]) -> None:
+        while not wanted(self.last):
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def test_what_was_announced_is_read_until_it_is_taken_back(tmp_path: Path) -> None:
+    other = Member("r1", "127.0.0.1:3")
+    assert read_members(str(tmp_path)) == {}
+    write_member(str(tmp_path), MEMBER)
+    write_member(str(tmp_path), other)
+    assert read_members(str(tmp_path)) == {"r0": MEMBER, "r1": other}
+    remove_member(str(tmp_path), "r0")
+    remove_member(str(tmp_path), "r0")
+    assert read_members(str(tmp_path)) == {"r1": other}
+
+
+def test_a_later_announcement_replaces_the_one_before_and_leaves_no_other_name(tmp_path: Path) -> None:
+    write_member(str(tmp_path), MEMBER)
+    write_member(str(tmp_path), Member("r0", "127.0.0.1:9"))
+    assert read_members(str(tmp_path))["r0"].control == "127.0.0.1:9"
+    assert [path.name for path in (tmp_path / "members").iterdir()] == ["r0.json"]
+
+
+@pytest.mark.parametrize("half", [b"", b'{"replica":"r1","con', b'{"replica":"\xff\xfe', b'{"replica":1}', bytes(50)])
+def test_a_half_written_file_is_left_out_and_hides_no_other(half: bytes, tmp_path: Path) -> None:
+    write_member(str(tmp_path), MEMBER)
+    (tmp_path / "members" / "a.json").write_bytes(half)
+    (tmp_path / "members" / "z.json").mkdir()
+    assert read_members(str(tmp_path)) == {"r0": MEMBER}
+
+
+def test_on_a_full_disk_an_announcement_takes_the_room_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_member(str(tmp_path), MEMBER)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    longer = Member("r0", "127.0.0.1:1", client="an.address.that.is.much.longer.than.before:65535", pid=8)
+    write_member(str(tmp_path), longer)
+    assert read_members(str(tmp_path)) == {"r0": longer}
+    assert (tmp_path / "members" / "r0.json").stat().st_size == MEMBER_BYTES
+
+
+def test_on_a_full_disk_nothing_can_be_written_in_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(FileNotFoundError):
+        write_small(tmp_path / "new", b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_is_not_about_space_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "small").write_text("old")
+    monkeypatch.setattr(Path, "write_bytes", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_small(tmp_path / "small", b"new")
+    assert (tmp_path / "small").read_text() == "old"
+
+
+def test_an_ingress_is_where_it_says_and_nowhere_while_it_does_not(tmp_path: Path) -> None:
+    assert ingress_address(str(tmp_path), "r0") == ""
+    announce_ingress(tmp_path, b"127.0.0.1:80\n")
+    assert ingress_address(str(tmp_path), "r0") == "127.0.0.1:80"
+    announce_ingress(tmp_path, b"\xff")
+    assert ingress_address(str(tmp_path), "r0") == ""
+
+
+def test_a_board_announces_sees_the_others_and_withdraws(tmp_path: Path) -> None:
+    async def main() -> None:
+        sight = Sight()
+        board = Board(str(tmp_path), "r0", sight)
+        board.start()
+        board.announce(msgspec.structs.replace(MEMBER, ingress="127.0.0.1:0"))
+        write_member(str(tmp_path), Member("r1", "127.0.0.1:3"))
+        board.look()
+        await sight.wait_for(lambda found: set(found) == {"r0", "r1"})
+        assert sight.last["r0"].ingress == "127.0.0.1:0", "as configured, until it says where it listens"
+        announce_ingress(tmp_path, b"127.0.0.1:4")
+        board.look()
+        await sight.wait_for(lambda found: found["r0"].ingress == "127.0.0.1:4")
+        board.close(withdraw=True)
+        assert set(read_members(str(tmp_path))) == {"r1"}
+
+    within_time(main())
+
+
+def test_a_board_that_is_not_asked_to_leaves_its_announcement(tmp_path: Path) -> None:
+    async def main() -> None:
+        sight = Sight()
+        board = Board(str(tmp_path), "r0", sight)
+        board.announce(MEMBER)
+        board.start()
+        await sight.wait_for(lambda found: "r0" in found)
+        board.close(withdraw=False)
+        assert read_members(str(tmp_path)) == {"r0": MEMBER}
+
+    within_time(main())
+
+
+def test_a_board_whose_loop_has_ended_and_one_never_started_end_too(tmp_path: Path) -> None:
+    async def main() -> Board:
+        Board(str(tmp_path), "r0", lambda _: None).close(withdraw=True)
+        board = Board(str(tmp_path), "r0", lambda _: None)
+        return board
+
+    board = asyncio.run(main())
+    board.announce(MEMBER)
+    board.start()
+    board.close(withdraw=False)
+    assert not board._thread.is_alive()
+
+
+def test_what_could_not_be_written_is_written_later_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        refused, enough = [0], asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def refuse(directory: str, member: Member) -> None:
+            refused[0] += 1
+            if refused[0] == 2:
+                monkeypatch.setattr(members, "write_member", write_member)
+                loop.call_soon_threadsafe(enough.set)
+            full()
+
+        monkeypatch.setattr(members, "write_member", refuse)
+        sight = Sight()
+        board = Board(str(tmp_path), "r0", sight)
+        board.announce(MEMBER)
+        board.start()
+        await enough.wait()
+        board.look()
+        await sight.wait_for(lambda found: found == {"r0": MEMBER})
+        board.close(withdraw=False)
+
+    within_time(main())
+    assert [record.levelname for record in caplog.records if record.name == "deathless.members"] == ["WARNING"]
