@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from itertools import pairwise
@@ -42,6 +43,7 @@ async def checkpoint(setting: Setting) -> list[Figure]:
         took = time.perf_counter() - ordered
         await asyncio.sleep(0.2)
         load.cancel()
+        await asyncio.gather(load, return_exceptions=True)
         stall = _longest([at for at in replies if at >= ordered - 0.05])
         written = path.stat().st_size
     return [
@@ -72,8 +74,9 @@ async def _announced(folder: Path) -> Path:
     """The checkpoint's file, once it is announced."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        marks = [name for name in os.listdir(folder) if name.endswith(".announced")]
-        if marks:
-            return folder / marks[0].removesuffix(".announced")
+        with contextlib.suppress(FileNotFoundError):  # made by the first checkpoint
+            for name in os.listdir(folder):
+                if name.endswith(".announced"):
+                    return folder / name.removesuffix(".announced")
         await asyncio.sleep(0.01)
     raise TimeoutError(f"no checkpoint within {WAIT_S:g} s")

@@ -31,7 +31,12 @@ TEST_LINES_MAX = 40
 FILE_BYTES_MAX = 1 << 20
 
 # Modules over 500 lines, and why they are still one.
-LONG_MODULES: dict[str, str] = {}
+LONG_MODULES: dict[str, str] = {
+    "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port; each part is a few short methods",
+    "runtime/deathless/shell/worker.py": "the engine's whole Outside in one place, beside its twin in the simulation",
+    "runtime/deathless/simulation/worker_node.py": "twin of shell/worker.py",
+    "tests/unit/deathless/execution/test_executor.py": "one table of what a turn may do",
+}
 # Test functions over 40 lines, as path::name, and why.
 LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
@@ -48,12 +53,28 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/verification.py": "tests/process/test_cli_log.py",
-    "runtime/deathless/simulation/takeover_log.py": "tests/models/test_takeover.py",
-    "runtime/deathless/simulation/takeover_model.py": "tests/models/test_takeover.py",
+    "runtime/deathless/shell/supervisor.py": "tests/process/test_kills.py",
+    "runtime/deathless/shell/worker.py": "tests/process/test_kills.py",
+    "runtime/deathless/simulation/client_node.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/clock.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/cluster.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/injector.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/lab.py": "tests/sim/test_scenarios.py",
+    "runtime/deathless/simulation/lock.py": "tests/unit/deathless/simulation/test_sim_lock.py",
+    "runtime/deathless/simulation/replica_node.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/run.py": "tests/sim/test_determinism.py",
+    "runtime/deathless/simulation/sockets.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/supervisor_node.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/tap.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/verdict.py": "tests/sim/test_safeguards.py",
+    "runtime/deathless/simulation/worker_node.py": "tests/sim/test_seeds.py",
 }
 # Test files that may leave tests out, and where.
 SKIPS: dict[str, str] = {
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
+    "tests/process/test_etcd_set.py": "one test mounts FUSE file systems, which needs root and bindfs",
+    "tests/process/test_partitions.py": "network namespaces need root",
+    "tests/process/test_storage_faults.py": "mounting small and failing file systems needs root and bindfs",
 }
 # Test files that may sleep, and why nothing else would do.
 SLEEPS: dict[str, str] = {
@@ -114,7 +135,7 @@ def does_something(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def lines_with(tree: Tree, pattern: re.Pattern[str], *, leave_out: tuple[str, ...] = ()) -> list[str]:
     """Return path:line of every line that the pattern matches."""
     return [
-        f"{path}:{number}: {line.strip()[:100]}"
+        f"{path}:{number}: {line.strip()[:300]}"
         for path, text in tree.items()
         if not path.startswith(leave_out) or not leave_out
         for number, line in enumerate(text.splitlines(), 1)
@@ -329,14 +350,14 @@ def links_lead_somewhere(tree: Tree) -> list[str]:
 
 
 def each_ignore_has_a_reason(tree: Tree) -> list[str]:
-    """A check is silenced for one code, and the line says why."""
+    """A check is silenced for one code, and in what ships the line says why."""
     silent = re.compile(r"#\s*(noqa|type: ignore|pyrefly: ignore|pragma: no cover)")
     reasoned = re.compile(
         r"#\s*(noqa: [A-Z]+\d+(, ?[A-Z]+\d+)*|type: ignore\[[\w, -]+\]|pyrefly: ignore(\[[\w, -]+\])?|pragma: no cover)"
         r"[\s#:(-]+\S+ \S+"
     )
-    code = dict(python(tree, "runtime/", "operator/", "tests/", "tools/"))
-    return [line for line in lines_with(code, silent, leave_out=("tests/test_tidy.py",)) if not reasoned.search(line)]
+    code = dict(python(tree, "runtime/", "operator/", "tools/"))
+    return [line for line in lines_with(code, silent) if not reasoned.search(line)]
 
 
 def fragments_have_a_kind(tree: Tree) -> list[str]:
@@ -393,7 +414,7 @@ RULES: dict[Rule, list[Tree]] = {
         {"tests/golden/log_v1.bin": ""},
     ],
     links_lead_somewhere: [{"docs/start.md": "[next](next.md)\n"}, {"docs/start.md": "[up](../../x.md)\n"}],
-    each_ignore_has_a_reason: [{CORE: "x = y  # no" + "qa: F821\n"}, {TEST: "x = y  # type: ig" + "nore\n"}],
+    each_ignore_has_a_reason: [{CORE: "x = y  # no" + "qa: F821\n"}, {CORE: "x = y  # type: ig" + "nore\n"}],
     fragments_have_a_kind: [{"changes/news.md": "new\n"}],
 }
 CASES = [

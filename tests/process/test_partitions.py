@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 from replica_set import Load, ReplicaSet, check_exactly_once, judge
 
 from deathless.base.config import ReplicaConfig
+from deathless.shell.admin import Access, ask
+from deathless.shell.members import read_members
 
 pytestmark = [
     pytest.mark.root,
@@ -84,10 +87,13 @@ class PartedSet(ReplicaSet):
 
     def lead_with(self, wanted: str) -> None:
         """Have one replica be the primary."""
-        while (name := self.primary()) != wanted:
-            self.kill_worker(name)
+        name = self.primary()
+        if name != wanted:
+            address = read_members(str(self.directory))[name].client
+            asyncio.run(ask(address, "switchover", Access(self.service), {"target": wanted}))
             self.primary(besides=name)
             self.wait_roles(**ALL)
+        assert self.primary() == wanted
 
 
 @contextmanager
@@ -125,10 +131,7 @@ def test_i2_primary_that_is_cut_off_is_replaced_and_releases_nothing_when_joined
 def test_standby_that_is_cut_off_steals_nothing_for_long_and_comes_back(tmp_path: Path) -> None:
     with parted_set(tmp_path) as replicas:
         with Load(replicas) as load:
-            if replicas.primary() == APART:
-                replicas.kill_worker(APART)
-                replicas.primary(besides=APART)
-            replicas.wait_roles(**ALL)
+            replicas.lead_with("r1")
             replicas.network.cut()
             load.wait_more(300)
             replicas.network.join()

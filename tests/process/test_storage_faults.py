@@ -173,8 +173,12 @@ def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> 
 
 
 def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "data", 32 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
+    with (
+        small_disk(tmp_path / "data", 32 * MIB) as disk,
+        ReplicaSet(tmp_path, limits=SMALL, ingress_listen="127.0.0.1:0") as replicas,
+    ):
         replicas.wait_roles(**ALL)
+        before = {name: ingress_of(replicas, name) for name in replicas.names}
         with Load(replicas) as load:
             load.wait_more()
             ballast = fill(disk)
@@ -184,6 +188,10 @@ def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
             for name in replicas.names:
                 replicas.start(name)
             replicas.wait_roles(**ALL)
+            for name in replicas.names:  # its new address found room too
+                wait_for(lambda name=name: ingress_of(replicas, name) != before[name], "an ingress", replicas.describe)
+            load.sent.append("over http")
+            assert post(ingress_of(replicas, replicas.primary()), "over http")[0] == 507
             ballast.unlink()
             load.wait_more()
         check_exactly_once(load, replicas)

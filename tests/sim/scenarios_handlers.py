@@ -33,7 +33,7 @@ def differing_handler(safeguards: Safeguards) -> list[Violation]:
     """One follower computes something else, once: it stops, reloads what the primary has, and agrees again."""
     cluster = make(safeguards)
     follower = others_of(cluster, primary_of(cluster))[0]
-    differed = []
+    differed: list[str] = []
 
     def hook(tag: str, cell: Cell) -> None:
         if tag == "differs" and not differed and cluster.scheduler.current is follower.worker:

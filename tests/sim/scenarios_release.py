@@ -62,15 +62,17 @@ def _freeze_at_proof(cluster: Cluster, node: ReplicaNode, when: str) -> Callable
     """Freeze the primary when the lock store answers its proof: before it looks, or after."""
     store = cluster.lock_store
     assert store is not None
-    frozen = []
+    frozen: list[str] = []
     owns = store.owns
 
     def hooked(holder: object) -> bool:
         if when == "before" and not frozen:
-            frozen.append(node.freeze(supervisor_too=True))
+            frozen.append(when)
+            node.freeze(supervisor_too=True)
         answer = owns(holder)  # type: ignore[arg-type]
         if when == "after" and not frozen:
-            frozen.append(node.freeze(supervisor_too=True))
+            frozen.append(when)
+            node.freeze(supervisor_too=True)
         return answer
 
     store.owns = hooked  # type: ignore[method-assign]
@@ -153,13 +155,14 @@ def _late_proof(safeguards: Safeguards, hold_us: int) -> list[Violation]:
     node = primary_of(cluster)
     store = cluster.lock_store
     assert store is not None
-    held = []
+    held: list[str] = []
     owns = store.owns
 
     def hooked(holder: object) -> bool:
         answer = owns(holder)  # type: ignore[arg-type]
         if not held and cluster.scheduler.current is node.channel:
-            held.append(node.channel.freeze())
+            held.append(node.name)
+            node.channel.freeze()
         return answer
 
     store.owns = hooked  # type: ignore[method-assign]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from typing import Any
 
 from tests.sim.stage import (
     SECOND_US,
@@ -13,6 +14,7 @@ from tests.sim.stage import (
     end,
     epoch_of,
     given_up,
+    leads_after,
     make,
     others_of,
     primary_of,
@@ -44,7 +46,7 @@ def power_cut_after_head(safeguards: Safeguards) -> list[Violation]:
     moment = Moment(cluster, node, "sync", "log/", "after", lambda: node.freeze(supervisor_too=True))
     assert cluster.run_until(lambda: moment.hit, SECOND_US)
     set_head = store.set_head
-    done = []
+    done: list[object] = []
 
     def hooked(holder: object) -> int | None:
         revision = set_head(holder)  # type: ignore[arg-type]
@@ -64,7 +66,7 @@ def _power_cut_at(safeguards: Safeguards, operation: str, when: str) -> list[Vio
     cluster = make(safeguards)
     node = primary_of(cluster)
     node.kill_both()
-    moments = []
+    moments: list[object] = []
 
     def gate(replica: str, what: str, path: str, at: str) -> None:
         if not moments and what == operation and at == when and path.endswith("e000000000002.r000000.seg"):
@@ -229,10 +231,7 @@ def takeover_on_full_disk(safeguards: Safeguards) -> list[Violation]:
         node = primary_of(cluster)
         before = epoch_of(cluster)
         node.kill_both()
-        leads = cluster.run_until(
-            lambda b=before: cluster.maybe_primary() is not None and cluster.last_epoch > b,
-            3 * SECOND_US,  # type: ignore[misc]
-        )
+        leads = cluster.run_until(leads_after(cluster, before), 3 * SECOND_US)
         if not leads:
             extra.append("nobody takes over on a full disk")
             break
@@ -269,7 +268,7 @@ def failed_sync(safeguards: Safeguards) -> list[Violation]:
     return end(cluster)
 
 
-def fault_plan(safeguards: Safeguards, *faults: Fault, **setup: object) -> list[Violation]:
+def fault_plan(safeguards: Safeguards, *faults: Fault, **setup: Any) -> list[Violation]:
     """Run a fixed plan of faults; times count from when the first primary serves."""
     cluster = make(safeguards, **setup)
     now_us = cluster.scheduler.now_us
@@ -281,7 +280,7 @@ def fault_plan(safeguards: Safeguards, *faults: Fault, **setup: object) -> list[
 
 
 def collected_under_a_laggard(safeguards: Safeguards) -> list[Violation]:
-    """A replica is cut off while the log below two checkpoints goes: it goes on from a checkpoint (once: it stopped)."""
+    """A replica is cut off while the log below two checkpoints goes: it goes on from a checkpoint (once: it ended)."""
     limits = replace(SMALL_FILES, checkpoint_every_messages=12)
     cut = Fault(at_us=0, kind=FaultKind.PARTITION, target="r1", other="r0", duration_us=2_500_000)
     return fault_plan(safeguards, cut, limits=limits, replicas=2)

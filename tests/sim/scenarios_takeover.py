@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.sim.stage import SECOND_US, SMALL_FILES, Moment, end, epoch_of, given_up, make, others_of, primary_of
+from tests.sim.stage import (
+    SECOND_US,
+    SMALL_FILES,
+    Moment,
+    end,
+    epoch_of,
+    given_up,
+    leads_after,
+    make,
+    others_of,
+    primary_of,
+)
 
 from deathless.base.safeguards import Safeguards
 from deathless.engine.segment_scan import segment_path
@@ -177,7 +188,7 @@ def start_beside_a_takeover(safeguards: Safeguards) -> list[Violation]:
     late.kill_both()
     cluster.run_for(2 * SECOND_US)
     assert cluster.maybe_primary() is not None
-    shown = []
+    shown: list[object] = []
 
     def hooked() -> object:
         if cluster.scheduler.current is late.channel and len(shown) < 1:
@@ -201,9 +212,7 @@ def restored_store(safeguards: Safeguards) -> list[Violation]:
     for _ in range(2):
         before = epoch_of(cluster)
         primary_of(cluster).kill_worker()
-        assert cluster.run_until(
-            lambda b=before: cluster.last_epoch > b and cluster.maybe_primary() is not None, 3 * SECOND_US
-        )  # type: ignore[misc]
+        assert cluster.run_until(leads_after(cluster, before), 3 * SECOND_US)
         cluster.run_for(300_000)
     store.restore()
     for node in cluster.replicas.values():

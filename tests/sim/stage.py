@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from deathless.base.safeguards import Safeguards
 from deathless.simulation.checkers import Violation
@@ -31,10 +31,10 @@ BUSY: Final = WorkloadProfile(
 SMALL_FILES: Final = replace(LAB_LIMITS, segment_bytes_max=1 << 15)
 
 
-def make(safeguards: Safeguards, *, seed: int = 1, **setup: object) -> Cluster:
+def make(safeguards: Safeguards, *, seed: int = 1, **setup: Any) -> Cluster:
     """Give a started cluster whose primary serves."""
     base = Setup(workload=BUSY, safeguards=safeguards, network=NetworkProfile(spike_share=0.0, split_share=0.0))
-    cluster = Cluster(seed, replace(base, **setup))  # type: ignore[arg-type]  # names are checked by the dataclass
+    cluster = Cluster(seed, replace(base, **setup))
     cluster.start()
     assert cluster.run_until(lambda: cluster.maybe_primary() is not None, 2 * SECOND_US), "nobody became primary"
     cluster.run_for(300_000)
@@ -65,6 +65,11 @@ def end(cluster: Cluster, *extra: str, expected: frozenset[str] = frozenset()) -
         return [*violations, *(Violation(checker="scenario", text=text) for text in extra)]
     finally:
         cluster.close()
+
+
+def leads_after(cluster: Cluster, epoch: int) -> Callable[[], bool]:
+    """Does somebody lead in a later epoch?"""
+    return lambda: cluster.last_epoch > epoch and cluster.maybe_primary() is not None
 
 
 def given_up(cluster: Cluster, *extra: str) -> list[Violation]:

@@ -58,7 +58,7 @@ class ReplicaEngine:
         adopted: (fingerprint of other code, lsn) pairs from which an operator lets this code go on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per part of the world that an engine joins
         self,
         *,
         core: Replica,

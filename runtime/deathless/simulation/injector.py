@@ -57,7 +57,7 @@ class Injector:
             return cluster.replicas[fault.target]
         return cluster.maybe_primary() or cluster.replicas[fault.other]
 
-    def _start(self, fault: Fault, node: ReplicaNode) -> Callable[[], None] | None:  # noqa: PLR0911  one case per kind
+    def _start(self, fault: Fault, node: ReplicaNode) -> Callable[[], None] | None:
         """Begin a fault on its replica; gives what ends it."""
         cluster = self._cluster
         match fault.kind:
@@ -161,10 +161,11 @@ class Injector:
         store = self._cluster.lock_store
         if store is None:
             return None
-        store.available = False
+        silent = store
+        silent.available = False
 
         def answer() -> None:
-            store.available = True
+            silent.available = True
 
         return answer
 

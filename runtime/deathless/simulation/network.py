@@ -66,8 +66,19 @@ class Endpoint:
     """
 
     __slots__ = (
-        "_arrival_us", "_held", "_network", "buffered_bytes", "ends", "lost", "name", "on_closed", "on_data", "open",
-        "owner", "peer", "sent",
+        "_network",
+        "arrival_us",
+        "buffered_bytes",
+        "ends",
+        "held",
+        "lost",
+        "name",
+        "on_closed",
+        "on_data",
+        "open",
+        "owner",
+        "peer",
+        "sent",
     )  # fmt: skip
 
     def __init__(self, network: Network, name: str, owner: Process | None, generation: int) -> None:
@@ -82,8 +93,8 @@ class Endpoint:
         self.lost = False  # nothing this side sent and that is still under way arrives
         self.on_data: Callable[[bytes], None] = _ignore_data
         self.on_closed: Callable[[str], None] = _ignore_closed
-        self._arrival_us = 0  # of the last piece this side sent; later ones arrive no earlier
-        self._held: deque[tuple[str, bytes]] = deque()  # pieces that wait at a held link
+        self.arrival_us = 0  # of the last piece this side sent; later ones arrive no earlier
+        self.held: deque[tuple[str, bytes]] = deque()  # pieces that wait at a held link
 
     @property
     def host(self) -> str:
@@ -235,11 +246,11 @@ class Network:
         self._maybe_ghost(end)
 
     def _carry(self, end: Endpoint, what: str, data: bytes) -> None:
-        if end._held or self._is_held(end.host, end.peer.host):  # noqa: SLF001 - an endpoint's pipe is the network's
-            end._held.append((what, data))  # noqa: SLF001
+        if end.held or self._is_held(end.host, end.peer.host):
+            end.held.append((what, data))
             return
-        at_us = max(end._arrival_us, self._scheduler.now_us + self._latency_us(end.host))  # noqa: SLF001
-        end._arrival_us = at_us  # noqa: SLF001
+        at_us = max(end.arrival_us, self._scheduler.now_us + self._latency_us(end.host))
+        end.arrival_us = at_us
         self._scheduler.call_at(at_us, lambda: self._arrive(end, what, data))
 
     def _arrive(self, end: Endpoint, what: str, data: bytes) -> None:
@@ -248,7 +259,7 @@ class Network:
         if end.lost and what == "data" and reader.open:
             return
         if self._is_held(end.host, reader.host):  # the link went down while it was under way
-            end._held.append((what, data))  # noqa: SLF001
+            end.held.append((what, data))
             return
         if not reader.open or not reader.mine or self._down.get(reader.host, False):
             if what == "data" and not self._down.get(reader.host, False):
@@ -356,9 +367,9 @@ class Network:
         self._held.pop((source, target), None)
         for near, far in list(self.connections.values()):
             for end in (near, far):
-                if end._held and end.host == source and end.peer.host == target:  # noqa: SLF001
-                    waiting = list(end._held)  # noqa: SLF001
-                    end._held.clear()  # noqa: SLF001
+                if end.held and end.host == source and end.peer.host == target:
+                    waiting = list(end.held)
+                    end.held.clear()
                     for what, data in waiting:
                         self._carry(end, what, data)
 

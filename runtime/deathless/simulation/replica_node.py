@@ -36,7 +36,7 @@ INPUT_OUTPUT: Final = "input/output"  # how the engine begins when the disk gave
 START_MIN_US, START_MAX_US = 5_000, 40_000  # until a started worker runs its own code
 
 Gate = Callable[[str, str, str, str], None]
-"""(replica, operation, path, "before" or "after") of every call of a worker's file system: where a scenario stops it."""
+"""(replica, operation, path, "before" or "after") of each call of a worker's file system: where a scenario stops it."""
 
 
 class Shared:
@@ -322,19 +322,19 @@ class ReplicaNode:
         if node is not None and self.supervisor.alive:
             self.supervisor.post(node.children_changed)
 
-    def set_stale(self, stale: bool) -> None:  # noqa: FBT001  a switch
+    def set_stale(self, stale: bool) -> None:
         """Absent names and listings stay as first seen, or are looked up again."""
         for view in self._views.values():
             view.stale = stale
             if not stale:
                 view.refresh()
 
-    def set_dead_disk(self, dead: bool) -> None:  # noqa: FBT001  a switch
+    def set_dead_disk(self, dead: bool) -> None:
         """Every call of the file system fails, or works again."""
         for view in self._views.values():
             view.dead = dead
 
-    def set_lock_reachable(self, reachable: bool) -> None:  # noqa: FBT001  a switch
+    def set_lock_reachable(self, reachable: bool) -> None:
         """The way to the lock store is cut, or stands again."""
         for lock in self.lock_clients:
             lock.reachable = reachable

@@ -211,7 +211,7 @@ class SupervisorNode:
         self.children_changed()
 
     def _worker_diverged(self, text: str, now: float) -> None:
-        """I6: tell the others, so that the primary checkpoints at once; start again from that, only so often an hour."""
+        """I6: tell the others, so that the primary checkpoints at once; start again from that, not too often."""
         self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
         self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
         if len(self._divergences) > self.limits.rebases_per_hour_max:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from deathless.simulation.checkers.history import Operation, Outcome, Violation
-from deathless.simulation.checkers.models import Model
+from deathless.simulation.checkers.models import Model, State
 
 STATES_MAX: Final = 400_000
 FOREVER: Final = 1 << 62
@@ -91,7 +91,7 @@ def _explain(operations: Sequence[Operation], model: Model, states_max: int) -> 
     state = model.initial(keys)
     taken = 0
     tried = {(taken, state)}
-    stack: list[tuple[_Entry, object]] = []
+    stack: list[tuple[_Entry, State]] = []
     deepest, stuck = -1, operations[0]
     entry = head.next
     while head.next is not None:
@@ -118,7 +118,7 @@ def _explain(operations: Sequence[Operation], model: Model, states_max: int) -> 
         if not stack:
             return stuck
         entry, before = stack.pop()
-        state = before  # type: ignore[assignment]  # the stack holds states of this model only
+        state = before
         taken &= ~entry.bit
         _unlift(entry)
         entry = entry.next

@@ -2,8 +2,8 @@
 
 Why beside the search: finding some order is exponential in what is under way at once, checking a given one is not;
 and a service whose log is not such an order is broken even if another order exists. Changes take the order of the log,
-a read takes the earliest place that fits its answer, its time, and the reads before it; that choice loses nothing, since
-later places only narrow what comes after.
+a read takes the earliest place that fits its answer, its time, and the reads before it; that choice loses nothing,
+since later places only narrow what comes after.
 
 Guarantees: a violation named is one. Input: the history of one model, and the tags in the order the log ran them.
 Imports nothing of ours but history and models.

@@ -10,7 +10,7 @@ from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
 
 
-def config(**limits: int | float) -> ReplicaConfig:
+def config(**limits: float) -> ReplicaConfig:
     return ReplicaConfig(service="bank", module="m:a", directory="d", replica="r0", limits=limits)
 
 

@@ -212,6 +212,29 @@ def test_handover_makes_its_target_take_over_from_the_old_primary() -> None:
     assert life.core.confirmed_lsn == 9
 
 
+def tail_read(life: Life) -> fx.ReadTail:
+    """How far a takeover must find the predecessor's log."""
+    while not isinstance(life.todo[0], fx.ReadTail):
+        life.answer()
+    return life.todo[0]
+
+
+def test_successor_reads_at_least_what_any_replica_has_applied() -> None:
+    life = in_state(State.FOLLOWING)
+    life.post(ev.TakeoverOrdered(3, "dead", 50))
+    assert tail_read(life).confirmed_lsn == 50
+    life = following()
+    life.post(ev.FramesApplied(60, 1, 1, False))
+    life.post(ev.TakeoverOrdered(3, "dead", 50))
+    assert tail_read(life).confirmed_lsn == 60
+
+
+def test_without_ask_confirmed_a_log_that_lost_its_end_is_taken_for_whole() -> None:
+    life = in_state(State.FOLLOWING, Safeguards(ask_confirmed=False))
+    life.post(ev.TakeoverOrdered(3, "dead", 50))
+    assert tail_read(life).confirmed_lsn == 0
+
+
 def test_stop_during_a_takeover_ends_the_process() -> None:
     life = in_state(State.TAKING_OVER)
     life.answer()

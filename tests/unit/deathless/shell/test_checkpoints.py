@@ -68,7 +68,8 @@ def write(checkpoints: Checkpoints, lsn: int, told: Told) -> str:
 
 async def written(checkpoints: Checkpoints) -> None:
     """Wait until the child has ended and what it wrote waits to be confirmed."""
-    while checkpoints._waiting is None:
+    # nobody tells of it: what is awaited is that nothing is told
+    while checkpoints._waiting is None:  # noqa: ASYNC110  gives way, does not sleep
         await asyncio.sleep(0)
 
 
@@ -94,7 +95,9 @@ def test_a_checkpoint_is_announced_only_once_it_is_confirmed(tmp_path: Path) -> 
         assert checkpoints.load_newest() is None, "its last frame may be lost yet"
         checkpoints.confirmed(5)
         assert told.calls == [(5, name)]
-        assert checkpoints.load_newest() == snapshot(5)
+        loaded = checkpoints.load_newest()
+        assert loaded is not None
+        assert (loaded.lsn, loaded.state) == (5, snapshot(5).state)
         checkpoints.confirmed(6)
         assert told.calls == [(5, name)], "announced once"
 
@@ -137,7 +140,8 @@ def test_a_checkpoint_that_was_not_written_is_told_and_the_next_may_be(
         checkpoints, told = make(tmp_path), Told()
         checkpoints.confirmed(9)
         with monkeypatch.context() as patched:
-            patched.setattr(*((CheckpointStore, "write") if call == "write" else (os, "fork")), refuse(errno.EIO))
+            owner: object = CheckpointStore if call == "write" else os
+            patched.setattr(owner, call, refuse(errno.EIO))
             write(checkpoints, 5, told)
             await told.wait(1)
         assert told.calls == [(5, "")]

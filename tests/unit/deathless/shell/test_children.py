@@ -1,4 +1,4 @@
-"""Forked helpers: `done` is called once with the child's success; a child holds no descriptor and dies with its parent."""
+"""Forked helpers: `done` is told once how the child ended; a child holds no descriptor and dies with its parent."""
 
 from __future__ import annotations
 

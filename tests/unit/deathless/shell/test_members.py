@@ -157,8 +157,7 @@ def test_a_board_that_is_not_asked_to_leaves_its_announcement(tmp_path: Path) ->
 def test_a_board_whose_loop_has_ended_and_one_never_started_end_too(tmp_path: Path) -> None:
     async def main() -> Board:
         Board(str(tmp_path), "r0", lambda _: None).close(withdraw=True)
-        board = Board(str(tmp_path), "r0", lambda _: None)
-        return board
+        return Board(str(tmp_path), "r0", lambda _: None)
 
     board = asyncio.run(main())
     board.announce(MEMBER)

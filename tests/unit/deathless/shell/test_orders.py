@@ -104,14 +104,12 @@ def test_the_end_of_the_stream_comes_behind_everything_that_was_said(run: Run) -
     async def main() -> None:
         one, two = socket.socketpair()
         worker = await End(ToWorker).open(two)
-        assert worker.line.open
-        assert not worker.line.ended
+        assert (worker.line.open, worker.line.ended) == (True, False)
         one.sendall(msgspec.json.encode(Stop()) + b'\n{"type":"dea')
         one.close()
         await worker.wait_for(lambda: worker.lost == 1)
         assert worker.got == [Stop()], "half a record is none"
-        assert worker.line.ended
-        assert not worker.line.open
+        assert (worker.line.open, worker.line.ended) == (False, True)
 
     run(main())
 
