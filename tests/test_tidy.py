@@ -32,7 +32,7 @@ FILE_BYTES_MAX = 1 << 20
 
 # Modules over 500 lines, and why they are still one.
 LONG_MODULES: dict[str, str] = {
-    "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port; each part is a few short methods",
+    "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port, each in short methods",
     "runtime/deathless/shell/worker.py": "the engine's whole Outside in one place, beside its twin in the simulation",
     "runtime/deathless/simulation/worker_node.py": "twin of shell/worker.py",
     "tests/unit/deathless/execution/test_executor.py": "one table of what a turn may do",

@@ -12,7 +12,7 @@ from deathless import Context, Service, Struct
 class Notes(Struct):
     """Tags in the order they came."""
 
-    tags: list[str] = []
+    tags: list[str] = []  # noqa: RUF012 - a Struct copies its defaults
 
 
 ledger = Service("ledger", state=Notes)

@@ -92,7 +92,9 @@ class ReplicaSet:
             self.start(name)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for name, process in self.processes.items():
             for pid in (self._worker_pid(name), process.pid):
                 if pid and process.poll() is None:
@@ -142,7 +144,7 @@ class ReplicaSet:
     def role_of(self, role: str) -> str | None:
         """Name of a running replica in `role`, the one of the highest epoch; None: there is none."""
         found = [(s["epoch"], n) for n, s in self.status().items() if s["role"] == role and s["state"] == "running"]
-        return cast("str", max(found)[1]) if found else None
+        return max(found)[1] if found else None
 
     def primary(self, *, besides: str = "") -> str:
         """Wait for a primary and give its name."""
@@ -219,7 +221,9 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self.stop()
         else:
@@ -258,9 +262,7 @@ class Load:
             raise
 
     async def _read(self, client: Client, key: str, caller: str) -> None:
-        reading = self.history.invoke(
-            caller=caller, action="read", keys=(key,), argument=None, tag="", now_us=now_us()
-        )
+        reading = self.history.invoke(caller=caller, action="read", keys=(key,), argument=None, tag="", now_us=now_us())
         total = await client.query("count", key)
         self.history.complete(reading, outcome=Outcome.OK, result=total, now_us=now_us())
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster
@@ -23,7 +24,7 @@ STALE = "attr_timeout=2,entry_timeout=2,negative_timeout=2,kernel_cache"
 """A node's kernel believes for two seconds what it looked up once: a takeover falls into that time."""
 
 
-def over(cluster: EtcdCluster, folder: Path) -> dict[str, object]:
+def over(cluster: EtcdCluster, folder: Path) -> dict[str, Any]:
     """Settings of replicas that use this etcd."""
     etcd: dict[str, object] = {"endpoints": list(cluster.urls)}
     if cluster.tls is not None:
@@ -39,7 +40,7 @@ def over(cluster: EtcdCluster, folder: Path) -> dict[str, object]:
 
 
 @contextmanager
-def etcd_set(folder: Path, *, members: int = 1, **settings: object) -> Iterator[tuple[ReplicaSet, EtcdCluster]]:
+def etcd_set(folder: Path, *, members: int = 1, **settings: Any) -> Iterator[tuple[ReplicaSet, EtcdCluster]]:
     """Three replicas over an etcd, with all roles taken."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EtcdCluster(folder / "etcd", members=members, **settings))

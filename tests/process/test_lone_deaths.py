@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,11 @@ def test_killed_supervisor_takes_its_worker_and_ingress_with_it(tmp_path: Path, 
         wait_for(lambda: not any(is_alive(pid) for pid in children), "the end of its children")
 
 
+def grew(load: HttpLoad, size: int) -> bool:
+    """Are there more calls than `size`?"""
+    return len(load.history) > size
+
+
 def test_killed_ingress_is_started_again_and_its_callers_lose_nothing(tmp_path: Path) -> None:
     with ReplicaSet(tmp_path, replicas=1, ingress_listen="127.0.0.1:0") as replicas:
         replicas.primary()
@@ -52,7 +58,7 @@ def test_killed_ingress_is_started_again_and_its_callers_lose_nothing(tmp_path: 
         with HttpLoad(replicas) as load:
             for _ in range(3):
                 before = len(load.history)
-                wait_for(lambda before=before: len(load.history) > before + 20, "calls over HTTP", replicas.describe)
+                wait_for(partial(grew, load, before + 20), "calls over HTTP", replicas.describe)
                 for pid in children_of(supervisor, "deathless.shell.ingress"):
                     os.kill(pid, signal.SIGKILL)
             before = len(load.history)

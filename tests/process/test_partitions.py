@@ -49,7 +49,11 @@ class Network:
         ip("link", "add", self.wire, "type", "veth", "peer", "name", other, "netns", self.namespace)
         ip("addr", "add", f"{self.here}/24", "dev", self.wire)
         ip("link", "set", self.wire, "up")
-        for words in (("addr", "add", f"{self.there}/24", "dev", other), ("link", "set", other, "up"), ("link", "set", "lo", "up")):
+        for words in (
+            ("addr", "add", f"{self.there}/24", "dev", other),
+            ("link", "set", other, "up"),
+            ("link", "set", "lo", "up"),
+        ):
             ip("-n", self.namespace, *words)
 
     def remove(self) -> None:

@@ -136,7 +136,7 @@ def test_changed_code_is_refused_instead_of_replayed(tmp_path: Path) -> None:
 def test_sigterm_at_any_time_ends_in_order_and_keeps_the_state(tmp_path: Path, after: str) -> None:
     with ReplicaSet(tmp_path) as replicas:
         if after == "at once":
-            wait_for(lambda: (tmp_path / "data" / "replicas").exists(), "a start")
+            wait_for((tmp_path / "data" / "replicas").exists, "a start")
             assert set(replicas.stop().values()) <= {0, -signal.SIGTERM}
             for name in replicas.names:
                 replicas.start(name)

@@ -14,8 +14,9 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -102,12 +103,17 @@ def post(address: str, tag: str) -> tuple[int, str]:
         connection.close()
 
 
+def moved(replicas: ReplicaSet, name: str, before: str) -> bool:
+    """Does the replica's ingress listen elsewhere than before?"""
+    return ingress_of(replicas, name) != before
+
+
 async def refused_with(replicas: ReplicaSet) -> type[Exception] | None:
     """What a call would be refused with now."""
     async with client_of(replicas) as client:
         call = asyncio.ensure_future(client.call("note", "k0", tag="never waited for"))
         async with asyncio.timeout(20):
-            while client.refusal() is None and not call.done():
+            while client.refusal() is None and not call.done():  # noqa: ASYNC110 - there is no event for a refusal
                 await asyncio.sleep(0)
         call.cancel()
         refusal = client.refusal()
@@ -189,7 +195,7 @@ def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
                 replicas.start(name)
             replicas.wait_roles(**ALL)
             for name in replicas.names:  # its new address found room too
-                wait_for(lambda name=name: ingress_of(replicas, name) != before[name], "an ingress", replicas.describe)
+                wait_for(partial(moved, replicas, name, before[name]), "an ingress", replicas.describe)
             load.sent.append("over http")
             assert post(ingress_of(replicas, replicas.primary()), "over http")[0] == 507
             ballast.unlink()
@@ -203,7 +209,7 @@ def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
 class MountedSet(ReplicaSet):
     """Each replica sees the shared directory through a mount of its own, as on a node of its own."""
 
-    def __init__(self, folder: Path, options: str = FRESH, **settings: object) -> None:
+    def __init__(self, folder: Path, options: str = FRESH, **settings: Any) -> None:
         super().__init__(folder, allow_any_file_system=True, **settings)
         self.directory.mkdir()
         self._options = options
@@ -253,7 +259,7 @@ class MountedSet(ReplicaSet):
 
 
 @contextmanager
-def mounted_set(folder: Path, options: str = FRESH, **settings: object) -> Iterator[MountedSet]:
+def mounted_set(folder: Path, options: str = FRESH, **settings: Any) -> Iterator[MountedSet]:
     """A running set over FUSE mounts, with all roles taken."""
     if shutil.which("bindfs") is None:
         pytest.skip("bindfs is missing: apt-get install bindfs")
@@ -262,7 +268,8 @@ def mounted_set(folder: Path, options: str = FRESH, **settings: object) -> Itera
         stack.callback(replicas.unmount)
         stack.enter_context(replicas)
         # Calls that hang can't be killed: let them go on before the processes are ended.
-        stack.callback(lambda: [replicas.go_on(name) for name in replicas.names])
+        for name in replicas.names:
+            stack.callback(replicas.go_on, name)
         replicas.wait_roles(**ALL)
         yield replicas
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.scenarios_handlers import differing_handler, killing_handler, slow_handler
+from tests.sim.scenarios_handlers import differing_handler, differing_primary, killing_handler, slow_handler
 from tests.sim.scenarios_release import (
     FREEZE_POINTS,
     acknowledgements_alone,
@@ -48,6 +48,7 @@ from tests.sim.scenarios_takeover import (
     restored_store,
     stale_listing,
     start_beside_a_takeover,
+    stop_and_start_all,
     two_take_the_lock,
 )
 from tests.sim.stage import Scenario
@@ -80,6 +81,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "half-written frames read live": half_written_frames,
     "a handler that kills its process": killing_handler,
     "a handler that differs": differing_handler,
+    "a primary that differs": differing_primary,
     "a handler that takes 400 ms": slow_handler,
     "two replicas cut from each other": cut_from_each_other,
     "takeover on a full disk": takeover_on_full_disk,
@@ -88,6 +90,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a proof answered late": late_proof,
     "duplicates before the proof": duplicates_before_the_proof,
     "switchover under load": switchover,
+    "all stop in order and start again": stop_and_start_all,
     "collected under a laggard": collected_under_a_laggard,
     "killed with the lock": killed_with_the_lock,
     "start beside a takeover": start_beside_a_takeover,

@@ -62,3 +62,30 @@ def slow_handler(safeguards: Safeguards) -> list[Violation]:
     HOOKS.reset()
     stolen = cluster.last_epoch > before
     return end(cluster, *(["somebody took over from a busy primary"] if stolen else []))
+
+
+def differing_primary(safeguards: Safeguards) -> list[Violation]:
+    """The primary alone computes something that no replay gives: it holds what was released, so the others take it over.
+
+    A replay from zero can't succeed any more, so only what the replicas themselves come to is looked at.
+    """
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    before = epoch_of(cluster)
+    differed: list[str] = []
+
+    def hook(tag: str, cell: Cell) -> None:
+        if tag == "differs" and cluster.scheduler.current is node.worker:
+            differed.append(tag)
+            cell.number += 1
+
+    HOOKS.on_turn = hook
+    ask(cluster, "differs")
+    assert cluster.run_until(lambda: bool(differed), 3 * SECOND_US)
+    cluster.run_for(3 * SECOND_US)
+    agreed = cluster.run_until(lambda: cluster.served and cluster.settled, 10 * SECOND_US)
+    return given_up(
+        cluster,
+        *([] if agreed else ["the others do not take over what the primary computed"]),
+        *([] if cluster.last_epoch == before else ["the primary did not stay"]),
+    )

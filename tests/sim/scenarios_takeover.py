@@ -17,7 +17,7 @@ from tests.sim.stage import (
 
 from deathless.base.safeguards import Safeguards
 from deathless.engine.segment_scan import segment_path
-from deathless.simulation.checkers import Violation
+from deathless.simulation.checkers import Outcome, Violation
 from deathless.simulation.disk import Folder
 from deathless.simulation.replica_node import ReplicaNode
 
@@ -256,3 +256,18 @@ def cut_from_each_other(safeguards: Safeguards) -> list[Violation]:
     for source, target in ((node.name, other.name), (other.name, node.name)):
         cluster.network.heal(source, target)
     return end(cluster, *(["somebody took over from a primary that others hear"] if stolen else []))
+
+
+def stop_and_start_all(safeguards: Safeguards) -> list[Violation]:
+    """Everybody is told to stop in order, in turn, the primary last; then everybody starts: no call fails."""
+    cluster = make(safeguards)
+    node = primary_of(cluster)
+    for each in (*others_of(cluster, node), node):
+        each.stop()
+        cluster.run_for(20_000)
+    ended = cluster.run_until(lambda: not any(n.supervisor.alive for n in cluster.replicas.values()), 3 * SECOND_US)
+    for each in cluster.replicas.values():
+        each.start()
+    violations = end(cluster, *([] if ended else ["an orderly stop does not come to its end"]))
+    unknown = [op for op in cluster.history if op.completed_us is not None and op.outcome is Outcome.UNKNOWN]
+    return [*violations, *(Violation(checker="scenario", text=f"a call failed: {op}") for op in unknown)]

@@ -35,6 +35,7 @@ CHECKPOINT_FOLDER: Final = "checkpoints"
 SUFFIX: Final = ".ckpt"
 ANNOUNCED: Final = ".announced"
 VERIFIED: Final = ".verified"
+UNSYNCED_BYTES_MAX: Final = 1 << 20  # many more at once, and the primary's next sync waits until all are on the disk
 NAME_LENGTH: Final = 16 + 1 + 32 + len(SUFFIX)
 
 Encode = Callable[[Snapshot], Iterator[bytes]]
@@ -213,10 +214,13 @@ class CheckpointStore:
         self._unlink(self._temporary)
         handle = self._fs.create(self._temporary)
         try:
-            offset = 0
+            offset = synced = 0
             for chunk in self._encode(snapshot):
                 self._fs.write(handle, offset, chunk)
                 offset += len(chunk)
+                if offset - synced >= UNSYNCED_BYTES_MAX and self._safeguards.sync_checkpoint:
+                    self._fs.sync(handle)
+                    synced = offset
             if self._safeguards.sync_checkpoint:
                 self._fs.sync(handle)
         finally:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
+NICE: Final = 10  # a helper gives way to handlers
 _LOG: Final = logging.getLogger("deathless.children")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -79,6 +80,7 @@ def _be_child(work: Callable[[], bool], parent: int) -> None:
     code = 1
     try:
         die_with_parent(parent)
+        os.nice(NICE)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))

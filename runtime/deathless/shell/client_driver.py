@@ -120,7 +120,8 @@ class Driver:
         self._links: dict[LinkId, _Link] = {}
         self._dials: dict[LinkId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # all dials, those given up too, until they have ended
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # when it fires; uvloop's handle for a time that has come can't say
         self._closed = False
         self._resolve()
 
@@ -171,9 +172,10 @@ class Driver:
         self._changed()
         deadline = self._machine.deadline
         timer = self._timer
-        if deadline is not None and (timer is None or deadline < timer.when()):
+        if deadline is not None and (timer is None or deadline < self._timer_at):
             if timer is not None:
                 timer.cancel()
+            self._timer_at = deadline
             self._timer = self._loop.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:

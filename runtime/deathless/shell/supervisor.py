@@ -47,8 +47,8 @@ from deathless.base.errors import (
 )
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import Detector, Report, WorkerState
+from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
-from deathless.engine.replica_engine import as_ours
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.identity import prepare
 from deathless.shell.logs import configure
@@ -75,6 +75,7 @@ _LOG = logging.getLogger("deathless.supervisor")
 PACKET_BYTES_MAX = 1 << 20
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of a worker that fails
 STABLE_S = 10.0  # a worker that ran so long starts again without waiting
+HUGE_PAGES = "glibc.malloc.hugetlb=1"  # a worker's state in few large pages: a fork copies their table
 STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 INGRESS_STOP_MAX_S = 6.0  # so long the ingress may answer what it took in, before the worker is asked to stop
 LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so long
@@ -325,7 +326,10 @@ class Supervisor:
             self._page = Page(page_path(self.config.directory, self.config.replica), fresh=True)
             command = [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(theirs.fileno())]
             self.worker.process = subprocess.Popen(
-                command, pass_fds=(theirs.fileno(),), env=self._environment(), stdin=subprocess.DEVNULL
+                command,
+                pass_fds=(theirs.fileno(),),
+                env={"GLIBC_TUNABLES": HUGE_PAGES, **self._environment()},
+                stdin=subprocess.DEVNULL,
             )
         self.worker.started_at = now
         self.worker.start_at = None

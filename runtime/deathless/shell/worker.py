@@ -46,9 +46,10 @@ from deathless.core import events as ev
 from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
+from deathless.engine.failures import as_ours
 from deathless.engine.intake import Intake
 from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine, as_ours
+from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.shell import event_loop

@@ -45,6 +45,7 @@ class FaultKind(StrEnum):
     LOCK_CUT_OFF = "lock-cut-off"  # from one replica
     STEAL = "steal"  # a standby takes over though the primary lives
     SWITCHOVER = "switchover"  # an operator orders it
+    STOP = "stop"  # SIGTERM of a replica's supervisor: an orderly stop; started again after a while
     CLIENT_KILL = "client-kill"  # a client dies for good, its calls without answer
     CLIENT_RESET = "client-reset"  # a client's connection is lost
 
@@ -72,6 +73,7 @@ DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.LOCK_CUT_OFF: (10_000, 2_000_000),
     FaultKind.STEAL: (0, 0),
     FaultKind.SWITCHOVER: (0, 0),
+    FaultKind.STOP: (200_000, 2_000_000),
     FaultKind.CLIENT_KILL: (0, 0),
     FaultKind.CLIENT_RESET: (0, 0),
 }

@@ -66,6 +66,9 @@ class Injector:
             case FaultKind.KILL_BOTH:
                 node.kill_both()
                 return node.start
+            case FaultKind.STOP:
+                node.stop()
+                return lambda: self._start_again(node)
             case FaultKind.POWER_CUT:
                 for each in cluster.replicas.values():
                     each.lose_power()
@@ -132,6 +135,12 @@ class Injector:
     def _heal(self, pairs: Sequence[tuple[str, str]]) -> None:
         for source, target in pairs:
             self._cluster.network.heal(source, target)
+
+    def _start_again(self, node: ReplicaNode) -> None:
+        """What has not come to its end by now is ended; then it starts."""
+        if node.stopping:
+            node.kill_both()
+        node.start()
 
     def _restore_power(self) -> None:
         for node in self._cluster.replicas.values():

@@ -289,6 +289,22 @@ class ReplicaNode:
         """Kill -9 of the worker."""
         self.worker.kill()
 
+    def stop(self) -> None:
+        """SIGTERM: the supervisor has its worker stop in order, then ends itself."""
+        node = self.supervisor_node
+        if node is not None and self.supervisor.alive:
+            self.supervisor.post(node.order_stop)
+
+    @property
+    def stopping(self) -> bool:
+        """It was told to stop and has not ended yet."""
+        node = self.supervisor_node
+        return node is not None and node.stop_ordered
+
+    def withdraw(self) -> None:
+        """See supervisor_node.Host."""
+        self.shared.members.pop(self.name, None)
+
     def kill_both(self) -> None:
         """Kill -9 of the supervisor; its worker goes with it. `start` brings the machine's programs back."""
         self.powered = False
@@ -362,6 +378,7 @@ class ReplicaNode:
         if error is not None:
             self._failed("supervisor", error)
         self.supervisor_node = None
+        self.powered = False
         self.worker.kill()  # the kernel does (PDEATHSIG)
 
     def _helper_exited(self, _process: Process, error: BaseException | None) -> None:

@@ -79,6 +79,10 @@ class Host(Protocol):
         """Names of all replicas that have announced themselves."""
         ...
 
+    def withdraw(self) -> None:
+        """Take our announcement back."""
+        ...
+
     def start_worker(self) -> None:
         """Start the worker's process, with a fresh page."""
         ...
@@ -116,7 +120,8 @@ class SupervisorNode:
         self._told_deaths: dict[tuple[int, int], int] = {}  # deaths told to this worker
         self._deaths: dict[tuple[int, int], int] = {}
         self._last_stop: Stopping | None = None
-        self._stop_ordered = False
+        self.stop_ordered = False
+        self._worker_told = False  # this worker has got its Stop
         self._running_since: tuple[object, float] = (None, 0.0)
         self._sync_since: tuple[int, float] = (0, 0.0)
         self._divergences: list[float] = []
@@ -149,6 +154,9 @@ class SupervisorNode:
         """One round of the loop."""
         self._kicked = False
         now = self._now()
+        if self.stop_ordered and not self._worker_runs:
+            self.host.withdraw()
+            self.process.kill()
         self._meet_members()
         if not self._worker_runs and self._start_at is not None and now >= self._start_at:
             self._start_worker(now)
@@ -170,10 +178,19 @@ class SupervisorNode:
 
     def order_stop(self) -> None:
         """SIGTERM: an orderly stop."""
-        self._stop_ordered = True
+        if self.stop_ordered:
+            return
+        self.host.note("is told to stop")
+        self.stop_ordered = True
         self._start_at = None
-        self.host.tell_worker(Stop())
+        self._pass_stop_on()
         self._kick()
+
+    def _pass_stop_on(self) -> None:
+        """The worker is told once it can hear."""
+        if self.stop_ordered and not self._worker_told and self._worker_runs:
+            self._worker_told = True
+            self.host.tell_worker(Stop())
 
     # ---- the worker ------------------------------------------------------------------------------------------
 
@@ -206,7 +223,7 @@ class SupervisorNode:
             self.report.condition = self.stays_stopped = stop.code
         elif stop is not None and stop.code == DIVERGED_CODE:
             self._worker_diverged(stop.text, now)
-        if self._stop_ordered:
+        if self.stop_ordered:
             self._start_at = None
         self.children_changed()
 
@@ -285,6 +302,7 @@ class SupervisorNode:
     def _meet_members(self) -> None:
         members = self.host.members()
         self.detector.members_seen(set(members))
+        self.detector.forget_removed(self._now())
         now = self._now()
         for name in members:
             if name != self.host.name and name not in self._peers and now >= self._try_at.get(name, 0.0):
@@ -336,7 +354,7 @@ class SupervisorNode:
 
     def _maybe_order_takeover(self, now: float) -> None:
         page = self.host.page
-        if not self._worker_runs or self._stop_ordered or page is None:
+        if not self._worker_runs or self.stop_ordered or page is None:
             return
         age = now - page.upstream_us / 1e6 if page.upstream_us else float("inf")
         order = self.detector.decide(now, age)

@@ -110,7 +110,7 @@ def test_a_log_that_nobody_remembers_is_half_a_copy(tmp_path: Path) -> None:
     assert start(start_with).name == "bank"
 
 
-@pytest.mark.parametrize("broken", [b"", b'{"service":"ba', b"\xff\xfe", b'{"service":"\xff'])
+@pytest.mark.parametrize("broken", [b"", b'{"service":"ba', b"\xff\xfe", b'{"service":"\xff"}'])
 def test_an_identity_that_can_not_be_read_is_half_a_copy(broken: bytes, tmp_path: Path) -> None:
     start(config(tmp_path))
     identity_path(str(tmp_path), "r0").write_bytes(broken)

@@ -75,7 +75,9 @@ def test_a_later_announcement_replaces_the_one_before_and_leaves_no_other_name(t
     assert [path.name for path in (tmp_path / "members").iterdir()] == ["r0.json"]
 
 
-@pytest.mark.parametrize("half", [b"", b'{"replica":"r1","con', b'{"replica":"\xff\xfe', b'{"replica":1}', bytes(50)])
+@pytest.mark.parametrize(
+    "half", [b"", b'{"replica":"r1","con', b'{"replica":"\xff","control":"x"}', b'{"replica":1}', bytes(50)]
+)
 def test_a_half_written_file_is_left_out_and_hides_no_other(half: bytes, tmp_path: Path) -> None:
     write_member(str(tmp_path), MEMBER)
     (tmp_path / "members" / "a.json").write_bytes(half)
