@@ -196,7 +196,7 @@ RECORDS = {
     "following": (49, 4),
     "handover": (52, 2),
     "checkpoint": (53, 3),
-    "report": (64, 16),
+    "report": (64, 17),
 }
 
 

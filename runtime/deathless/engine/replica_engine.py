@@ -241,9 +241,7 @@ class ReplicaEngine:
             self.outside.complete(ev.ProofAnswered(number, not self.log.sealed(holder.epoch)))
             return
         ask = _owns if self._safeguards.hold_without_answer else _owns_or_guess
-        self.outside.lock(
-            partial(ask, holder), lambda owned: self.outside.complete(ev.ProofAnswered(number, owned))
-        )
+        self.outside.lock(partial(ask, holder), lambda owned: self.outside.complete(ev.ProofAnswered(number, owned)))
 
     # ---- takeover --------------------------------------------------------------------------------------------
 
@@ -265,9 +263,7 @@ class ReplicaEngine:
             case fx.SetHead():
                 holder = self.holder
                 assert holder is not None
-                self.outside.lock(
-                    lambda lock: lock.set_head(holder), lambda revision: complete(ev.HeadSet(revision))
-                )
+                self.outside.lock(lambda lock: lock.set_head(holder), lambda revision: complete(ev.HeadSet(revision)))
             case fx.ApplyCopies():
                 self._apply_copies()
             case fx.ReleaseLock():
@@ -280,15 +276,11 @@ class ReplicaEngine:
     def _lock_seen(self, view: LockView) -> None:
         self._view = view
         if view.store_id != self.store_id:
-            self._fail(
-                ForeignDirectory(f"the lock store is {view.store_id!r}, this log belongs to {self.store_id!r}")
-            )
+            self._fail(ForeignDirectory(f"the lock store is {view.store_id!r}, this log belongs to {self.store_id!r}"))
             return
         epoch, replica = (view.holder.epoch, view.holder.replica) if view.holder is not None else (0, "")
         live = view.service is not None and view.service.live
-        self.outside.complete(
-            ev.LockSeen(ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live))
-        )
+        self.outside.complete(ev.LockSeen(ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live)))
 
     def _take_lock(self) -> None:
         view = self._view

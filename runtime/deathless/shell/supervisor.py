@@ -75,7 +75,7 @@ _LOG = logging.getLogger("deathless.supervisor")
 PACKET_BYTES_MAX = 1 << 20
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of a worker that fails
 STABLE_S = 10.0  # a worker that ran so long starts again without waiting
-HUGE_PAGES = "glibc.malloc.hugetlb=1"  # a worker's state in few large pages: a fork copies their table
+HUGE_PAGES = "glibc.malloc.hugetlb=1"  # state in few large pages: a fork for a checkpoint copies a short table
 STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 INGRESS_STOP_MAX_S = 6.0  # so long the ingress may answer what it took in, before the worker is asked to stop
 LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so long
@@ -85,9 +85,7 @@ HOUR_S = 3600.0
 STALE_S = 150.0  # network file systems believe for at most about a minute or two that a name is absent
 DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
 DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
-FINAL_CODES = frozenset(
-    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
-)
+FINAL_CODES = frozenset({"DL3001", "DL3012", "DL3013", "DL4001", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"})
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
 

@@ -31,7 +31,7 @@ OTHERS: dict[str, tuple[str, Request]] = {
 
 def client_of(*members: FakeMember) -> EtcdClient:
     urls = tuple(member.url for member in members)
-    return EtcdClient(EtcdSettings(endpoints=urls, attempt_timeout_s=0.2, call_timeout_s=2))
+    return EtcdClient(EtcdSettings(endpoints=urls, attempt_timeout_s=1, call_timeout_s=5))
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.ANSWER_LOST, Fault.SILENCE, Fault.DONE_THEN_SILENCE])

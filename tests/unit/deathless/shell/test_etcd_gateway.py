@@ -27,14 +27,14 @@ class Opened:
     """A gateway that is open inside `async with`; short times, since its faults are silence."""
 
     def __init__(
-        self, *endpoints: str, user: str | None = None, password: str = "", call_timeout_s: float = 1.0
+        self, *endpoints: str, user: str | None = None, password: str = "", call_timeout_s: float = 4.0
     ) -> None:
         self.gateway = Gateway(
             EtcdSettings(
                 endpoints=endpoints,
                 username=user,
                 password=password,
-                attempt_timeout_s=0.2,
+                attempt_timeout_s=1,
                 call_timeout_s=call_timeout_s,
             )
         )
@@ -310,9 +310,7 @@ async def test_server_with_a_certificate_of_another_authority_is_refused(tmp_pat
     context.load_cert_chain(theirs.server_cert, theirs.server_key)
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    settings = EtcdSettings(
-        endpoints=(url,), tls=EtcdTls(ca_file=ours.ca_file), attempt_timeout_s=0.2, call_timeout_s=0.5
-    )
+    settings = EtcdSettings(endpoints=(url,), tls=EtcdTls(ca_file=ours.ca_file), attempt_timeout_s=5, call_timeout_s=10)
     gateway = Gateway(settings)
     await gateway.open()
     with pytest.raises(EtcdAuth, match="certificate"):
