@@ -65,7 +65,7 @@ def slow_handler(safeguards: Safeguards) -> list[Violation]:
 
 
 def differing_primary(safeguards: Safeguards) -> list[Violation]:
-    """The primary alone computes something that no replay gives: it holds what was released, so the others take it over.
+    """The primary alone computes what no replay gives: it holds what was released, so the others take it over.
 
     A replay from zero can't succeed any more, so only what the replicas themselves come to is looked at.
     """
