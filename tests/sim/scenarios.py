@@ -41,6 +41,7 @@ from tests.sim.scenarios_storage import (
 from tests.sim.scenarios_takeover import (
     cut_from_each_other,
     empty_volume,
+    frozen_before_reading,
     frozen_through_two_epochs,
     head_set_late,
     killed_before_the_cut,
@@ -93,6 +94,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "all stop in order and start again": stop_and_start_all,
     "collected under a laggard": collected_under_a_laggard,
     "killed with the lock": killed_with_the_lock,
+    "frozen before reading": frozen_before_reading,
     "start beside a takeover": start_beside_a_takeover,
     "acknowledgements alone": acknowledgements_alone,
 }

@@ -180,7 +180,7 @@ def rotten_frame_behind_a_laggard(safeguards: Safeguards) -> list[Violation]:
     node.lose_power()
     epoch, roll, offset = last
     cluster.disk.flip_bit(segment_path(epoch, roll), offset + 140)
-    cluster.run_for(3 * SECOND_US)
+    cluster.run_for(12 * SECOND_US)
     served = cluster.maybe_primary() is not None
     return given_up(cluster, *(["a laggard serves without a frame that another replica has"] if served else []))
 

@@ -271,3 +271,28 @@ def stop_and_start_all(safeguards: Safeguards) -> list[Violation]:
     violations = end(cluster, *([] if ended else ["an orderly stop does not come to its end"]))
     unknown = [op for op in cluster.history if op.completed_us is not None and op.outcome is Outcome.UNKNOWN]
     return [*violations, *(Violation(checker="scenario", text=f"a call failed: {op}") for op in unknown)]
+
+
+def frozen_before_reading(safeguards: Safeguards) -> list[Violation]:
+    """Who took the lock is frozen before it reads the log; another opens a later epoch meanwhile (once: DL4006)."""
+    cluster = make(safeguards, fence="etcd")
+    first = primary_of(cluster)
+    before = epoch_of(cluster)
+    frozen: list[ReplicaNode] = []
+
+    def gate(replica: str, operation: str, path: str, when: str) -> None:
+        if not frozen and when == "before" and operation == "link" and path == f"seal/{before:012d}":
+            frozen.append(cluster.replicas[replica])
+            frozen[0].freeze(supervisor_too=True)
+            process = cluster.scheduler.current
+            assert process is not None
+            process.pause(0)
+
+    cluster.shared.gate = gate
+    first.kill_both()
+    assert cluster.run_until(lambda: bool(frozen), 3 * SECOND_US), "nobody took over"
+    assert cluster.run_until(leads_after(cluster, before + 1), 6 * SECOND_US), "nobody took over again"
+    cluster.run_for(200_000)
+    frozen[0].thaw()
+    first.start()
+    return end(cluster)

@@ -107,6 +107,8 @@ class Detector:
         self._tries = 0  # orders since a primary was last fine: a takeover under way must not be stolen at once
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
+        # What followers have applied is confirmed, whatever becomes of them; a primary's own lsn need not be (I1).
+        self._confirmed = 0
         self._taking_since: float | None = None  # since when another replica takes over; None: nobody does
 
     def members_seen(self, members: set[str]) -> None:
@@ -124,6 +126,8 @@ class Detector:
         """Take another replica's report, or our own, in."""
         self.reports[report.replica] = report
         self._heard_at[report.replica] = now
+        if report.role in FOLLOWING_ROLES:
+            self._confirmed = max(self._confirmed, report.lsn)
         if report.role == "primary" and report.state in (WorkerState.RUNNING, WorkerState.STUCK):
             claim = PrimaryClaim(report.epoch, report.replica, report.client, report.replication)
             if self.primary is None or claim.epoch > self.primary.epoch:
@@ -170,16 +174,12 @@ class Detector:
             self._silent_steals = min(self._silent_steals + 1, 16)
         self._tried_at = now
         self._tries = min(self._tries + 1, TRIES_MAX)
-        return Order(self._suspected_epoch(), cause, self._confirmed_lsn())
+        return Order(self._suspected_epoch(), cause, self._confirmed)
 
     def _suspected_epoch(self) -> int:
         """The epoch to take over from: the highest that any worker met; its holder may have died before it served."""
         known = self.primary.epoch if self.primary is not None else 0
         return max([known, *(report.epoch for report in self.reports.values())])
-
-    def _confirmed_lsn(self) -> int:
-        """What followers have applied is confirmed; a primary's own lsn need not be (I1)."""
-        return max((r.lsn for r in self.reports.values() if r.role in FOLLOWING_ROLES), default=0)
 
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""

@@ -256,7 +256,10 @@ class ReplicaEngine:
                 self.log.link_seals(first, last)
                 complete(ev.SealsLinked())
             case fx.ReadTail(head, confirmed_lsn):
-                complete(self._read_tail(head, confirmed_lsn))
+                try:
+                    complete(self._read_tail(head, confirmed_lsn))
+                except (StoreOlderThanLog, LogTruncated) as error:
+                    self._doubt_tail(error)
             case fx.WriteCut(epoch):
                 self._write_cut(epoch)
                 complete(ev.CutWritten())
@@ -309,6 +312,13 @@ class ReplicaEngine:
         self._tail = tail
         last = tail.unconfirmed[-1][0].last_lsn if tail.unconfirmed else place.lsn
         return ev.TailRead(ev.TailSummary(tail.position, place.lsn, last, len(tail.unconfirmed)))
+
+    def _doubt_tail(self, error: DeathlessError) -> None:
+        """A successor that opened, or collected, since we took the lock leaves a log that looks broken to us."""
+        holder = self.holder
+        assert holder is not None
+        deposed = Deposed(f"epoch {holder.epoch}: a successor was faster than our look at the log")
+        self.outside.lock(lambda lock: lock.owns(holder), lambda owned: self._fail(error if owned else deposed))
 
     def _write_cut(self, epoch: int) -> None:
         tail = self._tail

@@ -85,7 +85,9 @@ HOUR_S = 3600.0
 STALE_S = 150.0  # network file systems believe for at most about a minute or two that a name is absent
 DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
 DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
-FINAL_CODES = frozenset({"DL3001", "DL3012", "DL3013", "DL4001", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"})
+FINAL_CODES = frozenset(
+    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
+)
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
 

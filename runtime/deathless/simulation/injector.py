@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
+from deathless.base.errors import LogTruncated
 from deathless.core import events as ev
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.faults import PRIMARY_TARGET, Fault, FaultKind, FaultPlan
@@ -91,7 +92,7 @@ class Injector:
                 if cluster.lock_store is None:
                     return None  # the lock in the directory is kept off such file systems
                 node.set_stale(True)
-                return lambda: node.set_stale(False)
+                return lambda: self._freshen(node)
             case FaultKind.CLOCK_FORWARD | FaultKind.CLOCK_BACK:
                 node.clock.jump(fault.size if fault.kind is FaultKind.CLOCK_FORWARD else -fault.size)
             case FaultKind.LOCK_SILENT:
@@ -135,6 +136,14 @@ class Injector:
     def _heal(self, pairs: Sequence[tuple[str, str]]) -> None:
         for source, target in pairs:
             self._cluster.network.heal(source, target)
+
+    def _freshen(self, node: ReplicaNode) -> None:
+        """Names are looked up again; an operator starts what found files missing that were there."""
+        node.set_stale(False)
+        supervisor = node.supervisor_node
+        if supervisor is not None and supervisor.stays_stopped == LogTruncated.code:
+            node.kill_both()
+            node.start()
 
     def _start_again(self, node: ReplicaNode) -> None:
         """What has not come to its end by now is ended; then it starts."""

@@ -147,6 +147,7 @@ class ReplicaNode:
         self.page: Page | None = None
         self.chance = shared.scheduler.fork(f"replica/{name}")
         self.powered = False
+        self.stopping = False  # it was told to stop, and has not been started again
         process = shared.scheduler.process
         self.worker = process(name, name, self._worker_exited)
         self.helper = process(f"{name}.helper", name, self._helper_exited)
@@ -280,6 +281,7 @@ class ReplicaNode:
         if self.powered or self.supervisor.alive:
             return
         self.powered = True
+        self.stopping = False
         self.network.host_has_power(self.name)
         self.supervisor_node = node = SupervisorNode(self)
         self.shared.members[self.name] = None
@@ -293,13 +295,8 @@ class ReplicaNode:
         """SIGTERM: the supervisor has its worker stop in order, then ends itself."""
         node = self.supervisor_node
         if node is not None and self.supervisor.alive:
+            self.stopping = True
             self.supervisor.post(node.order_stop)
-
-    @property
-    def stopping(self) -> bool:
-        """It was told to stop and has not ended yet."""
-        node = self.supervisor_node
-        return node is not None and node.stop_ordered
 
     def withdraw(self) -> None:
         """See supervisor_node.Host."""

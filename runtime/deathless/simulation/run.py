@@ -113,7 +113,7 @@ def run_one(work: tuple[int, Options]) -> Result:
 
 
 def _allowed(plan: FaultPlan) -> frozenset[str]:
-    """Who looks names up too early finds files missing, says so and looks again: an error, never an end of the log."""
+    """Who looks names up too early finds files missing, says so and stops: an error, never an end of the log."""
     stale = any(fault.kind is FaultKind.STALE_LOOKUPS for fault in plan.faults)
     return frozenset({LogTruncated.code}) if stale else frozenset()
 

@@ -45,10 +45,9 @@ HOUR_S: Final = 3600.0
 DIVERGED_S: Final = 2.0
 ORDERED_END_CODES: Final = frozenset({"", "DL2001"})
 FINAL_CODES: Final = frozenset(
-    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
+    {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
 )
-"""As the shell's: errors an operator must act on; the worker is not started again. A file that is missing (DL4003) may
-have been looked up too early, so it is looked up again, with back-off."""
+"""As the shell's: errors an operator must act on; the worker is not started again."""
 DIVERGED_CODE: Final = "DL4008"
 
 

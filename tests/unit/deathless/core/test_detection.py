@@ -382,3 +382,25 @@ def test_no_reports_make_it_order_from_below_what_it_knows(
             assert own.role in ("standby", "checkpointer")
             assert own.state == RUNNING
             assert made.primary is None or order.epoch >= made.primary.epoch
+
+
+# ---- what is known confirmed -------------------------------------------------------------------------------------
+
+
+def test_order_names_what_any_follower_has_applied_also_one_that_forgot_it_since() -> None:
+    made = with_primary()
+    tell(made, "r2", "checkpointer", lsn=104)
+    tell(made, "r2", "recovering", lsn=0)
+    tell(made, "r0", "dead", state=WorkerState.DEAD)
+    order = made.decide(0.0, NEVER)
+    assert order is not None
+    assert order.confirmed_lsn == 104
+
+
+def test_lsn_of_a_primary_is_not_taken_for_confirmed() -> None:
+    made = with_primary()
+    tell(made, "r0", "primary", lsn=900)
+    tell(made, "r0", "dead", state=WorkerState.DEAD, lsn=900)
+    order = made.decide(0.0, NEVER)
+    assert order is not None
+    assert order.confirmed_lsn == 0
