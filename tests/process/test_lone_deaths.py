@@ -157,7 +157,7 @@ def test_garbage_on_every_port_harms_nobody(tmp_path: Path) -> None:
 
 def test_announcement_of_a_replica_that_is_no_more_hinders_nobody(tmp_path: Path) -> None:
     with ReplicaSet(tmp_path) as replicas:
-        replicas.directory.mkdir()
+        replicas.directory.mkdir(exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             write_member(str(replicas.directory), Member("r7", f"127.0.0.1:{port}", f"127.0.0.1:{port}"))
