@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.cluster import Cluster
 from bench.figures import Figure, Goal, figure, median, percentile
-from bench.floor import Floor, split
+from bench.floor import Floor
 from bench.load import NOTE, Load
 from bench.setting import Setting, generate
 from bench.usage import processor_s
@@ -60,56 +60,45 @@ class Costs:
 
 
 async def one_client(setting: Setting) -> list[Figure]:
-    """One client, one call at a time, through the Python client."""
-    rounds, count = setting.size(9, 3), setting.size(400, 40)
+    """One client, one call at a time, through the Python client; in short turns with floor and peers."""
+    turns, count = setting.size(90, 6), setting.size(40, 20)
     floors, ours, postgres_took, etcd_took = [], [], [], []
-    ratios, samples = [], []
     async with setting.cluster() as cluster:
         postgres, etcd = setting.postgres(), setting.etcd()
         with Floor(setting.folder) as floor:
             async with Client("bench", [cluster.address]) as client:
                 await client.ready()
-                for number in range(rounds + 1):
-                    base = await _floor_beside(floor, count)
-                    async with setting.profiled(cluster, "one-client"):
-                        took = await _call_us(client, count)
-                    if number == 0:
-                        continue  # warms caches and the processor's clock up
-                    floors.append(base)
-                    ours.append(median(took))
-                    ratios.append(ours[-1] / base)
-                    samples.extend(took)
-                    if postgres is not None:
-                        postgres_took.append(median(await asyncio.to_thread(postgres.update_us, count)))
-                    if etcd is not None:
-                        etcd_took.append((await asyncio.to_thread(etcd.put, 1, count / 2000))["p50_us"])
-            sync, trip = split(floor, count)
-    floor_us = median(floors)
+                await _call_us(client, 10 * count)  # warms caches and the processor's clock up
+                async with setting.profiled(cluster, "one-client"):
+                    for turn in range(turns):
+                        floors += floor.measure(count)
+                        ours += await _call_us(client, count)
+                        if postgres is not None:
+                            postgres_took += postgres.update_us(count)
+                        if etcd is not None and turn % 10 == 5:
+                            etcd_took.append((await asyncio.to_thread(etcd.put, 1, count / 200))["p50_us"])
+            sync, trip = median(floor.syncs), median(floor.trips)
+    value, base = median(ours), median(floors)
     return [
         figure(
             "call_1_client_p50_us",
             "durable exactly-once call, 1 client, p50",
-            median(ours),
+            value,
             "us",
-            samples=len(samples),
-            floor=floor_us,
+            samples=len(ours),
+            floor=base,
             peers={
                 "PostgreSQL UPDATE": median(postgres_took) if postgres_took else None,
                 "etcd put": median(etcd_took) if etcd_took else None,
             },
             goal=Goal("at most", 2.0, floors=True),
             note=_notes(
-                f"floor: fdatasync of 4 KiB {sync:.0f} us and loopback round trip {trip:.0f} us",
-                f"ratio of each round to its own floor, median {median(ratios):.2f}",
+                f"{value / base:.2f} x floor: fdatasync of 4 KiB {sync:.0f} us, round trip {trip:.0f} us",
                 setting.missing("postgres", "etcd"),
             ),
         ),
-        figure("call_1_client_p99_us", "the same, p99", percentile(samples, 99), "us", samples=len(samples)),
+        figure("call_1_client_p99_us", "the same, p99", percentile(ours, 99), "us", samples=len(ours)),
     ]
-
-
-async def _floor_beside(floor: Floor, count: int) -> float:
-    return median(floor.measure(count))
 
 
 async def _call_us(client: Client, count: int) -> list[float]:

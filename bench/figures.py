@@ -1,7 +1,7 @@
 """What a measurement is: a number with its unit, its floor, its peers and its goal; and the file that holds them all.
 
 Guarantees: `goal_met` is computed here and nowhere else; None where there is no goal, or where the floor that it is
-relative to is missing. Does not: measure or print.
+relative to is missing or was disturbed. Does not: measure or print.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class Goal(msgspec.Struct, frozen=True):
         return f"{sign} {self.number:,.10g}{' x floor' if self.floors else ''}"
 
     def met(self, value: float, floor: float | None) -> bool | None:
-        """Is it reached? None: it is relative to a floor that is missing."""
-        if self.floors and floor is None:
+        """Is it reached? None: it is relative to a floor that is missing, or that it undercuts.
+
+        Nobody goes below the floor: a value that does was measured on a disk that others used meanwhile.
+        """
+        if self.floors and (floor is None or value < floor):
             return None
         limit = self.number * floor if self.floors and floor is not None else self.number
         return value <= limit if self.word == "at most" else value >= limit

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -49,6 +48,8 @@ class Floor:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._offset = self._allocated = 0
+        self.syncs: list[float] = []  # of all that was measured, microseconds
+        self.trips: list[float] = []
 
     def __enter__(self) -> Self:
         return self
@@ -82,16 +83,12 @@ class Floor:
         return (time.perf_counter() - began) * 1e6
 
     def measure(self, count: int) -> list[float]:
-        """`count` sums of one sync and one round trip, microseconds."""
-        return [self.sync_us() + self.round_trip_us() for _ in range(count)]
-
-
-def split(floor: Floor, count: int) -> tuple[float, float]:
-    """Medians of (sync, round trip), microseconds."""
-    return (
-        statistics.median(floor.sync_us() for _ in range(count)),
-        statistics.median(floor.round_trip_us() for _ in range(count)),
-    )
+        """`count` sums of one sync and one round trip, microseconds; the parts are kept."""
+        syncs = [self.sync_us() for _ in range(count)]
+        trips = [self.round_trip_us() for _ in range(count)]
+        self.syncs += syncs
+        self.trips += trips
+        return [sync + trip for sync, trip in zip(syncs, trips, strict=True)]
 
 
 if __name__ == "__main__":

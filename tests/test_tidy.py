@@ -53,8 +53,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/verification.py": "tests/process/test_cli_log.py",
-    "runtime/deathless/shell/supervisor.py": "tests/process/test_kills.py",
-    "runtime/deathless/shell/worker.py": "tests/process/test_kills.py",
     "runtime/deathless/simulation/client_node.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/clock.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/cluster.py": "tests/sim/test_seeds.py",

@@ -39,6 +39,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     signal.setitimer(signal.ITIMER_PROF, 0)
     if _stacks:
         _write(os.path.join(FOLDER, f"{os.getpid()}.txt"))
+        _stacks.clear()
 
 
 def _write(path: str) -> None:

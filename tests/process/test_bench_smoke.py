@@ -30,7 +30,7 @@ MACHINE = Machine(
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=220, check=False
     )
 
 
@@ -46,7 +46,7 @@ def test_quick_run_of_one_group_writes_results_of_the_documented_shape(tmp_path:
     assert first.value is not None
     assert first.floor is not None
     assert first.value > 0 < first.floor
-    assert first.goal_met is not None
+    assert first.goal_met is not None or first.value < first.floor
     assert first.peers == {"PostgreSQL UPDATE": None, "etcd put": None}
     assert "not asked for" in first.note
 
@@ -67,6 +67,7 @@ def test_unknown_group_is_refused_with_the_known_ones_named() -> None:
         (Goal("at most", 2, floors=True), 300.0, 150.0, True),
         (Goal("at most", 2, floors=True), 301.0, 150.0, False),
         (Goal("at most", 2, floors=True), 300.0, None, None),
+        (Goal("at most", 2, floors=True), 149.0, 150.0, None),
     ],
 )
 def test_goal_is_judged_by_value_and_floor(goal: Goal, value: float, floor: float | None, met: bool | None) -> None:

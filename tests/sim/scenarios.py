@@ -50,6 +50,7 @@ from tests.sim.scenarios_takeover import (
     stale_listing,
     start_beside_a_takeover,
     stop_and_start_all,
+    successor_that_came_and_went,
     two_take_the_lock,
 )
 from tests.sim.stage import Scenario
@@ -92,6 +93,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "duplicates before the proof": duplicates_before_the_proof,
     "switchover under load": switchover,
     "all stop in order and start again": stop_and_start_all,
+    "a successor that came and went": successor_that_came_and_went,
     "collected under a laggard": collected_under_a_laggard,
     "killed with the lock": killed_with_the_lock,
     "frozen before reading": frozen_before_reading,

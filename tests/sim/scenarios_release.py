@@ -98,11 +98,11 @@ def read_at_a_frozen_primary(safeguards: Safeguards) -> list[Violation]:
         cluster.network.hold("reader", other.name)
         cluster.network.hold(other.name, "reader")
     cluster.add_client("reader", [request_of("read", pause_us=pause_us) for pause_us in (0, 1_500_000)]).start()
-    changes = [request_of("add", tag=f"writer.{i}", pause_us=pause_us) for i, pause_us in enumerate((0, 900_000, 0))]
+    changes = [request_of("add", tag=f"writer.{i}", pause_us=pause_us) for i, pause_us in enumerate((0, 1_350_000, 0))]
     cluster.add_client("writer", changes).start()
-    cluster.run_for(100_000)
+    cluster.run_for(720_000)  # between two times at which an idle primary asks its fence
     node.freeze(supervisor_too=True)
-    cluster.run_for(1_600_000)
+    cluster.run_for(850_000)
     node.thaw()
     cluster.run_for(500_000)
     for other in others:

@@ -13,9 +13,11 @@ from tests.sim.stage import (
     make,
     others_of,
     primary_of,
+    request_of,
 )
 
 from deathless.base.safeguards import Safeguards
+from deathless.core import events as ev
 from deathless.engine.segment_scan import segment_path
 from deathless.simulation.checkers import Outcome, Violation
 from deathless.simulation.disk import Folder
@@ -296,3 +298,38 @@ def frozen_before_reading(safeguards: Safeguards) -> list[Violation]:
     frozen[0].thaw()
     first.start()
     return end(cluster)
+
+
+def successor_that_came_and_went(safeguards: Safeguards) -> list[Violation]:
+    """An idle primary never hears of its successor, which served and stopped (once: both waited for ever).
+
+    Its callers have met a later epoch, so they do not believe it; it must find out by itself that it is deposed.
+    """
+    cluster = make(safeguards, replicas=2, workload=None)
+    node = primary_of(cluster)
+    other = others_of(cluster, node)[0]
+    changes = [
+        request_of("add", tag=f"solo.{i}", pause_us=pause_us) for i, pause_us in enumerate((0, 300_000, 900_000))
+    ]
+    cluster.add_client("solo", changes).start()
+    cluster.run_for(100_000)
+    pairs = [(node.name, other.name), (other.name, node.name), (node.name, "solo"), ("solo", node.name)]
+    for source, target in pairs:
+        cluster.network.hold(source, target)
+    for link in cluster.network.open_connections("solo"):
+        cluster.network.reset(link)
+    thief = other.worker_node
+    assert thief is not None
+    epoch = thief.running.core.known_epoch
+    thief.process.post(lambda: thief.post(ev.TakeoverOrdered(epoch, "stolen by the scenario")))
+    cluster.run_for(700_000)
+    other.stop()
+    cluster.run_for(100_000)
+    for near in list(cluster.network.connections.values()):
+        cluster.network.reset(near[0])  # what was said meanwhile is not heard later
+    cluster.run_for(100_000)
+    for source, target in pairs:
+        cluster.network.heal(source, target)
+    other.start()
+    served = cluster.run_until(lambda: cluster.served, 5 * SECOND_US)
+    return end(cluster, *([] if served else ["nobody serves the caller of a successor that is gone"]))

@@ -30,6 +30,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -58,6 +59,9 @@ from deathless.core.in_flight import InFlight
 from deathless.core.queries import Queries
 from deathless.core.sessions import SessionTable
 from deathless.core.stream import Stream, StreamFrame, frame_packet
+
+ASK_AGAIN_S: Final = 1.0
+"""Between two questions to the fence, with nothing to release."""
 
 
 class Writing(enum.Enum):
@@ -133,6 +137,7 @@ class Primary:
         self._drained_queries = False  # a frame was due while queries ran: their answers ask for a proof by themselves
         self._collect_below: int | None = None  # owed once the next proof is answered
         self._space_probe_at: float | None = None  # Invariant: set while full
+        self._ask_at = now + ASK_AGAIN_S  # when the fence is asked with nothing to release
         self._close_refused = False  # there was no room for a closing frame; until there is
         self._idle_since: float | None = now  # since when nothing is under way; None: something is
 
@@ -331,6 +336,9 @@ class Primary:
         if self._space_probe_at is not None and now >= self._space_probe_at and self._writing is Writing.NOTHING:
             self._space_probe_at = now + SPACE_RETRY_S
             effects.append(ProbeSpace())
+        if now >= self._ask_at:  # a successor may have come and gone unheard: idle, nothing else would tell us
+            self._ask_at = now + ASK_AGAIN_S
+            self._doubted = True
         self.departure.timer_fired(now)
         effects.extend(self._maybe_checkpoint(now))
         effects.extend(self._maybe_hand_over())
@@ -342,7 +350,7 @@ class Primary:
             return None
         unsaid = self.header_confirmed_lsn < self.confirmed_lsn and not self._close_refused
         closing = self._idle_since + self.limits.idle_confirm_s if self._idle_since is not None and unsaid else None
-        dues = (self._space_probe_at, self.departure.deadline(), self._checkpoints.deadline(), closing)
+        dues = (self._space_probe_at, self.departure.deadline(), self._checkpoints.deadline(), closing, self._ask_at)
         return min((due for due in dues if due is not None), default=None)
 
     # ---- followers -------------------------------------------------------------------------------------------

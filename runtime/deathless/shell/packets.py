@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol as TypingProtocol
 from typing import cast
 
-from deathless.base.errors import DeathlessError, InvalidConfig, PortTaken, TooLarge
+from deathless.base.errors import DeathlessError, Internal, InvalidConfig, PortTaken, TooLarge
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
 from deathless.engine.intake import authorise
 
@@ -81,7 +81,8 @@ class ServerConnection(asyncio.Protocol):
             if self.hello is None:
                 self._before_hello += len(data)
                 if not packets and self._before_hello > HELLO_BYTES_MAX:
-                    raise TooLarge(f"no HELLO within {HELLO_BYTES_MAX} bytes")
+                    self.refuse(TooLarge(f"no HELLO within {HELLO_BYTES_MAX} bytes"))
+                    return
             if self.hello is None and packets:
                 self.hello = authorise(*packets.pop(0), service=self._service, token=self._token)
                 self._end_deadline()
@@ -90,6 +91,9 @@ class ServerConnection(asyncio.Protocol):
                 self._owner.packets(self, packets)
         except DeathlessError as error:
             self.refuse(error)
+        except Exception as error:  # noqa: BLE001  one bad message never takes the service down (I11)
+            _LOG.exception("a peer's packets", extra={"connection": self.number})
+            self.refuse(Internal(f"{type(error).__name__} while the packets were read"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""

@@ -75,6 +75,7 @@ _LOG = logging.getLogger("deathless.supervisor")
 PACKET_BYTES_MAX = 1 << 20
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of a worker that fails
 STABLE_S = 10.0  # a worker that ran so long starts again without waiting
+AT_ONCE_S = 1.0  # the same for one that ended in order: nothing spins, whatever a worker does
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # state in few large pages: a fork for a checkpoint copies a short table
 STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 INGRESS_STOP_MAX_S = 6.0  # so long the ingress may answer what it took in, before the worker is asked to stop
@@ -82,6 +83,7 @@ LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so lo
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.1, 2.0  # at the start, while the lock store gives no answer
 TLS_S = 2.0  # between two looks at the certificates' files
 HOUR_S = 3600.0
+MISSING_S = 1.0  # a file of the log that is missing for longer is lost
 STALE_S = 150.0  # network file systems believe for at most about a minute or two that a name is absent
 DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
 DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
@@ -111,10 +113,10 @@ class Child:
         return self.process.pid if self.process is not None else 0
 
     def ended(self, now: float, *, at_once: bool) -> None:
-        """Plan the next start: at once after an expected end or a long run, else with doubling delay."""
+        """Plan the next start: with doubling delay, but at once after a long run, or an expected end of a fair one."""
         self.process = None
         self.stopped = False
-        if at_once or now - self.started_at >= STABLE_S:
+        if now - self.started_at >= (AT_ONCE_S if at_once else STABLE_S):
             self.delay_s = 0.0
         else:
             self.delay_s = min(max(self.delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
@@ -151,6 +153,7 @@ class Supervisor:
         self._accepted: set[ServerConnection] = set()
         self._conn_number = 0
         self._kick = asyncio.Event()
+        self._stopped = asyncio.Event()  # we were told to stop
         self._told_primary: PrimaryIs | None = None
         self._deaths: dict[tuple[int, int], int] = {}
         self._told_deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths told to this worker
@@ -203,18 +206,26 @@ class Supervisor:
         return self._exit_code
 
     async def _prepare(self) -> ServiceRecord | None:
-        """Find out whom the directory belongs to, for as long as the lock store gives no answer; None: stopped."""
+        """Find out whom the directory belongs to; None: we were told to stop meanwhile."""
+        work = asyncio.ensure_future(self._find_out())
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not work.done():
+            work.cancel()
+        await asyncio.wait({work, stopped})
+        return None if work.cancelled() else work.result()
+
+    async def _find_out(self) -> ServiceRecord:
+        """Ask for as long as the lock store gives no answer."""
         pause = LOCK_RETRY_MIN_S
-        while not self._stop_ordered:
+        while True:
             try:
                 return await prepare(self.config)
             except LockUnavailable as error:
                 _LOG.warning("lock store gives no answer", extra={"why": str(error)})
-            self._kick.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._kick.wait(), pause)
+            await asyncio.sleep(pause)
             pause = min(2 * pause, LOCK_RETRY_MAX_S)
-        return None
 
     def _end(self) -> None:
         """Leave nothing behind: no process, no connection, after an orderly stop no announcement and no page."""
@@ -264,6 +275,7 @@ class Supervisor:
             return
         now = time.monotonic()
         self._stop_ordered = True
+        self._stopped.set()
         self._stop_deadline = now + STOP_MAX_S
         self._ingress_deadline = now + INGRESS_STOP_MAX_S
         self.worker.start_at = self.ingress.start_at = None
@@ -311,6 +323,14 @@ class Supervisor:
         ):
             self._start_ingress(now)
 
+    def worker_command(self, descriptor: int) -> list[str]:
+        """What a worker is started with; `descriptor` is its end of the socket pair."""
+        return [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(descriptor)]
+
+    def ingress_command(self) -> list[str]:
+        """What an ingress is started with."""
+        return [sys.executable, "-m", "deathless.shell.ingress", self.config_path, str(os.getpid())]
+
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
@@ -324,9 +344,8 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         with theirs:
             self._page = Page(page_path(self.config.directory, self.config.replica), fresh=True)
-            command = [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(theirs.fileno())]
             self.worker.process = subprocess.Popen(
-                command,
+                self.worker_command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 env={"GLIBC_TUNABLES": HUGE_PAGES, **self._environment()},
                 stdin=subprocess.DEVNULL,
@@ -358,8 +377,9 @@ class Supervisor:
         self._kick.set()
 
     def _start_ingress(self, now: float) -> None:
-        command = [sys.executable, "-m", "deathless.shell.ingress", self.config_path, str(os.getpid())]
-        self.ingress.process = subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL)
+        self.ingress.process = subprocess.Popen(
+            self.ingress_command(), env=self._environment(), stdin=subprocess.DEVNULL
+        )
         self.ingress.started_at = now
         self.ingress.start_at = None
 
@@ -442,13 +462,15 @@ class Supervisor:
         self._kick.set()
 
     def _is_final(self, code: str, now: float) -> bool:
-        """Would a new worker meet the same? On network storage a file may be missing for a while (design section 5)."""
-        if code not in FINAL_CODES:
-            return False
-        if code != LogTruncated.code or self._local:
-            return True
+        """Would a new worker meet the same?
+
+        A file that is missing may have been collected between two looks, or, on network storage, be believed absent
+        for a while (design section 5): only one that stays missing is.
+        """
+        if code != LogTruncated.code:
+            return code in FINAL_CODES
         self._missing_since = now if self._missing_since is None else self._missing_since
-        return now - self._missing_since > STALE_S
+        return now - self._missing_since > (MISSING_S if self._local else STALE_S)
 
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, so often an hour."""

@@ -17,6 +17,7 @@ from deathless.codec.wire import Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.admission import SPACE_RETRY_S
+from deathless.core.primary import ASK_AGAIN_S
 
 OPERATOR = ev.Conn(90)
 
@@ -235,17 +236,28 @@ def test_idle_primary_writes_one_frame_with_its_confirmed_lsn_and_digest() -> No
     world.todo.append(control)
     assert world.primary.deadline() is None
     world.close_frame()
-    world.fire(10.0)
+    asks_at = world.primary.deadline()
+    world.fire(ASK_AGAIN_S / 2)
     assert world.todo == []
-    assert world.primary.deadline() is None
+    assert world.primary.deadline() == asks_at
     assert world.primary.drained
 
 
-def test_fresh_primary_has_nothing_to_say_and_no_deadline() -> None:
+def test_fresh_primary_has_nothing_to_say() -> None:
     world = World()
-    world.fire(10.0)
+    world.fire(ASK_AGAIN_S / 2)
     assert world.todo == []
-    assert world.primary.deadline() is None
+
+
+def test_i2_idle_primary_asks_its_fence_now_and_then_or_it_never_learns_that_it_was_deposed() -> None:
+    world = World()
+    assert world.primary.deadline() == world.now + ASK_AGAIN_S
+    world.fire(ASK_AGAIN_S)
+    asked = world.take(fx.Prove)
+    assert world.todo == []
+    assert world.primary.deadline() == world.now + ASK_AGAIN_S, "a question without an answer keeps nobody busy"
+    (stop,) = world.primary.proof_answered(asked.number, False, world.now, world.wall_us)
+    assert isinstance(stop, fx.StopReplica)
 
 
 def test_frame_due_during_a_closing_frame_waits_for_it() -> None:

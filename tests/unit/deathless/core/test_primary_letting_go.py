@@ -12,6 +12,7 @@ from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.checkpoint_plan import REBASE_RETRY_S
 from deathless.core.handover import HANDOVER_MAX_S
+from deathless.core.primary import ASK_AGAIN_S
 
 OPERATOR = ev.Conn(90)
 
@@ -167,7 +168,7 @@ def test_switchover_ends_what_was_admitted_closes_and_hands_over_once_the_target
 
 def test_switchover_of_an_idle_primary_hands_over_at_once() -> None:
     world, _ = followed()
-    world.fire(1.0)
+    world.fire(ASK_AGAIN_S / 2)
     world.close_frame()
     switch_over(world, "r1")
     assert Type.HANDOVER in world.to(51)
@@ -205,7 +206,7 @@ def test_target_that_is_lost_or_too_slow_calls_the_switchover_off_and_calls_are_
 
 def test_target_that_reads_the_log_again_is_not_handed_to_until_it_streams() -> None:
     world, _ = followed()
-    world.fire(1.0)
+    world.fire(ASK_AGAIN_S / 2)
     world.close_frame()
     world.follow("r2", 52, 1, b"x" * 16)
     world.follow("r2", 53, 1, world.place.chain)

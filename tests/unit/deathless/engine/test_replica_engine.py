@@ -430,6 +430,21 @@ def test_frames_after_the_end_are_not_applied() -> None:
     assert node.stopped == []
 
 
+@pytest.mark.parametrize("deposed", [True, False])
+def test_log_that_looks_broken_in_a_takeover_is_judged_only_by_who_still_owns_the_lock(*, deposed: bool) -> None:
+    """A successor that opened since we took the lock is no older store."""
+    served(world := World())
+    node = world.node("r1").begin()
+
+    def older(head: int, epoch: int, revision: int) -> Cut | None:
+        raise StoreOlderThanLog("epoch 9 has opened")
+
+    node.log.check_store = older  # type: ignore[method-assign]
+    node.lock_store.owns = lambda holder: not deposed  # type: ignore[method-assign]
+    node.take_over(1)
+    assert [type(error) for error in node.stopped] == [Deposed if deposed else StoreOlderThanLog]
+
+
 def test_lock_store_of_another_log_is_refused() -> None:
     world = World()
     node = world.node("r0", store_id="another").begin()

@@ -32,6 +32,19 @@ def test_the_spare_becomes_the_segment_with_its_space(disk: SimDisk) -> None:
     assert spare.link_as("log/b") is None
 
 
+def test_a_spare_that_a_helper_process_gave_up_is_missed_and_made_anew(disk: SimDisk) -> None:
+    spare = Spare(disk.view("r0"), "r0", SIZE)
+    assert spare.prepare()
+    seen = []
+    spare.recheck()
+    seen.append(spare.ready)
+    Spare(disk.view("helper"), "r0", SIZE).free()
+    spare.recheck()
+    seen.append(spare.ready)
+    assert spare.prepare()
+    assert [*seen, spare.ready] == [True, False, True]
+
+
 def test_a_spare_found_at_the_start_is_replaced_by_a_file_of_ones_own(disk: SimDisk) -> None:
     Spare(disk.view("old"), "r0", SIZE).prepare()
     old = disk.inode("replicas/r0/spare")

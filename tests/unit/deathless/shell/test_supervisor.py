@@ -1,0 +1,380 @@
+"""A supervisor and the processes below it: their ends, their last words, their deaths in a message, their restarts.
+
+The supervisor is the real one, in this process's loop; its worker and ingress are small scripts that say and do what a
+test needs. What whole sets do is in tests/process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from textwrap import dedent
+
+import msgspec
+import pytest
+
+from deathless.base.config import EtcdConfig, ReplicaConfig
+from deathless.base.errors import CorruptFrame, Internal, InvalidConfig, OtherSupervisor
+from deathless.core.detection import WorkerState
+from deathless.shell import supervisor as module
+from deathless.shell.admin import Access, ask
+from deathless.shell.members import read_members
+from deathless.shell.orders import LineProtocol, RoleIs, ToSupervisor
+from deathless.shell.page import Page, page_path
+from deathless.shell.supervisor import Supervisor, read_config
+
+START = """
+import mmap, os, signal, socket, struct, sys, time
+line = socket.socket(fileno=int(sys.argv[1]))
+page = memoryview(mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 128)).cast("Q")
+starts = sys.argv[3]
+count = len(open(starts).read()) if os.path.exists(starts) else 0
+open(starts, "a").write("x")
+def say(text):
+    line.sendall(text.encode() + b"\\n")
+def role(name, epoch=0):
+    say('{"type":"role-is","role":"%s","epoch":%d,"reason":"","lsn":0}' % (name, epoch))
+def stopping(code):
+    say('{"type":"stopping","code":"%s","text":"%s so"}' % (code, code))
+"""
+"""What every worker's script begins with: its line, its page, and how often it was started before."""
+
+TICKING = """
+role("standby")
+line.setblocking(False)
+while True:
+    page[3] += 1
+    try:
+        order = line.recv(4096)
+        if not order: os._exit(1)
+        if b'"stop"' in order: {told}
+    except BlockingIOError: time.sleep(0.01)
+"""
+"""A worker that gets on; `told` is what it does with an order."""
+
+
+class ScriptedSupervisor(Supervisor):
+    """Its worker and ingress are scripts."""
+
+    worker_script = ""
+    ingress_script = ""
+
+    def worker_command(self, descriptor: int) -> list[str]:
+        """See the base class."""
+        page = page_path(self.config.directory, self.config.replica)
+        starts = str(self.folder / "starts")
+        return [sys.executable, "-S", "-c", START + dedent(self.worker_script), str(descriptor), page, starts]
+
+    def ingress_command(self) -> list[str]:
+        """See the base class."""
+        return [sys.executable, "-S", "-c", dedent(self.ingress_script), str(self.folder)]
+
+
+def config_in(folder: Path, **settings: object) -> ReplicaConfig:
+    """A replica's config below a folder."""
+    fields = {"service": "bank", "module": "nothing:at_all", "directory": str(folder), "replica": "r0", **settings}
+    return msgspec.convert(fields, ReplicaConfig)
+
+
+def supervised(
+    folder: Path,
+    worker: str,
+    look: Callable[[ScriptedSupervisor], Awaitable[None]],
+    *,
+    ingress: str = "",
+    **settings: object,
+) -> ScriptedSupervisor:
+    """Run a supervisor while `look` looks at it, then stop it in order; gives it."""
+
+    async def main() -> ScriptedSupervisor:
+        supervisor = ScriptedSupervisor(config_in(folder, **settings), "unused")
+        supervisor.worker_script, supervisor.ingress_script = worker, ingress
+        running = asyncio.create_task(supervisor.run())
+        async with asyncio.timeout(15):
+            try:
+                await look(supervisor)
+                supervisor._order_stop()
+            except BaseException:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                raise
+            assert await running == 0
+        return supervisor
+
+    found = asyncio.run(main())
+    Path(page_path(str(folder), "r0")).unlink(missing_ok=True)
+    return found
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    while not condition():  # noqa: ASYNC110  nothing there can be waited on
+        await asyncio.sleep(0)
+
+
+def nothing(supervisor: ScriptedSupervisor) -> Coroutine[object, object, None]:
+    """Look at nothing but the start."""
+    return until(lambda: supervisor.worker.process)
+
+
+# ---------------------------------------------------------------- last words
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_last_words_of_a_worker_that_dies_at_once_are_heard(tmp_path: Path, attempt: int) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.condition)
+        assert supervisor.report.condition == CorruptFrame.code
+        assert supervisor.worker.start_at is None
+
+    supervised(tmp_path, f'stopping("{CorruptFrame.code}"); os._exit(65)', look)
+
+
+def test_worker_that_ends_in_order_starts_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE_S", 0.0)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: (supervisor.folder / "starts").exists() and supervisor.report.role == "standby")
+        assert supervisor.worker.delay_s == 0
+        assert supervisor.report.problem == ""
+
+    supervised(tmp_path, 'if count == 0: stopping("DL2001"); os._exit(76)\n' + TICKING.format(told="os._exit(0)"), look)
+
+
+def test_worker_that_fails_starts_again_with_growing_pauses_and_its_problem_is_told(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.worker.delay_s >= 4 * module.RESTART_MIN_S)
+        assert supervisor.report.problem == Internal.code
+        assert supervisor.report.condition == ""
+
+    supervised(tmp_path, f'stopping("{Internal.code}"); os._exit(70)', look)
+
+
+def test_worker_that_ends_in_order_again_and_again_does_not_spin(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.worker.delay_s >= 4 * module.RESTART_MIN_S)
+
+    supervised(tmp_path, 'stopping("DL2001"); os._exit(76)', look)
+
+
+def test_what_a_former_worker_said_is_not_taken_for_the_present_ones(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        former = LineProtocol(ToSupervisor, lambda _: None, lambda: None)
+        supervisor._worker_said(former, RoleIs("primary", 9, "", 0))
+        assert supervisor.report.role == "standby"
+        assert supervisor.report.epoch == 0
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+def test_death_is_told_before_the_last_words_are_awaited(tmp_path: Path) -> None:
+    """A helper of the worker may keep the line open for a while: the others must not wait for it."""
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor._died is not None)
+        assert supervisor.report.state == WorkerState.DEAD
+        await until(lambda: supervisor._died is None)
+        assert supervisor._line is not None or supervisor.worker.process is None
+
+    supervised(tmp_path, "if os.fork() == 0: time.sleep(0.6)\nos._exit(1)", look)
+
+
+# ---------------------------------------------------------------- deaths in a message
+
+
+def test_i11_death_in_a_message_is_counted_once(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor.report.deaths == [(5, 8, 1)]
+
+    script = "if count == 0:\n    page[2] = 1; page[1] = 7; page[0] = 5\n    os._exit(66)\npage[0] = 2**64 - 1\n"
+    supervised(tmp_path, script + TICKING.format(told="os._exit(0)"), look)
+
+
+def test_i11_message_in_the_page_of_a_supervisor_that_died_too_is_counted_at_the_next_start(tmp_path: Path) -> None:
+    page = Page(page_path(str(tmp_path), "r0"), fresh=True)
+    assert page.running is not None
+    page.running.enter(5, 8)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.deaths)
+        assert supervisor.report.deaths == [(5, 8, 1)]
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+def test_i11_death_that_we_ordered_is_no_messages_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_MAX_S", 0.2)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+
+    stopped = supervised(tmp_path, "page[2] = 0; page[1] = 1; page[0] = 5\n" + TICKING.format(told="pass"), look)
+    assert stopped.report.deaths == []
+
+
+def test_told_deaths_are_forgotten_with_the_reports_that_told_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STOP_MAX_S", 0.2)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        for number in range(1000):
+            supervisor.report.deaths = [(number, 1, 1)]
+            supervisor._tell_others(time.monotonic())
+        assert len(supervisor._told_deaths) == 1
+
+    supervised(tmp_path, TICKING.format(told="pass"), look)
+
+
+# ---------------------------------------------------------------- getting on
+
+
+def test_worker_whose_loop_stands_still_is_ended_after_turn_max_s(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.worker.delay_s > 0)
+
+    supervised(tmp_path, 'role("standby"); time.sleep(60)', look, limits={"turn_max_s": 0.2})
+
+
+def test_worker_in_one_call_of_the_file_system_is_told_to_be_stuck_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deathless.shell.progress.CALL_MAX_S", 0.1)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.state == WorkerState.STUCK)
+        await until(lambda: supervisor.report.state == WorkerState.RUNNING)
+
+    script = 'role("primary", 1)\npage[4] += 1\ntime.sleep(0.5)\npage[4] += 1\n'
+    supervised(tmp_path, script + TICKING.format(told="os._exit(0)"), look)
+
+
+def test_stopped_worker_is_told_to_be_stopped_and_running_when_it_goes_on(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        os.kill(supervisor.worker.pid, signal.SIGSTOP)
+        await until(lambda: supervisor.report.state == WorkerState.STOPPED)
+        os.kill(supervisor.worker.pid, signal.SIGCONT)
+        await until(lambda: supervisor.report.state == WorkerState.RUNNING)
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+# ---------------------------------------------------------------- stopping
+
+
+def test_worker_stops_only_after_the_ingress_has_answered(tmp_path: Path) -> None:
+    ingress = """
+    import os, signal, sys, time
+    def end(*_):
+        time.sleep(0.2)
+        open(sys.argv[1] + "/answered", "w").close()
+        os._exit(0)
+    signal.signal(signal.SIGTERM, end)
+    open(sys.argv[1] + "/ready", "w").close()
+    while True: time.sleep(1)
+    """
+    worker = 'say(\'{"type":"addresses-are","client":"127.0.0.1:1","replication":"127.0.0.1:1"}\')\n'
+    told = 'open(starts + ".told", "w").write(str(os.path.exists(os.path.dirname(starts) + "/answered"))); os._exit(0)'
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until((supervisor.folder / "ready").exists)
+
+    supervised(tmp_path, worker + TICKING.format(told=told), look, ingress=ingress, ingress_listen="127.0.0.1:0")
+    assert (tmp_path / "replicas" / "r0" / "starts.told").read_text() == "True"
+
+
+def test_worker_that_does_not_stop_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_MAX_S", 0.2)
+    stopped = supervised(tmp_path, TICKING.format(told="pass"), nothing)
+    assert stopped.worker.process is None
+
+
+def test_worker_that_says_it_ends_and_does_not_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_MAX_S", 0.2)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.worker.delay_s > 0)
+
+    supervised(tmp_path, f'role("standby"); stopping("{Internal.code}"); time.sleep(60)', look)
+
+
+def test_ingress_that_dies_again_and_again_is_started_with_growing_pauses(tmp_path: Path) -> None:
+    worker = 'say(\'{"type":"addresses-are","client":"127.0.0.1:1","replication":"127.0.0.1:1"}\')\n'
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.ingress.delay_s >= 4 * module.RESTART_MIN_S)
+        assert supervisor.report.state == WorkerState.RUNNING
+
+    supervised(
+        tmp_path,
+        worker + TICKING.format(told="os._exit(0)"),
+        look,
+        ingress="raise SystemExit(1)",
+        ingress_listen="127.0.0.1:0",
+    )
+
+
+def test_ordered_restart_of_a_worker_counts_no_failure(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        first = supervisor.worker.pid
+        await ask(supervisor.report.control, "restart-worker", Access("bank"))
+        await until(lambda: supervisor.report.role == "standby" and supervisor.worker.pid not in (0, first))
+        assert supervisor.worker.delay_s <= module.RESTART_MIN_S
+        assert supervisor.report.problem == ""
+
+    supervised(tmp_path, TICKING.format(told='[stopping(""), os._exit(0)]'), look)
+
+
+def test_orderly_stop_takes_announcement_and_page_back(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: read_members(str(tmp_path)))
+
+    page = Path(page_path(str(tmp_path), "r0"))
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+    assert read_members(str(tmp_path)) == {}
+    assert not page.exists()
+
+
+# ---------------------------------------------------------------- starting
+
+
+def test_start_waits_for_a_lock_store_that_gives_no_answer_and_can_be_stopped(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    pytest.importorskip("aiohttp")
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await asyncio.sleep(0)
+        await until((supervisor.folder / "supervisor.lock").exists)
+        assert supervisor.worker.process is None
+
+    supervised(tmp_path, "", look, lock="etcd", fence="etcd", etcd=EtcdConfig(endpoints=(url,)))
+
+
+def test_second_supervisor_names_the_first(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        with pytest.raises(OtherSupervisor, match=str(os.getpid())):
+            await ScriptedSupervisor(config_in(tmp_path), "unused").run()
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+def test_config_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"none\.json"):
+        read_config(str(tmp_path / "none.json"))
+    path = tmp_path / "bad.json"
+    path.write_text('{"service": 1}')
+    with pytest.raises(InvalidConfig, match=r"bad\.json.*service"):
+        read_config(str(path))

@@ -1,0 +1,237 @@
+"""A worker's own part: what it tells its supervisor, whom it lets in, and what stops it. Whole sets: tests/process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import Internal, InvalidService, Overloaded
+from deathless.codec.wire import Hello, Refused, Type, decode_struct
+from deathless.shell import filesystem
+from deathless.shell.identity import prepare
+from deathless.shell.orders import AddressesAre, RoleIs, Stop, Stopping, ToSupervisor
+from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.page import CALLS, Page, page_path
+from deathless.shell.worker import WatchedFileSystem, serve
+
+SERVICE = '''
+from deathless import Context, Service, Struct
+
+class Nothing(Struct):
+    """No state."""
+
+empty = Service("bank", state=Nothing)
+
+@empty.handler
+def touch(state: Nothing, ctx: Context) -> int:
+    return 1
+'''
+
+
+@pytest.fixture(autouse=True)
+def _collector() -> Iterator[None]:
+    """A worker switches the garbage collector off; this process goes on."""
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+class Told:
+    """The supervisor's end of the pair."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.theirs.setblocking(False)
+        self.records: list[object] = []
+
+    async def read(self) -> None:
+        """Take in all that the worker says, to its end."""
+        decoder = msgspec.json.Decoder(ToSupervisor)
+        rest = b""
+        loop = asyncio.get_running_loop()
+        while data := await loop.sock_recv(self.ours, 65536):
+            *lines, rest = (rest + data).split(b"\n")
+            self.records += map(decoder.decode, lines)
+
+    def order(self, record: msgspec.Struct) -> None:
+        """Send an order."""
+        self.ours.send(msgspec.json.encode(record) + b"\n")
+
+    async def wait(self, kind: type[object]) -> object:
+        """Wait until the worker said something of a kind; gives it."""
+        while not (found := [one for one in self.records if isinstance(one, kind)]):  # noqa: ASYNC110  see below
+            await asyncio.sleep(0)
+        return found[-1]
+
+
+def config_in(folder: Path, **settings: object) -> ReplicaConfig:
+    """A replica's config, with a service that does nothing."""
+    module = folder / "nothing_to_do.py"
+    module.write_text(SERVICE)
+    fields = {"service": "bank", "module": f"{module}:empty", "directory": str(folder / "data"), "replica": "r0"}
+    return msgspec.convert({**fields, **settings}, ReplicaConfig)
+
+
+def served(
+    config: ReplicaConfig, look: Callable[[Told], Awaitable[None]], *, prepared: bool = True
+) -> tuple[int, Stopping]:
+    """Run a worker in this process while `look` looks at it; gives its exit code and its last words."""
+
+    async def main() -> tuple[int, Stopping]:
+        if prepared:
+            await prepare(config)
+        told = Told()
+        reading = asyncio.create_task(told.read())
+        running = asyncio.create_task(serve(config, told.theirs))
+        async with asyncio.timeout(20):
+            await look(told)
+            code = await running
+            told.theirs.close()
+            await reading
+        told.ours.close()
+        last = told.records[-1]
+        assert isinstance(last, Stopping)
+        return code, last
+
+    found = asyncio.run(main())
+    Path(page_path(config.directory, config.replica)).unlink(missing_ok=True)
+    return found
+
+
+async def nothing(told: Told) -> None:
+    """Wait for nothing."""
+
+
+async def to_standby(told: Told) -> AddressesAre:
+    """Wait until the worker follows; gives where it listens."""
+    addresses = await told.wait(AddressesAre)
+    assert isinstance(addresses, AddressesAre)
+
+    def follows() -> bool:
+        return any(isinstance(one, RoleIs) and one.role == "standby" for one in told.records)
+
+    while not follows():  # noqa: ASYNC110  nothing there can be waited on
+        await asyncio.sleep(0)
+    return addresses
+
+
+def test_orderly_stop_is_said_and_ends_with_zero(tmp_path: Path) -> None:
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        told.order(Stop())
+
+    assert served(config_in(tmp_path), look) == (0, Stopping("", "stopped in order"))
+
+
+def test_sigterm_is_an_orderly_stop(tmp_path: Path) -> None:
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        signal.raise_signal(signal.SIGTERM)
+
+    assert served(config_in(tmp_path), look)[0] == 0
+
+
+def test_service_that_can_not_be_imported_is_told_before_anything_runs(tmp_path: Path) -> None:
+    config = config_in(tmp_path, module=f"{tmp_path}/broken.py:empty")
+    (tmp_path / "broken.py").write_text("import nowhere_at_all\n")
+    code, last = served(config, nothing)
+    assert (code, last.code) == (InvalidService.exit_code, InvalidService.code)
+    assert "nowhere_at_all" in last.text
+
+
+def test_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    code, last = served(config_in(tmp_path), nothing, prepared=False)
+    assert (code, last.code) == (Internal.exit_code, Internal.code)
+    assert "data" in last.text
+
+
+def test_i8_error_in_any_callback_stops_the_replica(tmp_path: Path) -> None:
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        asyncio.get_running_loop().call_soon(msgspec.json.decode, b"a bug")
+
+    code, last = served(config_in(tmp_path), look)
+    assert (code, last.code) == (Internal.exit_code, Internal.code)
+    assert "malformed" in last.text
+
+
+def test_broken_connection_of_a_peer_stops_nobody(tmp_path: Path) -> None:
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "broken", "exception": ConnectionResetError(), "transport": None})
+        loop.call_exception_handler({"message": "no descriptors", "exception": OSError(24, "many"), "socket": None})
+        told.order(Stop())
+
+    assert served(config_in(tmp_path), look)[0] == 0
+
+
+def test_i10_connection_beyond_the_maximum_is_refused_with_a_word(tmp_path: Path) -> None:
+    refused: list[Refused] = []
+
+    async def look(told: Told) -> None:
+        addresses = await to_standby(told)
+        host, port = split_address(addresses.client)
+        connections = []
+        for number in range(2):
+            got: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+            def received(packets: list[tuple[int, bytes]], got: asyncio.Future[int] = got) -> None:
+                for kind, body in packets:
+                    if kind == Type.REFUSED:
+                        refused.append(decode_struct(Refused, body))
+                    if not got.done():
+                        got.set_result(kind)
+
+            hello = Hello(1, "client", "bank", f"c{number}")
+            connections.append(ClientConnection(hello, received, lambda: None, 1 << 20))
+            await asyncio.get_running_loop().create_connection(lambda: connections[-1], host, port)
+            await got
+        assert [each.code for each in refused] == [Overloaded.code]
+        for connection in connections:
+            connection.close()
+            await connection.wait_closed()
+        told.order(Stop())
+
+    served(config_in(tmp_path, limits={"connections_max": 1}), look)
+
+
+def test_each_call_of_the_file_system_is_marked_while_it_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Page(str(tmp_path / "page"), fresh=True)
+    fs = WatchedFileSystem(str(tmp_path), page)
+    seen: list[int] = []
+    real = filesystem.RealFileSystem.exists
+
+    def exists(self: filesystem.RealFileSystem, path: str) -> bool:
+        seen.append(page.cells[CALLS] % 2)
+        return real(self, path)
+
+    monkeypatch.setattr(filesystem.RealFileSystem, "exists", exists)
+    assert not fs.exists("a")
+    assert seen == [1]
+    handle = fs.create("a")
+    fs.allocate(handle, 0, 8192)
+    fs.write(handle, 0, b"bytes")
+    fs.sync(handle)
+    assert fs.read(handle, 0, 5) == b"bytes"
+    fs.close(handle)
+    fs.link("a", "b")
+    fs.rename("b", "c")
+    fs.close(fs.open("c"))
+    fs.unlink("c")
+    fs.sync_folder("")
+    assert fs.listing("") == ["a", "page"]
+    with pytest.raises(FileExistsError):
+        fs.create("a")
+    assert page.cells[CALLS] == 2 * 15
