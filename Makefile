@@ -18,10 +18,14 @@ SEEDS ?= 2000
 FROM ?= 0
 # Workers for tests; two cores are what the time limits are made for.
 JOBS ?= 2
-LOCK := uv pip compile pyproject.toml --quiet --all-extras --group dev --group bench --universal --python-version 3.11 \
-	--generate-hashes --no-header --no-annotate --no-emit-index-url
+LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --group docs $(LOCK_HOW)
+# What the image holds, and what builds its wheel: the same versions, fewer packages.
+LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra operator --constraint requirements.txt $(LOCK_HOW)
+LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo test lint format quick processes etcd sim coverage bench lock lock-check clean
+.PHONY: help install demo test lint format quick processes etcd sim coverage bench lock lock-check clean derived docs \
+	image kubernetes cluster-up cluster-down test-cluster
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -64,7 +68,7 @@ lint: install ## Static checks: style, types (twice), import direction, dependen
 	@$(BIN)/mypy
 	@$(BIN)/pyrefly check
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/deptry runtime
+	@$(BIN)/deptry runtime operator
 
 format: install ## Rewrite the tree in the house format
 	@$(BIN)/ruff check --fix-only
@@ -74,11 +78,27 @@ etcd: install ## Build the etcd that the tests run against (once; needs Go)
 	@status=0; $(BIN)/python tools/etcd.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 quick: install ## Tests that run in one process
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root'
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
 
 # One after the other: they measure nothing, but a starved process looks like a dead one.
 processes: install ## Tests that start, kill and freeze real processes
-	@$(BIN)/pytest -m 'process or etcd or root'
+	@$(BIN)/pytest -m '(process or etcd or root) and not apiserver and not cluster'
+
+kubernetes: install ## Build the Kubernetes that the cluster tests run on (once, 8 minutes; needs Go)
+	@status=0; $(BIN)/python tools/kubernetes.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+image: install ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
+	@status=0; $(BIN)/python tools/image.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+cluster-up: image ## Start a real cluster of three nodes with our image in it
+	@status=0; $(BIN)/python -m tests.cluster.lab up build/deathless-image.tar || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+cluster-down: install ## End it and remove what it left; images are kept for the next one
+	@status=0; $(BIN)/python -m tests.cluster.lab down || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+# One after the other: each breaks the cluster that all share. A wait that is too long ends by its own deadline first.
+test-cluster: kubernetes image ## End-to-end tests on a real cluster (its own, or the one of `make cluster-up`)
+	@$(BIN)/pytest -o faulthandler_timeout=900 -m 'apiserver or cluster'
 
 sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)
@@ -92,8 +112,10 @@ coverage: install ## Show that codec and core are covered by their own tests
 bench: install ## Measure; writes bench/results/latest.json
 	@$(BIN)/python -m bench
 
-lock: install ## Resolve again after a change of dependencies; writes requirements.txt
+lock: install ## Resolve again after a change of dependencies; writes requirements*.txt
 	@$(BIN)/$(LOCK) --output-file requirements.txt
+	@$(BIN)/$(LOCK_IMAGE) --output-file requirements-image.txt
+	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file requirements-build.txt
 
 # The copy's pins are kept where they still fit, so a new release elsewhere changes nothing.
 lock-check: install ## Compare requirements.txt with a new resolution (asks the package index)
@@ -101,6 +123,17 @@ lock-check: install ## Compare requirements.txt with a new resolution (asks the 
 	@cp requirements.txt build/requirements.txt
 	@$(BIN)/$(LOCK) --output-file build/requirements.txt
 	@diff -u requirements.txt build/requirements.txt
+	@cp requirements-image.txt requirements-build.txt build/
+	@$(BIN)/$(LOCK_IMAGE) --output-file build/requirements-image.txt
+	@diff -u requirements-image.txt build/requirements-image.txt
+	@echo 'hatchling>=1.33,<2' | $(BIN)/$(LOCK_BUILD) --output-file build/requirements-build.txt
+	@diff -u requirements-build.txt build/requirements-build.txt
+
+derived: install ## Write what is made from the models: crds/, charts, tables, the reference page
+	@for tool in crds chart reference; do $(BIN)/python tools/$$tool.py >/dev/null; done
+
+docs: install ## Build the documentation's site in build/site (strict: a broken link fails)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## Remove the environment, caches and builds
 	@rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

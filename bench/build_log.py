@@ -99,7 +99,7 @@ class Builder:
         tail = self._log.read_tail(0, 0, self._place.chain, 0)
         cut = Cut(
             tail.position, record.name, record.service_id, record.incarnation, record.fence, seen.store_id,
-            fingerprint(service), REPLICA, 0,
+            fingerprint(service, self._limits), REPLICA, 0,
         )  # fmt: skip
         self._log.write_cut(holder.epoch, msgspec.msgpack.encode(cut), tail, incarnation=record.incarnation)
         revision = self._lock.set_head(holder)

@@ -12,8 +12,9 @@ from typing import Final
 from bench.cluster import Cluster
 from bench.figures import Figure, Goal, figure, median, percentile
 from bench.floor import Floor
+from bench.generator import generate, name
 from bench.load import NOTE, Load
-from bench.setting import Setting, generate
+from bench.setting import Setting
 from bench.usage import processor_s
 from deathless.shell.client import Client
 
@@ -149,7 +150,7 @@ async def clients_64(setting: Setting) -> list[Figure]:
             },
             goal=Goal("at least", 20_000),
             note=_notes(
-                "load: `bench.load`, 64 sessions in one process; PostgreSQL's: pgbench; etcd's: its Go client",
+                f"load: {name()}, 64 sessions in one process; PostgreSQL's: pgbench; etcd's: its Go client",
                 costs.told(),
                 f"64 Python clients in one process: {median(python_rates):,.0f}/s",
                 setting.missing("postgres", "etcd"),
@@ -221,7 +222,7 @@ async def pipelined(setting: Setting) -> list[Figure]:
             peers={"PostgreSQL pipeline": median(postgres_rates) if postgres_rates else None},
             goal=Goal("at least", 200_000),
             note=_notes(
-                f"load: `bench.load`, one session; p99 of a batch {median(tails):.1f} ms",
+                f"load: {name()}, one session; p99 of a batch {median(tails):.1f} ms",
                 costs.told(),
                 f"the Python client's `call_many` with that window: {median(python_rates):,.0f}/s",
                 "PostgreSQL: psycopg, one commit per 1,000 UPDATEs",

@@ -9,8 +9,9 @@ from pathlib import Path
 from bench.calls import CLIENTS, WINDOW
 from bench.cluster import RECOVERED_S
 from bench.figures import Figure, figure, median
+from bench.generator import generate
 from bench.load import ARGUMENTS
-from bench.setting import Setting, build_log, generate
+from bench.setting import Setting, build_log
 from bench.usage import resident_bytes
 from deathless.codec.frames import FrameKind, decode_data, parse_segment_name
 from deathless.engine.segment_scan import SegmentScan

@@ -65,9 +65,9 @@ class Messages:
     """Encoded calls of equal length on `KEYS` keys, so that any stretch of them is a slice."""
 
     def __init__(self) -> None:
-        messages = [encode(Kind.CALL, method=b"add", key=b"key%04d" % n, args=ARGUMENTS) for n in range(KEYS)]
-        self.size = len(messages[0])
-        self._blob = b"".join(messages) * 3
+        self.all = [encode(Kind.CALL, method=b"add", key=b"key%04d" % n, args=ARGUMENTS) for n in range(KEYS)]
+        self.size = len(self.all[0])
+        self._blob = b"".join(self.all) * 3
         self._ends = struct.pack(f"<{2 * KEYS}I", *accumulate([self.size] * (2 * KEYS)))
 
     def batch(self, session: int, first_seq: int, count: int) -> bytes:
@@ -75,6 +75,11 @@ class Messages:
         start = first_seq % KEYS * self.size
         run = Run(session, first_seq, first_seq - 1, count)
         return encode_batch(run, self._ends[: 4 * count], self._blob[start : start + count * self.size])
+
+
+def hello(service: str) -> bytes:
+    """The first packet of a connection."""
+    return struct_packet(Type.HELLO, Hello(PROTOCOL_VERSION, "client", service, "load"))
 
 
 class Caller:
@@ -95,7 +100,7 @@ class Caller:
 
     def _register(self, service: str) -> int:
         nonce = struct.pack("<QQ", id(self), time.time_ns())
-        self.socket.sendall(struct_packet(Type.HELLO, Hello(PROTOCOL_VERSION, "client", service, "load")))
+        self.socket.sendall(hello(service))
         self.socket.sendall(packet(Type.REGISTER, nonce))
         while True:
             for kind, body in self._reader.feed(self.socket.recv(RECEIVE_BYTES)):

@@ -68,7 +68,7 @@ class Node:
             log=open_log(fs, limits, config.replica, view.service, view.store_id),
             service=view.service,
             store_id=view.store_id,
-            fingerprint=fingerprint(service),
+            fingerprint=fingerprint(service, limits),
             outside=cast("Any", self),
             limits=limits,
         )

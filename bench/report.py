@@ -49,7 +49,7 @@ def line(figure: Figure) -> str:
     return ", ".join(parts) + (f" ({figure.note})" if figure.note else "")
 
 
-def page(results: Results) -> str:
+def page(results: Results, head: str = HEAD) -> str:
     """The whole page."""
     machine = results.machine
     rows = [
@@ -65,7 +65,7 @@ def page(results: Results) -> str:
         f"{machine.file_system}, Python {machine.python}; load average {machine.load_before:g} before, "
         f"{machine.load_after:g} after.\n\n"
     )
-    return HEAD + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
+    return head + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
 
 
 def _row(figure: Figure) -> str:

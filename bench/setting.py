@@ -23,7 +23,6 @@ from bench import postgres as postgres_peer
 from bench.build_log import Built
 from bench.cluster import READY_S, Cluster
 from bench.etcd import Etcd
-from bench.load import Load
 from bench.postgres import Postgres
 from deathless.shell.children import die_with_parent
 
@@ -164,16 +163,3 @@ async def build_log(folder: Path, handler: str, *, message_bytes: int, log_bytes
     if process.returncode != 0:
         raise RuntimeError(f"writing a log: {errors.decode(errors='replace')[-500:]}")
     return msgspec.json.decode(output, type=Built)
-
-
-async def generate(address: str, *, clients: int, window: int, seconds: float) -> Load:
-    """Run the load generator in a process of its own. Raises: RuntimeError with what it wrote."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.load", address,
-        "--clients", str(clients), "--window", str(window), "--seconds", str(seconds),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"load generator: {errors.decode(errors='replace')[-500:]}")
-    return msgspec.json.decode(output, type=Load)

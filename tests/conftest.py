@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
-MARK_OF_FOLDER = {"process": "process", "sim": "sim"}
+MARK_OF_FOLDER = {"cluster": "cluster", "process": "process", "sim": "sim"}
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)

@@ -32,6 +32,8 @@ FILE_BYTES_MAX = 1 << 20
 
 # Modules over 500 lines, and why they are still one.
 LONG_MODULES: dict[str, str] = {
+    "runtime/deathless/engine/replica_engine.py": "one loop that carries every effect out; each in a short method",
+    "tests/unit/deathless/engine/test_replica_engine.py": "as its module",
     "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port, each in short methods",
     "runtime/deathless/shell/worker.py": "the engine's whole Outside in one place, beside its twin in the simulation",
     "runtime/deathless/simulation/worker_node.py": "twin of shell/worker.py",
@@ -41,16 +43,21 @@ LONG_MODULES: dict[str, str] = {
 LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "operator/deathless_operator/handlers/process.py": "tests/apiserver/test_operator_process.py",
+    "operator/deathless_operator/handlers/reconcile.py": "tests/apiserver/test_services.py",
+    "operator/deathless_operator/handlers/reconcile_drill.py": "tests/apiserver/test_drill_looks.py",
     "runtime/deathless/cli/adopt.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/cli/checkpoint.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/cli/log.py": "tests/process/test_cli_log.py",
     "runtime/deathless/cli/parked.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/cli/primary.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/cli/replay.py": "tests/process/test_cli_log.py",
+    "runtime/deathless/cli/replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/cli/status.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/cli/switchover.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/shell/adoption.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
+    "runtime/deathless/shell/pod_replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/shell/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/verification.py": "tests/process/test_cli_log.py",
     "runtime/deathless/simulation/client_node.py": "tests/sim/test_seeds.py",
@@ -69,13 +76,20 @@ TESTED_ELSEWHERE: dict[str, str] = {
 }
 # Test files that may leave tests out, and where.
 SKIPS: dict[str, str] = {
+    "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
+    "tests/cluster/conftest.py": "a machine without root, Linux, Go and Docker can run no cluster",
+    "tests/cluster/test_lab.py": "kind has no log file system for each node",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
+    "tests/process/test_drill_agent_on_node.py": "cgroups and a network of its own need root, nft and nsenter",
     "tests/process/test_etcd_set.py": "one test mounts FUSE file systems, which needs root and bindfs",
     "tests/process/test_partitions.py": "network namespaces need root",
     "tests/process/test_storage_faults.py": "mounting small and failing file systems needs root and bindfs",
+    "tests/unit/charts/conftest.py": "where Go is missing there is no helm to render with",
 }
 # Test files that may sleep, and why nothing else would do.
 SLEEPS: dict[str, str] = {
+    "tests/cluster/front_door.py": "callers pause between two calls, as people do; nothing waits for a guessed time",
+    "tests/cluster/lab/machine.py": "polls nodes, programs and an API server, which have no event in common",
     "tests/process/etcd_server.py": "polls a server in another process, which offers nothing to wait on",
 }
 
@@ -86,6 +100,7 @@ REGISTRY = re.compile(r"pyp[i]\.org|pythonhoste[d]\.org|proxy\.golan[g]\.org|npm
 CODE = re.compile(r"^DL\d{4}$")
 ROOT_CODE = "DL0000"
 
+SWITCHES = "runtime/deathless/base/safeguards.py"
 # Where faults are planted.
 CORE = "runtime/deathless/core/roles.py"
 TEST = "tests/test_roles.py"
@@ -330,6 +345,24 @@ def each_format_has_golden_bytes(tree: Tree) -> list[str]:
     return found + [f"{path}: no page of docs/formats names it" for path in sorted(golden - cited)]
 
 
+def each_switch_is_read(tree: Tree) -> list[str]:
+    """A safeguard's switch is read by what really runs; one that nothing reads proves nothing when a test sets it."""
+    read = {
+        node.attr
+        for path, text in python(tree, "runtime/deathless/")
+        if path != SWITCHES and not path.startswith("runtime/deathless/simulation/")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("safeguards")
+    }
+    switches = {
+        node.target.id: node.lineno
+        for owner in ast.walk(ast.parse(tree.get(SWITCHES, "")))
+        for node in (owner.body if isinstance(owner, ast.ClassDef) else [])
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return [f"{SWITCHES}:{line}: nothing reads {name}" for name, line in switches.items() if name not in read]
+
+
 def links_lead_somewhere(tree: Tree) -> list[str]:
     """A relative link of a page leads to a file or folder of the tree."""
     folders = {str(parent) for path in tree for parent in PurePosixPath(path).parents}
@@ -410,6 +443,10 @@ RULES: dict[Rule, list[Tree]] = {
         {"docs/formats/log.md": "# The log, version 1\n"},
         {"docs/formats/log.md": "version 1: `tests/golden/log_v1.bin`\n"},
         {"tests/golden/log_v1.bin": ""},
+    ],
+    each_switch_is_read: [
+        {SWITCHES: "class Safeguards:\n    sync: bool = True\n"},
+        {SWITCHES: "class Safeguards:\n    sync: bool = True\n", CORE: "if self.other.sync:\n    x = 1\n"},
     ],
     links_lead_somewhere: [{"docs/start.md": "[next](next.md)\n"}, {"docs/start.md": "[up](../../x.md)\n"}],
     each_ignore_has_a_reason: [{CORE: "x = y  # no" + "qa: F821\n"}, {CORE: "x = y  # type: ig" + "nore\n"}],

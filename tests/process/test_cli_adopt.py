@@ -133,10 +133,14 @@ def test_etcd_restored_from_a_backup_is_brought_up_to_the_log(tmp_path: Path) ->
         assert bank.json("log", "verify")["problems"] == []
 
 
-def test_lost_etcd_is_not_adopted_because_the_seeds_are_lost_with_it(tmp_path: Path) -> None:
+def test_lost_etcd_is_restored_from_the_directory_but_not_without_the_seeds(tmp_path: Path) -> None:
     with etcd() as (store, lock), Bank(tmp_path, more=lock) as bank:
         empty = store.snapshot()
         assert reign(bank, 5) == 5
         store.restore(empty)
+        assert "the lock store knows no service" in bank.run("adopt", "--yes", "--json").stdout
+        assert reign(bank, 1) == 6
+        store.restore(empty)
+        (bank.directory / "service.json").unlink()
         done = bank.run("adopt", "--yes", code=HalfCopy.exit_code)
         assert "restore the lock store from a backup" in " ".join(done.stderr.split())

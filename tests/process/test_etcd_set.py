@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster
-from replica_set import Load, ReplicaSet, check_exactly_once, wait_for
+from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, wait_for
 from test_storage_faults import mounted_set
 
-from deathless.base.errors import StoreOlderThanLog
+from deathless.base.errors import HalfCopy, StoreOlderThanLog
+from deathless.shell.adoption import carry_out, look
 
 pytestmark = pytest.mark.etcd
 
@@ -167,6 +169,31 @@ def test_etcd_restored_from_a_backup_is_refused(tmp_path: Path) -> None:
             "a refusal by all",
             replicas.describe,
         )
+
+
+def test_etcd_that_was_wiped_is_restored_from_the_directory_alone(tmp_path: Path) -> None:
+    with etcd_set(tmp_path) as (replicas, cluster):
+        with Load(replicas) as load:
+            load.wait_more()
+            replicas.kill_worker(replicas.primary())
+            load.wait_more()
+            replicas.wait_roles(**ALL)
+        replicas.stop()
+        member = cluster.members[0]
+        member.kill()
+        member.wipe()
+        member.restart()
+        replicas.start("r0")
+        assert replicas.processes["r0"].wait(DEADLINE_S) == HalfCopy.exit_code
+        plan = asyncio.run(look(replicas.config("r0"), code=False))
+        assert plan.create is not None
+        asyncio.run(carry_out(plan))
+        for name in replicas.names:
+            replicas.start(name)
+        with Load(replicas, name="later") as later:
+            later.wait_more()
+            replicas.wait_roles(**ALL)
+        check_exactly_once(load, replicas, later)
 
 
 def test_set_over_tls_with_user_and_password(tmp_path: Path) -> None:

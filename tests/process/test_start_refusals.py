@@ -132,6 +132,17 @@ def test_changed_code_is_refused_instead_of_replayed(tmp_path: Path) -> None:
         condition_of(replicas, "r0", errors.UpgradeRequired.code)
 
 
+def test_i6_replica_with_other_limits_of_what_is_replicated_is_refused(tmp_path: Path) -> None:
+    with ReplicaSet(tmp_path, replicas=1) as replicas:
+        replicas.primary()
+        replicas._settings["limits"] = {"sessions_max": 50}
+        replicas.start("r1")
+        condition_of(replicas, "r1", errors.UpgradeRequired.code)
+        replicas._settings["limits"] = {"connections_max": 50}
+        replicas.start("r2")
+        wait_for(lambda: replicas.status().get("r2", {}).get("role") == "checkpointer", "r2", replicas.describe)
+
+
 @pytest.mark.parametrize("after", ["at once", "as a primary", "under load"])
 def test_sigterm_at_any_time_ends_in_order_and_keeps_the_state(tmp_path: Path, after: str) -> None:
     with ReplicaSet(tmp_path) as replicas:

@@ -39,6 +39,7 @@ from tests.sim.scenarios_storage import (
     takeover_on_full_disk,
 )
 from tests.sim.scenarios_takeover import (
+    collected_behind_a_look,
     cut_from_each_other,
     empty_volume,
     frozen_before_reading,
@@ -46,6 +47,7 @@ from tests.sim.scenarios_takeover import (
     head_set_late,
     killed_before_the_cut,
     killed_with_the_lock,
+    names_believed_absent,
     restored_store,
     stale_listing,
     start_beside_a_takeover,
@@ -63,6 +65,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a frozen primary's late batch": late_batch,
     "a read at a frozen primary": read_at_a_frozen_primary,
     "a batch that comes too early": early_batch,
+    "names believed absent": names_believed_absent,
+    "collected behind a look": collected_behind_a_look,
     "two take the lock": two_take_the_lock,
     "a reader of unconfirmed frames": reader_of_unconfirmed,
     "a cached listing at takeover": stale_listing,

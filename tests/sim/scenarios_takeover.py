@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.sim.stage import (
     SECOND_US,
     SMALL_FILES,
@@ -38,6 +40,63 @@ def stale_listing(safeguards: Safeguards) -> list[Violation]:
     other.set_stale(False)
     node.start()
     return end(cluster, expected=frozenset({"DL4003"}))
+
+
+def names_believed_absent(safeguards: Safeguards) -> list[Violation]:
+    """A standby on network storage does not see a file for seconds that it looked up too early (once: it gave up).
+
+    It ends with DL4003 again and again, is started again, and follows once the name shows: nobody has to help.
+    """
+    cluster = make(safeguards, fence="etcd", replicas=2, limits=SMALL_FILES)
+    node = primary_of(cluster)
+    other = others_of(cluster, node)[0]
+    epoch, roll, _ = max(cluster.tap.frames)
+    other.set_stale(True)
+    assert not other.looks_up(segment_path(epoch, roll + 1)), "it is too early"
+    rolled = cluster.run_until(lambda: max(cluster.tap.frames)[:2] > (epoch, roll), 2 * SECOND_US)
+    other.kill_worker()  # so that it has to read the log
+    cluster.run_for(3 * SECOND_US)
+    missed = [code for name, code, _ in cluster.shared.stops if name == other.name]
+    supervisor = other.supervisor_node
+    assert supervisor is not None
+    gave_up = supervisor.stays_stopped
+    other.set_stale(False)
+    return end(
+        cluster,
+        *([] if rolled and missed.count("DL4003") > 1 else [f"the file was not missed: {missed}"]),
+        *([f"an operator is asked to act: {gave_up}"] if gave_up else []),
+        expected=frozenset({"DL4003"}),
+    )
+
+
+def collected_behind_a_look(safeguards: Safeguards) -> list[Violation]:
+    """A follower looks at the lock; before it looks at the log, a successor opens and collects (once: DL4006)."""
+    limits = replace(SMALL_FILES, checkpoint_every_messages=12)
+    cluster = make(safeguards, seed=6, fence="etcd", limits=limits)
+    store = cluster.lock_store
+    assert store is not None
+    node = primary_of(cluster)
+    late = others_of(cluster, node)[0]
+    read = store.read
+    old = read()
+    late.kill_both()
+    node.kill_worker()
+    before = set(cluster.shared.archive)
+    gone = cluster.run_until(
+        lambda: segment_path(1, 0) in set(cluster.shared.archive) - before and cluster.last_epoch > 1, 8 * SECOND_US
+    )
+    shown: list[object] = []
+
+    def hooked() -> object:
+        if cluster.scheduler.current is late.channel and len(shown) < 1:
+            shown.append(old)
+            return old
+        return read()
+
+    store.read = hooked  # type: ignore[method-assign,assignment]
+    late.start()
+    assert cluster.run_until(lambda: bool(shown), 2 * SECOND_US)
+    return end(cluster, *([] if gone else ["nothing was collected"]))
 
 
 def two_take_the_lock(safeguards: Safeguards) -> list[Violation]:

@@ -68,12 +68,6 @@ ELSEWHERE = {
     "verify_checkpoint": "engine/test_checkpoint_store.py",
     "collect_below_confirmed": "engine/test_log_store.py",
     "collect_oldest_first": "engine/test_log_store.py",
-    # No code reads them: there is no other way to do it. What the other way would lose is shown by models.
-    "predecessor_is_head": "models/test_takeover.py",
-    "own_by_value": "models/test_etcd_lock.py",
-    "refuse_expired_sessions": "a session's id is the lsn of its registration: core/test_sessions.py",
-    "roll_back_failed_turn": "a turn's state is kept only when it succeeded: execution/test_executor.py",
-    "check_checkpoint_chain": "a reader asks by (lsn, chain): engine/test_log_reader.py",
 }
 
 FOUND_BY_CHANCE = (

@@ -23,12 +23,13 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """How to reach etcd >= 3.5.5."""
+    """How to reach etcd >= 3.5.5. Services of one name that share an etcd need prefixes of their own."""
 
     endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
-    prefix: str = "/deathless/"
+    prefix: str = "/deathless/"  # keys are <prefix><service>/<shard>/...; begins and ends in a slash
     tls: TlsConfig | None = None
     username: str = ""
+    username_file: str = ""  # holds the user's name, instead of `username`
     password_file: str = ""
     lease_ttl_s: int = 10
 
@@ -51,8 +52,20 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     fence: str = "seal"  # seal | etcd
     promote_checkpointer: str = "WhenAlone"  # WhenAlone | Always
     log_level: str = "info"
+    advertise_host: str = ""  # announced to others instead of the host listened on: a pod's address
+    instance: str = ""  # which of several that call themselves this replica: a pod's uid; empty: only one ever runs
+    ingress_tls: str = ""  # empty: as the other ports | Server: no client certificate is asked for | Off: plain HTTP
+    health_listen: str = ""  # plain HTTP for probes and metrics; empty: none
+    announce_kubernetes: bool = False  # write role and status on our own pod, and obey its annotation "fenced"
+    termination_file: str = ""  # where the last error is left for the operator; empty: nowhere
+    token_file: str = ""  # `deathless replica` reads the token from it
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     limits: dict[str, int | float] = {}  # by the names of `Limits`
+
+    @property
+    def owner(self) -> str:
+        """Our part of file names that no other living process may use: the replica, with its instance if it has one."""
+        return f"{self.replica}.{self.instance}" if self.instance else self.replica
 
     def make_limits(self) -> Limits:
         """Give the limits with this replica's changes. Raises: InvalidConfig."""

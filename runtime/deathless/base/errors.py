@@ -297,7 +297,7 @@ class Diverged(DataCorrupt):
 
 
 class UpgradeRequired(DataCorrupt):
-    """Code, interpreter or libraries differ from the log's fingerprint (I6)."""
+    """Code, interpreter, libraries or limits of what is replicated differ from the log's fingerprint (I6)."""
 
     code = "DL4009"
     exit_code = 78

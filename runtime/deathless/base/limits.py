@@ -7,9 +7,18 @@ Does not: enforce anything; each owner of a buffer does. Imports nothing of ours
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from typing import Final
 
 from deathless.base.errors import InvalidConfig
+
+REPLICATED: Final = (
+    "entity_bytes_max", "idempotency_keys_max", "idempotency_window_s", "key_bytes_max", "reply_bytes_max",
+    "session_idle_max_s", "sessions_max", "time_jump_max_s",
+)  # fmt: skip
+"""Limits that the state is a function of, beside the log: they are part of the fingerprint (I6), so that replicas with
+others of these never run one log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +67,10 @@ class Limits:
         Raises: InvalidConfig naming the field and the relation it breaks; the caller refuses to start.
         """
         for field in fields(self):
-            if getattr(self, field.name) <= 0:
+            value = getattr(self, field.name)
+            if not math.isfinite(value):  # compares as no number does, so that every relation below would hold
+                raise InvalidConfig(f"limits.{field.name} must be a number, not {value}")
+            if value <= 0:
                 raise InvalidConfig(f"limits.{field.name} must be above 0")
         relations = (
             (self.message_bytes_max <= self.frame_bytes_max, "message_bytes_max <= frame_bytes_max"),

@@ -23,146 +23,148 @@ from msgspec import Meta
 
 from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig
+from deathless.base.manifest_parts import (
+    REPLICAS_MAX,
+    Count,
+    EtcdSpec,
+    FilePath,
+    Ingress,
+    LockSpec,
+    LogStorage,
+    Module,
+    Name,
+    NetworkPolicySpec,
+    NonEmpty,
+    Part,
+    Resources,
+    Retention,
+    Seconds,
+    SecretKeyRef,
+    Text,
+    Texts,
+    TlsSpec,
+    UpdateStrategy,
+    told,
+)
+from deathless.base.manifest_pod import PodTemplate
 from deathless.base.schema_check import Problem
 
 API_VERSION: Final = "deathless.dev/v1alpha1"
 KIND: Final = "DeathlessService"
-REPLICAS_MAX: Final = 7
-
-Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
-        max_length=40,
-        description="a DNS label: lower-case letters, digits and inner dashes, at most 40 characters",
-    ),
-]
-Count = Annotated[int, Meta(gt=0)]
-Seconds = Annotated[float, Meta(gt=0)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Module = Annotated[
-    str,
-    Meta(
-        pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$",
-        description="package.module:attribute or path/to/file.py:attribute",
-    ),
-]
-NonEmpty = Annotated[str, Meta(min_length=1)]
-Host = Annotated[str, Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+)$", description="a host without its port")]
+LOCAL_ENDPOINT: Final = "http://127.0.0.1:2379"
+LOCAL_PREFIX: Final = "/deathless/"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A part of the manifest: camelCase, nothing unknown."""
-
-
-class Metadata(_Part, frozen=True):
+class Metadata(Part, frozen=True):
     """Who the service is."""
 
     name: Name
     namespace: NonEmpty = "default"
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: Texts = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class LogStorage(_Part, frozen=True):
-    """Where the log lives: a folder that all replicas share."""
-
-    path: str = ""  # on this machine; relative to the manifest; empty: .deathless/<name> beside the manifest
-    claim: dict[str, object] = {}  # the volume in a cluster
-    allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
-
-
-class LockSpec(_Part, frozen=True):
-    """What elects the primary."""
-
-    type: Literal["directory", "etcd"] = "directory"
-    etcd: EtcdConfig | None = None
-
-
-class Retention(_Part, frozen=True):
-    """When checkpoints are taken and how many are kept; the log below the oldest one is collected."""
-
-    checkpoints_kept: Annotated[int, Meta(ge=2)] | None = None
-    checkpoint_every_messages: Count | None = None
-    checkpoint_every_bytes: Count | None = None
-
-
-class Ingress(_Part, frozen=True):
-    """The HTTP interface. Run locally, replica k listens on `port` + k; port 0 takes any free one."""
-
-    listen: Host = "127.0.0.1"
-    port: Port = 8080
-
-
-class UpdateStrategy(_Part, frozen=True):
-    """How a cluster rolls a change out."""
-
-    type: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
-
-
-class LimitsSpec(_Part, frozen=True):
+class LimitsSpec(Part, frozen=True):
     """The maximums of `base.limits`, by the same names and with the same meanings; None: the default."""
 
-    message_bytes_max: Count | None = None
-    entity_bytes_max: Count | None = None
-    reply_bytes_max: Count | None = None
-    key_bytes_max: Count | None = None
-    frame_messages_max: Count | None = None
-    frame_bytes_max: Count | None = None
-    segment_bytes_max: Count | None = None
-    allocate_bytes: Count | None = None
-    spare_bytes: Count | None = None
-    pending_messages_max: Count | None = None
-    pending_bytes_max: Count | None = None
-    pending_queries_max: Count | None = None
-    connections_max: Count | None = None
-    session_window_max: Count | None = None
-    session_reply_bytes_max: Count | None = None
-    sessions_max: Count | None = None
-    session_idle_max_s: Count | None = None
-    idempotency_keys_max: Count | None = None
-    idempotency_window_s: Count | None = None
-    unconfirmed_bytes_max: Count | None = None
-    stream_buffer_bytes_max: Count | None = None
-    follower_lag_messages_max: Count | None = None
-    time_jump_max_s: Count | None = None
-    clock_step_us: Count | None = None
-    turn_max_s: Seconds | None = None
-    suspect_after_s: Seconds | None = None
-    heartbeat_s: Seconds | None = None
-    idle_confirm_s: Seconds | None = None
-    checkpoint_every_messages: Count | None = None
-    checkpoint_every_bytes: Count | None = None
-    checkpoints_kept: Count | None = None
-    reign_min_s: Seconds | None = None
-    reign_max_s: Seconds | None = None
-    deaths_before_parking: Count | None = None
-    rebases_per_hour_max: Count | None = None
+    message_bytes_max: Annotated[Count | None, told("One message with key, arguments and header.")] = None
+    entity_bytes_max: Annotated[Count | None, told("Encoded state of one key.")] = None
+    reply_bytes_max: Annotated[Count | None, told("One encoded reply.")] = None
+    key_bytes_max: Annotated[Count | None, told("One key, UTF-8.")] = None
+    frame_messages_max: Annotated[Count | None, told("Messages in one frame.")] = None
+    frame_bytes_max: Annotated[Count | None, told("Message bytes in one frame.")] = None
+    segment_bytes_max: Annotated[Count | None, told("A segment rolls when it would pass this.")] = None
+    allocate_bytes: Annotated[Count | None, told("Space is reserved in steps of this.")] = None
+    spare_bytes: Annotated[Count | None, told("Spare segment kept by every replica.")] = None
+    pending_messages_max: Annotated[Count | None, told("Admitted, not yet in a frame.")] = None
+    pending_bytes_max: Annotated[Count | None, told("The same, bytes.")] = None
+    pending_queries_max: Annotated[Count | None, told("Queries that wait for a proof.")] = None
+    connections_max: Annotated[Count | None, told("Per worker.")] = None
+    session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
+    session_reply_bytes_max: Annotated[
+        Count | None, told("Replies of one session that are not acknowledged; then it admits nothing.")
+    ] = None
+    sessions_max: Annotated[Count | None, told("Registered sessions; the longest idle goes first.")] = None
+    session_idle_max_s: Annotated[Count | None, told("Logical time without a message.")] = None
+    idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
+    idempotency_window_s: Annotated[Count | None, told("Logical time a key is remembered.")] = None
+    unconfirmed_bytes_max: Annotated[
+        Count | None, told("Synced frames that wait for a proof; then no further one is written.")
+    ] = None
+    stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
+    follower_lag_messages_max: Annotated[Count | None, told("Admission slows beyond this lag of the best standby.")] = (
+        None
+    )
+    time_jump_max_s: Annotated[Count | None, told("One time record moves logical time forward by at most this.")] = None
+    clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
+    turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None
+    suspect_after_s: Annotated[Seconds | None, told("Silence of worker AND supervisor before a takeover.")] = None
+    heartbeat_s: Annotated[Seconds | None, told("Between supervisors.")] = None
+    idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed lsn after this.")] = None
+    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after so many messages.")] = None
+    checkpoint_every_bytes: Annotated[Count | None, told("Or after so many bytes of log.")] = None
+    checkpoints_kept: Annotated[Count | None, told("Checkpoints that are kept.")] = None
+    reign_min_s: Annotated[Seconds | None, told("First minimum between two steals; doubles.")] = None
+    reign_max_s: Annotated[Seconds | None, told("Cap of the doubling.")] = None
+    deaths_before_parking: Annotated[Count | None, told("Deaths in one message before it is parked.")] = None
+    rebases_per_hour_max: Annotated[Count | None, told("Then the differing replica stays stopped.")] = None
 
 
-class ServiceSpec(_Part, frozen=True):
+class ServiceSpec(Part, frozen=True):
     """What to run."""
 
-    module: Module
-    image: str = ""  # in a cluster
-    replicas: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] = 3
-    shards: Annotated[int, Meta(ge=1, le=1)] = 1
-    log_storage: LogStorage = LogStorage()
-    lock: LockSpec = LockSpec()
-    fence: Literal["seal", "etcd"] | None = None  # None: what the lock suggests
-    retention: Retention = Retention()
-    ingress: Ingress | None = None  # None: no HTTP interface
-    tls: TlsConfig | None = None
-    token_file: str = ""
-    update_strategy: UpdateStrategy | None = None
-    promote_checkpointer: Literal["WhenAlone", "Always"] = "WhenAlone"
-    suspend: bool = False
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    limits: LimitsSpec = LimitsSpec()
-    pod_template: dict[str, object] = {}
+    module: Annotated[Module, told("The service: package.module:attribute of the image, or path/to/file.py:attribute.")]
+    image: Annotated[
+        Text, told("Image that holds the module and deathless. Needed in a cluster, without effect on a laptop.")
+    ] = ""
+    image_pull_policy: Annotated[
+        Literal["", "Always", "IfNotPresent", "Never"],
+        told("When the image is pulled; the operator's default when empty."),
+    ] = ""
+    replicas: Annotated[
+        int,
+        Meta(ge=1, le=REPLICAS_MAX),
+        told("How many run: one leads, one takes checkpoints, the others stand by."),
+    ] = 3
+    shards: Annotated[int, Meta(ge=1, le=1), told("Into how many logs keys are divided. Fixed at creation.")] = 1
+    log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()
+    lock: Annotated[LockSpec, told("What elects the primary.")] = LockSpec()
+    fence: Annotated[
+        Literal["seal", "etcd"] | None,
+        told("What proves that a primary is still the one before it releases; follows the lock when absent."),
+    ] = None
+    retention: Annotated[Retention, told("How much of the log is kept.")] = Retention()
+    ingress: Annotated[
+        Ingress | None, told("The HTTP interface. When absent: none on a laptop, port 8080 in a cluster.")
+    ] = None
+    network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
+    tls: Annotated[
+        TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
+    ] = None
+    token_file: Annotated[FilePath, told("File with the token that callers must show, on a laptop.")] = ""
+    token_secret_ref: Annotated[
+        SecretKeyRef | None, told("Secret with the token that callers must show, in a cluster.")
+    ] = None
+    update_strategy: Annotated[UpdateStrategy | None, told("How a cluster rolls a change out.")] = None
+    promote_checkpointer: Annotated[
+        Literal["WhenAlone", "Always"],
+        told("When the replica that takes checkpoints may lead: if no other is there, or as any other."),
+    ] = "WhenAlone"
+    suspend: Annotated[
+        bool, told("Stop every replica, the primary last; the log and all settings stay. No effect on a laptop.")
+    ] = False
+    replace_after_seconds: Annotated[
+        int,
+        Meta(ge=5, le=86400),
+        told("How long a node must be unreachable before the replica on it is made anew on another one."),
+    ] = 30
+    resources: Annotated[Resources, told("What each replica asks for and may use, in a cluster.")] = Resources()
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], told("How much replicas tell.")] = "info"
+    limits: Annotated[LimitsSpec, told("Maximums and periods of the runtime.")] = LimitsSpec()
+    pod_template: Annotated[PodTemplate, told("What may be changed about the pods.")] = PodTemplate()
 
 
-class Manifest(_Part, frozen=True):
+class Manifest(Part, frozen=True):
     """The whole document."""
 
     api_version: Literal["deathless.dev/v1alpha1"]
@@ -171,22 +173,46 @@ class Manifest(_Part, frozen=True):
     spec: ServiceSpec
 
 
-def ignored_locally(manifest: Manifest) -> list[str]:
-    """Give the fields that were set and mean nothing to processes on one machine."""
-    spec = manifest.spec
-    found = {
-        "metadata.namespace": manifest.metadata.namespace != "default",
-        "spec.image": bool(spec.image),
-        "spec.logStorage.claim": bool(spec.log_storage.claim),
-        "spec.updateStrategy": spec.update_strategy is not None,
-        "spec.podTemplate": bool(spec.pod_template),
-    }
-    return [name for name, is_set in found.items() if is_set]
+def lock_of(spec: ServiceSpec) -> Literal["directory", "etcd"]:
+    """Give what elects the primary on this machine: the type named, or the directory."""
+    return spec.lock.type or "directory"
 
 
 def fence_of(spec: ServiceSpec) -> str:
     """Give the fence: the one named, or the one that follows the lock (design section 5)."""
-    return spec.fence or ("etcd" if spec.lock.type == "etcd" else "seal")
+    return spec.fence or ("etcd" if lock_of(spec) == "etcd" else "seal")
+
+
+def ignored_locally(manifest: Manifest) -> list[str]:
+    """Give the fields that were set and mean nothing to processes on one machine."""
+    spec = manifest.spec
+    storage, tls, etcd, ingress = spec.log_storage, spec.tls or TlsSpec(), spec.lock.etcd or EtcdSpec(), spec.ingress
+    found = {
+        "metadata.namespace": manifest.metadata.namespace != "default",
+        "spec.image": bool(spec.image),
+        "spec.imagePullPolicy": bool(spec.image_pull_policy),
+        "spec.logStorage.claimName": bool(storage.claim_name),
+        "spec.logStorage.className": bool(storage.class_name),
+        "spec.logStorage.size": bool(storage.size),
+        "spec.logStorage.subPath": bool(storage.sub_path),
+        "spec.logStorage.deletionPolicy": storage.deletion_policy != "Retain",
+        "spec.lock.etcd": spec.lock.type is None and spec.lock.etcd is not None,
+        "spec.lock.etcd.tlsSecretRef": etcd.tls_secret_ref is not None,
+        "spec.lock.etcd.userSecretRef": etcd.user_secret_ref is not None,
+        "spec.ingress.serviceType": ingress is not None and ingress.service_type != "ClusterIP",
+        "spec.ingress.serviceAnnotations": ingress is not None and bool(ingress.service_annotations),
+        "spec.ingress.allowFrom": ingress is not None and bool(ingress.allow_from),
+        "spec.tls.issuer": tls.issuer != "Operator",
+        "spec.tls.issuerRef": tls.issuer_ref is not None,
+        "spec.tokenSecretRef": spec.token_secret_ref is not None,
+        "spec.updateStrategy": spec.update_strategy is not None,
+        "spec.suspend": spec.suspend,
+        "spec.replaceAfterSeconds": spec.replace_after_seconds != ServiceSpec(module="x:x").replace_after_seconds,
+        "spec.resources": spec.resources != Resources(),
+        "spec.networkPolicy": spec.network_policy != NetworkPolicySpec(),
+        "spec.podTemplate": spec.pod_template != PodTemplate(),
+    }
+    return [name for name, is_set in found.items() if is_set]
 
 
 def limits_of(spec: ServiceSpec) -> dict[str, float]:
@@ -204,7 +230,7 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     """Find what each field alone can't show: fields that contradict each other."""
     spec = manifest.spec
     found: list[Problem] = []
-    if spec.lock.type == "directory" and fence_of(spec) != "seal":
+    if lock_of(spec) == "directory" and fence_of(spec) != "seal":
         found.append(
             Problem(("spec", "fence"), spec.fence, "needs lock.type etcd", "leave it out: the fence follows the lock")
         )
@@ -277,9 +303,9 @@ def replica_configs(manifest: Manifest, *, module: str, directory: str, token: s
             replica=name,
             ingress_listen=_ingress_address(spec.ingress, index),
             token=token,
-            tls=spec.tls,
-            lock=spec.lock.type,
-            etcd=(spec.lock.etcd or EtcdConfig()) if spec.lock.type == "etcd" else None,
+            tls=_local_tls(spec.tls),
+            lock=lock_of(spec),
+            etcd=_local_etcd(spec.lock.etcd or EtcdSpec()) if lock_of(spec) == "etcd" else None,
             fence=fence_of(spec),
             promote_checkpointer=spec.promote_checkpointer,
             log_level=spec.log_level,
@@ -288,6 +314,33 @@ def replica_configs(manifest: Manifest, *, module: str, directory: str, token: s
         )
         for index, name in enumerate(replica_names(manifest))
     ]
+
+
+def _local_tls(tls: TlsSpec | None) -> TlsConfig | None:
+    """Give the files of `spec.tls`; without files, what it says is for a cluster."""
+    if tls is None or not (tls.ca or tls.certificate):
+        return None
+    return TlsConfig(
+        ca=tls.ca,
+        certificate=tls.certificate,
+        key=tls.key,
+        require_client_certificate=bool(tls.require_client_certificate),
+        server_name=tls.server_name,
+    )
+
+
+def _local_etcd(etcd: EtcdSpec) -> EtcdConfig:
+    files = etcd.tls
+    return EtcdConfig(
+        endpoints=etcd.endpoints or (LOCAL_ENDPOINT,),
+        prefix=etcd.prefix or LOCAL_PREFIX,
+        tls=None
+        if files is None
+        else TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, server_name=files.server_name),
+        username=etcd.username,
+        password_file=etcd.password_file,
+        lease_ttl_s=etcd.lease_ttl_s,
+    )
 
 
 def _ingress_address(ingress: Ingress | None, index: int) -> str:

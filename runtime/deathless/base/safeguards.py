@@ -4,7 +4,10 @@ Why it exists: a safeguard that no test can switch off may have stopped working 
 thing that must not be left out; all are True, and the real programs never pass anything else: no manifest, flag or
 environment variable reaches this class. A test sets one field to False and shows the loss it leads to.
 
-Guarantees: nothing; it is a record. Does not: do anything, or tell who reads which field (the comments do).
+Guarantees: each field is read by the code that keeps the safeguard (the tree's tests look). Does not: do anything, or
+hold what there is no second way to do: that a session's id is never given twice, that a turn keeps nothing until it
+succeeded, that the predecessor is the lock's head and ownership its value, that a checkpoint names lsn and chain hash.
+The models of `tests/models` and the tests of their modules show those.
 It lives in `base` because the pure core, which may import nothing further left, reads it too.
 Imports nothing of ours.
 """
@@ -42,14 +45,12 @@ class Safeguards:
     # Takeover, in its order.
     seal_before_read: bool = True  # seals stand before the predecessor's log is read
     seal_every_epoch: bool = True  # every epoch from head to one's own is sealed, not just the last
-    predecessor_is_head: bool = True  # the predecessor is `head`, not the highest file found
     ask_confirmed: bool = True  # reachable replicas are asked for their confirmed lsn
     cut_at_confirmed: bool = True  # the cut names the confirmed position; what lies behind is copied
     cut_before_head: bool = True  # cut and copies are durable before head is set
     guard_head: bool = True  # head is set only while the lock is still one's own
     opening_frame: bool = True  # an opening frame is synced before the first release
     refuse_older_store: bool = True  # an opening above head stops the start
-    own_by_value: bool = True  # "own?" compares the lock's value, never a create revision
 
     # The directory lock.
     probe_names: bool = True  # names are looked up one by one; a listing is only a hint
@@ -66,8 +67,6 @@ class Safeguards:
     dedup: bool = True  # a message seen before is answered, not run again
     reack_confirmed_only: bool = True  # a duplicate is re-acknowledged only once confirmed
     record_replies: bool = True  # a retry gets the recorded reply, it is never computed again
-    refuse_expired_sessions: bool = True  # an expired session is told from a new one
-    roll_back_failed_turn: bool = True  # an exception rolls the whole turn back
 
     # Replay (I6, I11).
     compare_digests: bool = True  # replicas compare the digest of each message
@@ -78,7 +77,6 @@ class Safeguards:
     # Checkpoints and collection.
     verify_checkpoint: bool = True  # a checkpoint counts for collection only once another replica read it
     sync_checkpoint: bool = True  # a checkpoint is synced before it gets its name
-    check_checkpoint_chain: bool = True  # a checkpoint that is not on the chain is refused
     collect_below_confirmed: bool = True  # nothing above a confirmed lsn in a synced header is collected
     collect_oldest_first: bool = True  # files go oldest first, each removal durable before the next
 

@@ -44,11 +44,13 @@ def find_problems(value: object, kind: type[msgspec.Struct]) -> list[Problem]:
 
 
 def _check(value: object, annotation: object, path: Path, found: list[Problem]) -> None:
-    info = inspect.type_info(annotation)
+    bare = _bare(annotation)
+    info = inspect.type_info(bare)
+    before = len(found)
     if isinstance(info, inspect.UnionType):
         if value is None and any(isinstance(part, inspect.NoneType) for part in info.types):
             return
-        rest = [part for part in typing.get_args(annotation) if part is not type(None)]
+        rest = [part for part in typing.get_args(bare) if part is not type(None)]
         if len(rest) == 1:
             _check(value, rest[0], path, found)
             return
@@ -56,12 +58,20 @@ def _check(value: object, annotation: object, path: Path, found: list[Problem]) 
         _check_fields(value, info, path, found)
     elif isinstance(info, inspect.DictType) and isinstance(value, dict):
         for key, inner in value.items():
-            _check(inner, typing.get_args(annotation)[1], (*path, key), found)
+            _check(inner, typing.get_args(bare)[1], (*path, key), found)
     elif isinstance(info, inspect.VarTupleType | inspect.ListType) and isinstance(value, list):
         for index, inner in enumerate(value):
-            _check(inner, typing.get_args(annotation)[0], (*path, index), found)
+            _check(inner, typing.get_args(bare)[0], (*path, index), found)
     else:
         _check_leaf(value, annotation, path, found)
+        return
+    if len(found) == before and bare is not annotation:  # its parts fit; what is left is its length
+        _check_leaf(value, annotation, path, found)
+
+
+def _bare(annotation: object) -> object:
+    """Give the type without what is said about it."""
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
 
 
 def _check_fields(value: dict[str, object], info: inspect.StructType, path: Path, found: list[Problem]) -> None:
@@ -109,6 +119,10 @@ def expected(annotation: object) -> str:
             return described
         info = info.type
     match info:
+        case inspect.ListType(max_length=most) | inspect.VarTupleType(max_length=most) if most is not None:
+            return f"a list of at most {most}"
+        case inspect.DictType(max_length=most) if most is not None:
+            return f"a mapping of at most {most}"
         case inspect.IntType() | inspect.FloatType():
             return _number(info)
         case inspect.BoolType():
@@ -120,7 +134,7 @@ def expected(annotation: object) -> str:
         case inspect.ListType() | inspect.VarTupleType():
             return "a list"
         case inspect.UnionType():
-            rest = [part for part in typing.get_args(annotation) if part is not type(None)]
+            rest = [part for part in typing.get_args(_bare(annotation)) if part is not type(None)]
             return " or ".join(expected(part) for part in rest)
         case _:
             return "a mapping"

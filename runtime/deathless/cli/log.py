@@ -243,8 +243,8 @@ def _describe(message: bytes) -> dict[str, object]:
     elif kind == Kind.PARKED:
         session, seq = PARKED_HEADER.unpack_from(body)
         told = {"session": session, "seq": seq, "bytes": len(body) - PARKED_HEADER.size}
-    elif kind in (Kind.REBASED, Kind.GOODBYE):
-        told = {"checkpoint" if kind == Kind.REBASED else "session": U64.unpack(body)[0]}
+    elif kind == Kind.REBASED:
+        told = {"checkpoint": U64.unpack(body)[0]}
     return {"what": f"({name})", "key": "", "args": told, "idempotencyKey": ""}
 
 

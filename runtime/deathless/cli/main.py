@@ -30,14 +30,16 @@ COMMANDS = {
     "replay": ("replay", "Run the log again in a fresh process, and print or compare state"),
     "parked": ("parked", "List messages that were set aside"),
     "adopt": ("adopt", "Accept a changed store, fence or code as an operator"),
+    "fingerprint": ("fingerprint", "Print the fingerprint of a service's code"),
+    "replica": ("replica", "Run one replica in a pod"),
     "completion": ("completion", "Print the completion script of a shell"),
     "version": ("version", "Print versions"),
 }
 GROUPS = (
     ("Run", ("up", "down", "demo")),
     ("Use", ("status", "call", "query", "switchover")),
-    ("Look inside", ("log", "checkpoint", "replay", "check", "parked")),
-    ("Operate", ("adopt",)),
+    ("Look inside", ("log", "checkpoint", "replay", "check", "parked", "fingerprint")),
+    ("Operate", ("adopt", "replica")),
     ("This program", ("completion", "version")),
 )
 

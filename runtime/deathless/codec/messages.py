@@ -37,8 +37,7 @@ class Kind(enum.IntEnum):
     TIME = 16  # body: u64 logical time in microseconds; never goes back
     REGISTER = 17  # body: 16 bytes drawn by the client; its session id is this message's lsn
     PARKED = 18  # body: u64 session, u64 seq, then the message that was set aside, verbatim and unrun (I11)
-    REBASED = 19  # body: u64 lsn of the checkpoint that the others reload; older ones stop counting (I6)
-    GOODBYE = 20  # body: u64 session; the session ended in order and may be forgotten
+    REBASED = 19  # body: u64 lsn of the checkpoint that the others reload; replay and verify begin there (I6)
 
 
 class Message(NamedTuple):

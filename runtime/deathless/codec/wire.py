@@ -38,6 +38,7 @@ PREFIX: Final = struct.Struct("<IB")
 PREFIX_BYTES: Final = PREFIX.size
 REPLIES_HEAD: Final = struct.Struct("<QII")
 QUERIES_HEAD: Final = struct.Struct("<II")
+U32: Final = struct.Struct("<I")
 U64: Final = struct.Struct("<Q")
 ONE_REPLY: Final = struct.Struct("<IBQIIQI")  # REPLIES with one reply, up to the blob
 FRAME_HEAD: Final = struct.Struct("<QQII")
@@ -79,7 +80,10 @@ class Status(enum.IntEnum):
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """First packet of whoever connects. `kind`: client, follower, supervisor or tool; session 0: none yet."""
+    """First packet of whoever connects. `kind`: client, follower, supervisor or tool; session 0: none yet.
+
+    A follower says its `fingerprint`: it must run what the primary runs (I6).
+    """
 
     version: int
     kind: str
@@ -88,6 +92,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     token: str = ""
     session: int = 0
     incarnation: int = 0
+    fingerprint: bytes = b""
 
 
 class Welcome(msgspec.Struct, array_like=True, frozen=True):
@@ -236,6 +241,18 @@ class PacketReader:
         self._missing = PREFIX_BYTES  # bytes without which no packet can be given
         self._max = packet_bytes_max
 
+    def take(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Give all packets that are complete with these bytes; `feed` for one who wants them at once.
+
+        Raises: as `feed`.
+        """
+        size = len(data)
+        if size >= PREFIX_BYTES and not self._parts:
+            length, kind = PREFIX.unpack_from(data)
+            if length == size - 4 and length <= self._max:  # just one, and whole: a client that waits for each call
+                return [(kind, data[PREFIX_BYTES:])]
+        return list(self.feed(data))
+
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Take bytes in, give each packet that is complete as (type, body). Nothing is taken in before iterating.
 
@@ -288,6 +305,8 @@ def decode_batch(body: bytes) -> Batch:
     blob_at = RUN.size + 4 * count
     ends = body[RUN.size : blob_at]
     blob = body[blob_at:]
+    if count == 1 and ends == U32.pack(len(blob)):
+        return Batch(Run(session, first_seq, acked, 1), ends, blob)
     if len(ends) != 4 * count or not _cover(struct.unpack(f"<{count}I", ends), len(blob)):
         raise CorruptFrame("BATCH: end offsets and blob disagree")
     return Batch(Run(session, first_seq, acked, count), ends, blob)

@@ -53,7 +53,7 @@ HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is d
 
 Runs = list[tuple[Run, Sequence[bytes]]]
 _KIND_OF: Final = itemgetter(0)  # a message's first byte
-_CALLS: Final = {int(Kind.CALL)}
+_CALL: Final = int(Kind.CALL)
 
 
 @dataclass(slots=True)
@@ -328,8 +328,10 @@ class Admission:
 
     def _misformed(self, messages: Sequence[bytes]) -> tuple[DeathlessError | None, int]:
         size_max = self._limits.message_bytes_max
+        if len(messages) == 1 and HEADER_BYTES <= len(messages[0]) <= size_max and messages[0][0] == _CALL:
+            return None, 0
         sizes = list(map(len, messages))
-        if min(sizes) >= HEADER_BYTES and max(sizes) <= size_max and set(map(_KIND_OF, messages)) == _CALLS:
+        if min(sizes) >= HEADER_BYTES and max(sizes) <= size_max and set(map(_KIND_OF, messages)) == {_CALL}:
             return None, 0
         if max(sizes) > size_max:
             return TooLarge(f"message of {max(sizes)} bytes, at most {size_max}"), -1
@@ -415,8 +417,8 @@ class Admission:
 
 def cut_messages(batch: Batch) -> list[bytes]:
     """Give the messages of a batch as a list."""
-    ends = struct.unpack(f"<{batch.run.count}I", batch.ends)
     blob = batch.blob
-    if len(ends) == 1:
+    if batch.run.count == 1:
         return [blob]
+    ends = struct.unpack(f"<{batch.run.count}I", batch.ends)
     return [blob[a:b] for a, b in zip((0, *ends), ends, strict=False)]

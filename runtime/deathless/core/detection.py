@@ -63,6 +63,8 @@ class Report(msgspec.Struct, array_like=True):
     full: bool = False
     problem: str = ""  # why the worker ended last, an error's code; it is started again
     divergences: list[str] = []  # what each differing start of the worker gave, the last ones
+    instance: str = ""  # which of several that call themselves this replica; empty: there is one at a time
+    generation: int = 0  # the later instance of a replica has the higher one
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,15 @@ class Detector:
             if now - self._heard_at[name] > FORGET_S:
                 del self.reports[name], self._heard_at[name]
 
-    def report_received(self, report: Report, now: float) -> None:
-        """Take another replica's report, or our own, in."""
+    def report_received(self, report: Report, now: float) -> bool:
+        """Take another replica's report, or our own, in.
+
+        Returns: False for one of a former instance of a replica whose later one was heard: it is dropped, for what it
+        says of the replica is not so any more.
+        """
+        known = self.reports.get(report.replica)
+        if known is not None and report.generation < known.generation:
+            return False
         self.reports[report.replica] = report
         self._heard_at[report.replica] = now
         if report.role in FOLLOWING_ROLES:
@@ -134,6 +143,7 @@ class Detector:
                 self._reign_since = now
             if self.primary is None or claim.epoch >= self.primary.epoch:
                 self.primary = claim
+        return True
 
     def heard_ms(self, now: float) -> dict[str, int]:
         """Milliseconds since each other replica was heard, for our own report."""
@@ -180,6 +190,15 @@ class Detector:
         """The epoch to take over from: the highest that any worker met; its holder may have died before it served."""
         known = self.primary.epoch if self.primary is not None else 0
         return max([known, *(report.epoch for report in self.reports.values())])
+
+    def led(self, now: float) -> bool:
+        """Is another replica primary, by its own word and heard of just now?"""
+        claim = self.primary
+        if claim is None or claim.replica == self.replica:
+            return False
+        report, heard_s = self.reports[claim.replica], now - self._heard_at[claim.replica]
+        leads = report.role == "primary" and report.state == WorkerState.RUNNING and report.epoch >= claim.epoch
+        return leads and heard_s <= self._limits.suspect_after_s
 
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""

@@ -62,11 +62,10 @@ class ConnectionLost(msgspec.Struct, frozen=True):
     conn: Conn
 
 
-class BatchReceived(msgspec.Struct, frozen=True):
-    """Messages of a client."""
+class BatchesReceived(msgspec.Struct, frozen=True):
+    """Messages of clients: all that came in one turn of the event loop, in the order they came."""
 
-    conn: Conn
-    batch: Batch
+    batches: Sequence[tuple[Conn, Batch]]
 
 
 class RegisterReceived(msgspec.Struct, frozen=True):
@@ -306,7 +305,7 @@ class TimerFired(msgspec.Struct, frozen=True):
     """The deadline the machine named is reached."""
 
 
-OfClient = ConnectionOpened | BatchReceived | RegisterReceived | FollowReceived | QueriesReceived | QueriesAnswered
+OfClient = ConnectionOpened | BatchesReceived | RegisterReceived | FollowReceived | QueriesReceived | QueriesAnswered
 """What comes from clients, and from others that take us for the primary."""
 
 RareForPrimary = (
@@ -344,7 +343,7 @@ RareForPrimary = (
 Event = (
     ConnectionOpened
     | ConnectionLost
-    | BatchReceived
+    | BatchesReceived
     | RegisterReceived
     | QueriesReceived
     | FollowReceived

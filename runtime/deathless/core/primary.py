@@ -143,11 +143,12 @@ class Primary:
 
     # ---- from clients ----------------------------------------------------------------------------------------
 
-    def batch_received(self, conn: Conn, batch: Batch) -> list[Effect]:
-        """Admit a client's messages (core.admission); on the way out they are left to the next primary."""
+    def batches_received(self, batches: Sequence[tuple[Conn, Batch]]) -> list[Effect]:
+        """Admit clients' messages (core.admission); on the way out they are left to the next primary."""
         if self.departure.stage is not Stage.STAYING:
             return []
-        return self.admission.batch_received(conn, batch)
+        admit = self.admission.batch_received
+        return [effect for conn, batch in batches for effect in admit(conn, batch)]
 
     def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
         """Log a registration; the session's id is its lsn (I5)."""

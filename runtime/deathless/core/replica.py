@@ -43,7 +43,7 @@ from deathless.core.effects import (
 from deathless.core.events import (
     UPSTREAM,
     AppliedReceived,
-    BatchReceived,
+    BatchesReceived,
     BuffersDrained,
     CheckpointAnnounced,
     CheckpointVerified,
@@ -192,8 +192,8 @@ class Replica:
     def _as_primary(self, primary: Primary, event: Event, now: float, wall_us: int) -> list[Effect]:
         """Route what is frequent; most frequent first."""
         match event:
-            case BatchReceived(conn, batch):
-                return primary.batch_received(conn, batch)
+            case BatchesReceived(batches):
+                return primary.batches_received(batches)
             case BuffersDrained():
                 return primary.next_frame(now, wall_us)
             case FrameSynced():
@@ -352,7 +352,7 @@ class Replica:
                 self.confirmed_lsn = max(self.confirmed_lsn, lsn)
                 return self.follower.frames_applied(lsn, messages, size, gap)
             case (
-                ConnectionOpened() | BatchReceived() | RegisterReceived() | FollowReceived() | QueriesReceived()
+                ConnectionOpened() | BatchesReceived() | RegisterReceived() | FollowReceived() | QueriesReceived()
                 | QueriesAnswered()
             ):  # fmt: skip
                 return self._of_client(event)
@@ -402,7 +402,9 @@ class Replica:
         match event:
             case ConnectionOpened(conn, hello):
                 return self._connection_opened(conn, hello.kind)
-            case BatchReceived(conn, _) | RegisterReceived(conn, _) | FollowReceived(conn, _):
+            case BatchesReceived(batches):
+                return [self._role_packet(conn) for conn in dict.fromkeys(conn for conn, _ in batches)]
+            case RegisterReceived(conn, _) | FollowReceived(conn, _):
                 return [self._role_packet(conn)]
             case QueriesReceived(conn, stale, ids, messages):
                 if stale and self.state is not State.RECOVERING:

@@ -57,6 +57,7 @@ class Stream:
         self._lsn = lsn
         self._chain = chain
         self._followers: dict[Conn, Follower] = {}  # Invariant: one per replica
+        self._best: int | None = None  # highest applied lsn of those that stream; None: nobody does
         self._ring: deque[StreamFrame] = deque()  # Invariant: frames in a row, the last one ends at `_lsn`
         self._ring_bytes = 0  # Invariant: at most `stream_buffer_bytes_max`
 
@@ -70,6 +71,7 @@ class Stream:
             effects.append(Disconnect(other))
         backlog = self._backlog(follow)
         self._followers[conn] = Follower(follow.replica, min(follow.lsn, self._lsn), backlog is not None)
+        self._find_best()
         effects.append(self._following(conn, backlog is not None))
         if backlog:
             effects.append(Send(conn, b"".join(backlog)))
@@ -80,10 +82,12 @@ class Stream:
         follower = self._followers.get(conn)
         if follower is not None and follower.applied_lsn <= lsn <= self._lsn:
             follower.applied_lsn = lsn
+            self._find_best()
 
     def connection_lost(self, conn: Conn) -> tuple[str, list[Effect]]:
         """Forget a connection. Gives the follower that is gone with it, or an empty name."""
         lost = self._followers.pop(conn, None)
+        self._find_best()
         return (lost.replica, self._choose_checkpointer()) if lost is not None else ("", [])
 
     def follows(self, conn: Conn) -> bool:
@@ -101,8 +105,10 @@ class Stream:
 
     def lag(self) -> int:
         """Messages by which the best follower that streams is behind; 0 without one."""
-        best = [f.applied_lsn for f in self._followers.values() if f.streaming]
-        return self._lsn - max(best) if best else 0
+        return self._lsn - self._best if self._best is not None else 0
+
+    def _find_best(self) -> None:
+        self._best = max((f.applied_lsn for f in self._followers.values() if f.streaming), default=None)
 
     def floor(self, lsn: int) -> int:
         """`lsn`, or the lowest that a follower has applied: it may have to read the log from there."""
@@ -151,6 +157,7 @@ class Stream:
         replicas = [f.replica for f in self._followers.values()]
         assert len(set(replicas)) == len(replicas)
         assert all(f.applied_lsn <= self._lsn for f in self._followers.values())
+        assert self._best == max(self.streaming.values(), default=None)
         assert self._ring_bytes == sum(len(f.packet) for f in self._ring) <= self._limits.stream_buffer_bytes_max
         assert not self._ring or self._ring[-1].last_lsn == self._lsn
         assert not self.checkpointer or self.checkpointer in self.streaming

@@ -35,7 +35,6 @@ CHECKPOINT_FOLDER: Final = "checkpoints"
 SUFFIX: Final = ".ckpt"
 ANNOUNCED: Final = ".announced"
 VERIFIED: Final = ".verified"
-UNSYNCED_BYTES_MAX: Final = 1 << 20  # many more at once, and the primary's next sync waits until all are on the disk
 NAME_LENGTH: Final = 16 + 1 + 32 + len(SUFFIX)
 
 Encode = Callable[[Snapshot], Iterator[bytes]]
@@ -77,7 +76,7 @@ class CheckpointStore:
 
     Args:
         fs: the shared directory.
-        replica: its name; part of temporary names, so a process must be the only writer of its replica.
+        replica: its name, with its instance if it has one; part of temporary names: no other living process has it.
         kept: verified checkpoints that stay, at least 2.
         encode, decode, verify: the format; `codec.checkpoint` unless a test says otherwise.
         make_room: called once when the disk is full, before the write is given up (it frees the spare segment).
@@ -104,6 +103,14 @@ class CheckpointStore:
         self._make_room = make_room
         self._safeguards = safeguards
         self._temporary = f"{CHECKPOINT_FOLDER}/t.{replica}"
+
+    def clear(self, replica: str) -> None:
+        """Take away what processes of this replica that are gone left half-written; one that lives writes another."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in self._fs.listing(CHECKPOINT_FOLDER):
+                path = f"{CHECKPOINT_FOLDER}/{name}"
+                if path != self._temporary and (name == f"t.{replica}" or name.startswith(f"t.{replica}.")):
+                    self._unlink(path)
 
     def write(self, snapshot: Snapshot) -> str:
         """Write a checkpoint and give it its name; durable when this returns.
@@ -214,13 +221,10 @@ class CheckpointStore:
         self._unlink(self._temporary)
         handle = self._fs.create(self._temporary)
         try:
-            offset = synced = 0
+            offset = 0
             for chunk in self._encode(snapshot):
                 self._fs.write(handle, offset, chunk)
                 offset += len(chunk)
-                if offset - synced >= UNSYNCED_BYTES_MAX and self._safeguards.sync_checkpoint:
-                    self._fs.sync(handle)
-                    synced = offset
             if self._safeguards.sync_checkpoint:
                 self._fs.sync(handle)
         finally:

@@ -1,5 +1,8 @@
 """Packets to events: what a replica understands of clients, followers and its primary. Shared by shell and simulation.
 
+Batches, of which there may be one from each of many clients in a turn of the event loop, reach the core together; each
+before whatever else comes behind it.
+
 Guarantees: HELLO is authorised before anything else is believed. Does not: sockets. Imports core, codec, base.
 """
 
@@ -8,15 +11,24 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 
-from deathless.base.errors import CorruptFrame, NewerFormat, Unauthorized, UnknownService
+from deathless.base.errors import (
+    CorruptFrame,
+    DeathlessError,
+    NewerFormat,
+    Unauthorized,
+    UnknownService,
+    UpgradeRequired,
+)
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     U64,
     Admin,
+    Batch,
     Follow,
     Following,
     Handover,
     Hello,
+    Refused,
     Role,
     Type,
     Welcome,
@@ -30,6 +42,7 @@ from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 
 NONCE_BYTES = 16
+KEPT_BYTES_MAX = 1 << 20  # of batches that wait for the end of the turn; beyond, the core has them at once
 UNDECIDED = (1 << 63) - 1  # next_seq that tells nothing: the answer to the session's first batch will
 Packets = Sequence[tuple[int, bytes]]
 
@@ -61,6 +74,8 @@ class Intake:
     def __init__(self, engine: ReplicaEngine, admin: Callable[[ev.Conn, Admin], None]) -> None:
         self._engine = engine
         self._admin = admin
+        self._batches: list[tuple[ev.Conn, Batch]] = []  # of this turn of the event loop
+        self._bytes = 0  # of their packets
 
     def opened(self, _conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
         """A connection was authorised; gives the WELCOME to send first."""
@@ -85,13 +100,22 @@ class Intake:
         )
         return struct_packet(Type.WELCOME, welcome)
 
+    def refusal(self, hello: Hello) -> DeathlessError | None:
+        """Why this connection is refused: a follower with another fingerprint would not compute what we do (I6)."""
+        return self._engine.follower_refusal(hello.fingerprint) if hello.kind == "follower" else None
+
     def packets(self, conn: ev.Conn, packets: Packets) -> None:
         """All packets of one buffer of an accepted connection; call `drained` once every readable socket was read."""
         post = self._engine.post
         for kind, body in packets:
             if kind == Type.BATCH:
-                post(ev.BatchReceived(conn, decode_batch(body)))
-            elif kind == Type.QUERIES:
+                self._batches.append((conn, decode_batch(body)))
+                self._bytes += len(body)
+                if self._bytes > KEPT_BYTES_MAX:
+                    self.deliver()
+                continue
+            self.deliver()
+            if kind == Type.QUERIES:
                 stale, ids, messages = decode_queries(body)
                 post(ev.QueriesReceived(conn, stale, ids, messages))
             elif kind == Type.APPLIED:
@@ -101,8 +125,15 @@ class Intake:
             else:
                 self._rare(conn, kind, body)
 
+    def deliver(self) -> None:
+        """Tell the core of the batches so far: before whatever comes behind them, the end of a connection too."""
+        if self._batches:
+            batches, self._batches, self._bytes = self._batches, [], 0
+            self._engine.post(ev.BatchesReceived(batches))
+
     def drained(self) -> None:
         """Every socket that was readable has been read: form a frame."""
+        self.deliver()
         self._engine.post(ev.BuffersDrained())
 
     def upstream(self, packets: Packets) -> None:
@@ -118,6 +149,10 @@ class Intake:
                 frames = []
             if kind == Type.FOLLOWING:
                 engine.post(ev.UpstreamAnswered(decode_struct(Following, body)))
+            elif kind == Type.REFUSED:
+                refused = decode_struct(Refused, body)
+                if refused.code == UpgradeRequired.code:  # everything else may pass: it is asked again
+                    engine.post(ev.Failed(UpgradeRequired(refused.text)))
             elif kind == Type.HANDOVER:
                 engine.post(ev.HandoverReceived(decode_struct(Handover, body)))
         if frames:

@@ -58,6 +58,7 @@ class ShardLog:
         replica: this replica's name.
         identity: whose log it must be; None: anyone's (a first start knows it only after `create_service`).
         safeguards: all on, but in tests.
+        instance: which of several that call themselves this replica; empty: there is one at a time.
     """
 
     def __init__(
@@ -67,13 +68,15 @@ class ShardLog:
         replica: str,
         identity: Identity | None = None,
         safeguards: Safeguards = ALL_SAFEGUARDS,
+        *,
+        instance: str = "",
     ) -> None:
         self._fs = fs
         self._safeguards = safeguards
         self._replica_folder = f"replicas/{replica}"
         self._reader = LogReader(fs, identity, safeguards)
         self._adopted_through = identity.adopted_through if identity is not None else 0
-        self._spare = Spare(fs, replica, limits.spare_bytes)
+        self._spare = Spare(fs, replica, limits.spare_bytes, instance=instance)
         self._writer = SegmentWriter(fs, limits, self._spare, safeguards)
 
     @property
@@ -229,8 +232,9 @@ class ShardLog:
             if error.errno != errno.EMLINK:
                 raise
             # The file has as many names as the file system allows: go on with a new one.
-            self._fs.unlink(f"{self._replica_folder}/seal")
-            self._make_seal_source()
+            with contextlib.suppress(FileNotFoundError, FileExistsError):  # another instance does the same
+                self._fs.unlink(f"{self._replica_folder}/seal")
+                self._make_seal_source()
             self._fs.link(f"{self._replica_folder}/seal", seal_path(epoch))
 
     def _make_seal_source(self) -> None:

@@ -300,6 +300,10 @@ class Executor(Protocol):
         """Encoded state per key; the caller must not change it."""
         ...
 
+    def count(self) -> int:
+        """How many keys have a state."""
+        ...
+
     def restore(self, state: dict[bytes, bytes]) -> None:
         """Replace all state."""
         ...

@@ -13,7 +13,7 @@ on the same descriptor. Space is reserved before messages run (I6). Does not: so
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -132,7 +132,10 @@ class ReplicaEngine:
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:
             try:
-                self._perform(effect)
+                if type(effect) is fx.Send:  # one for each client of a frame
+                    self.outside.send(effect.conn, effect.data)
+                else:
+                    self._perform(effect)
             except Exception as error:  # noqa: BLE001 as above: no retry, no log-and-continue
                 self._fail(as_ours(error, type(effect).__name__))
                 return
@@ -365,30 +368,51 @@ class ReplicaEngine:
 
     def _recover(self) -> None:
         self._load_newer(-1)
-        self._read_all(None)
+        self._read_all()
 
-    def _read_all(self, before: LockView | None) -> None:
-        """Apply everything confirmed; `before` is what the lock showed at the last try."""
+    def _read_all(self) -> None:
+        """Apply everything confirmed."""
 
-        def read(view: LockView) -> None:
+        def read(view: LockView) -> bool:
+            self._check_code(self.log.check_store(view.head, view.epoch, view.revision))
+            end = view.head == 0
+            while not end:
+                end = self._read_stretch(view.head)
+            return end
+
+        self._read_below(State.RECOVERING, read, lambda _: self.outside.complete(ev.Recovered(self.place.lsn)))
+
+    def _read_below(
+        self,
+        state: State,
+        read: Callable[[LockView], bool],
+        done: Callable[[bool], None],
+        before: LockView | None = None,
+    ) -> None:
+        """Look at the lock and read the log of its head, while we are in `state`; `done` with what `read` gives.
+
+        Between the two looks a successor may open, and collect what an older head leads to: the log looks newer than
+        the store, or files are missing that must be there. That is believed once the lock, looked at again, is as it
+        was `before`; an old store stays as it is, and a lost file lost.
+        """
+
+        def look(view: LockView) -> None:
+            if self.core.state is not state or self._stopped:
+                return
             try:
-                self._check_code(self.log.check_store(view.head, view.epoch, view.revision))
-                end = view.head == 0
-                while not end:
-                    end = self._read_stretch(view.head)
-            except StoreOlderThanLog as error:
-                # A successor may have opened between our look at the lock and at the log; an old store stays as it is.
+                end = read(view)
+            except (StoreOlderThanLog, LogTruncated) as error:
                 if before is None or before.revision != view.revision:
-                    self._read_all(view)
+                    self._read_below(state, read, done, view)
                 else:
                     self._fail(error)
                 return
             except Exception as error:  # noqa: BLE001 as in `_carry_out`
                 self._fail(as_ours(error, "reading the log"))
                 return
-            self.outside.complete(ev.Recovered(self.place.lsn))
+            done(end)
 
-        self.outside.lock(lambda lock: lock.view(), read)
+        self.outside.lock(lambda lock: lock.view(), look)
 
     def _adopts(self, fingerprint: bytes, lsn: int) -> bool:
         """Did an operator accept our code for state that other code made, at just this lsn?"""
@@ -398,20 +422,26 @@ class ReplicaEngine:
         """Another fingerprint never replays; it upgrades (I6)."""
         if cut is None or cut.fingerprint == self.fingerprint or self._adopts(cut.fingerprint, self.place.lsn):
             return
-        raise UpgradeRequired(f"the log of epoch {self.log_epoch} was written by other code, interpreter or libraries")
+        raise UpgradeRequired(
+            f"the log of epoch {self.log_epoch} was written by other code, interpreter or libraries, or with other "
+            "limits of what is replicated"
+        )
+
+    def follower_refusal(self, fingerprint: bytes) -> UpgradeRequired | None:
+        """Why a follower with this fingerprint may not have our stream; None: it may."""
+        if fingerprint == self.fingerprint or not self._safeguards.check_fingerprint:
+            return None
+        return UpgradeRequired(
+            f"primary {self.core.replica} runs other code, interpreter or libraries, or other limits of what is "
+            "replicated"
+        )
 
     def _read_log(self) -> None:
-        def read(view: LockView) -> None:
-            if self.core.state is not State.FOLLOWING:
-                return
-            try:
-                end = view.head == 0 or self._read_stretch(view.head)
-            except Exception as error:  # noqa: BLE001 as in `_carry_out`
-                self._fail(as_ours(error, "reading the log"))
-                return
-            self.outside.complete(ev.LogRead(self.place.lsn, end))
-
-        self.outside.lock(lambda lock: lock.view(), read)
+        self._read_below(
+            State.FOLLOWING,
+            lambda view: view.head == 0 or self._read_stretch(view.head),
+            lambda end: self.outside.complete(ev.LogRead(self.place.lsn, end)),
+        )
 
     def _load_newer(self, lsn: int) -> bool:
         """Load the newest checkpoint if it stands above `lsn`. False: it does not, or there is none."""

@@ -2,14 +2,17 @@
 
 Why it exists: the one moment when the log must grow is a takeover (cut and copies), and a full disk is a likely
 cause of trouble to begin with. So each replica keeps one preallocated file, `replicas/<replica>/spare`, and its next
-epoch's first segment is that file, linked under the segment's name.
+epoch's first segment is that file, linked under the segment's name. Where several instances of one replica may live at
+once (a pod that was cut off and its replacement) the name carries the instance: `spare.<instance>`.
 
     no spare --prepare--> spare stands --link_as--> linked twice --unlink, sync--> a segment; no spare
 
 One file under two names would be one segment written by two epochs. Hence: the spare's own name is gone, durably,
 before anything is written to the segment, so a spare that stands after a crash was never written to; and at its first
 `prepare` a process replaces a spare that it finds by a file of its own, so that no older process can hold the same
-one.
+one. No instance ever links a name of another's; it only takes such names away, at its first `prepare`, because what a
+former instance left is lost space. One that still lives then has no spare and makes its next file as if the disk had
+been full: it loses no more than that.
 
 Guarantees: a spare that `link_as` gives away reads as zeros and has its space. Does not: spend the spare on new
 messages (the writer refuses those when there is none, so that a takeover still fits). May import codec and base.
@@ -40,13 +43,17 @@ class Spare:
         fs: the shared directory.
         replica: its name.
         size: bytes of the spare.
+        instance: which of several that call themselves this replica; empty: there is one at a time.
     """
 
-    def __init__(self, fs: FileSystem, replica: str, size: int) -> None:
+    def __init__(self, fs: FileSystem, replica: str, size: int, *, instance: str = "") -> None:
         self._fs = fs
         self._folder = f"replicas/{replica}"
-        self._path = f"{self._folder}/spare"
-        self._new = f"{self._folder}/spare.new"
+        name = f"spare.{instance}" if instance else "spare"
+        self._path = f"{self._folder}/{name}"
+        self._new = f"{self._folder}/{name}.new"
+        self._instance = instance
+        self._cleared = not instance  # what former instances left is gone
         self._size = size
         self._own = False  # the file that stands was made, or taken over for lack of space, by this object
 
@@ -63,6 +70,8 @@ class Spare:
         if self._own:
             return True
         self._fs.make_folder(self._folder)
+        if not self._cleared:
+            self._clear()
         with contextlib.suppress(FileNotFoundError):
             self._fs.unlink(self._new)
         try:
@@ -72,11 +81,15 @@ class Spare:
         try:
             self._fs.allocate(handle, 0, self._size)
         except OSError as error:
-            self._fs.unlink(self._new)
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.unlink(self._new)
             return self._keep_found(error)
         finally:
             self._fs.close(handle)
-        self._fs.rename(self._new, self._path)
+        try:
+            self._fs.rename(self._new, self._path)
+        except FileNotFoundError:  # a later instance took it away; the next call makes another
+            return False
         self._own = True
         return True
 
@@ -87,9 +100,14 @@ class Spare:
         """
         if not self._own:
             return None
-        self._fs.link(self._path, path)
+        try:
+            self._fs.link(self._path, path)
+        except FileNotFoundError:  # a later instance of this replica took it for a leftover
+            self._own = False
+            return None
         self._own = False
-        self._fs.unlink(self._path)
+        with contextlib.suppress(FileNotFoundError):  # likewise
+            self._fs.unlink(self._path)
         self._fs.sync_folder(self._folder)
         return self._fs.open(path, write=True)
 
@@ -102,6 +120,16 @@ class Spare:
         self._own = False
         with contextlib.suppress(FileNotFoundError):
             self._fs.unlink(self._path)
+
+    def _clear(self) -> None:
+        """Take away what other instances left, or still have."""
+        own = {self._path, self._new}
+        for name in self._fs.listing(self._folder):
+            path = f"{self._folder}/{name}"
+            if (name == "spare" or name.startswith("spare.")) and path not in own:
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.unlink(path)
+        self._cleared = True
 
     def _keep_found(self, error: OSError) -> bool:
         """No space for a new file: the one that an earlier process left will do, if it is untouched."""

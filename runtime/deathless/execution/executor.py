@@ -10,6 +10,7 @@ There is no cache of decoded states, on purpose. A decoded object can remember m
 the type says float, two fields that are one list, an attribute outside the type. A replica that restarted from a
 checkpoint would not have that, and would go another way. Decoding anew makes the bytes the only memory there is. The
 new bytes are decoded once before they are kept: a state that does not fit its type fails its own turn, not the next.
+To keep what that gives for the next turn would be safe, and save a decoding: with a small state less than the look-up.
 
 The loop is flat because it is the hot path: one pass, no object per message but the handler's own. One context is
 handed to turn after turn as long as nobody kept it, which its reference count tells; a kept one is dead.
@@ -40,6 +41,8 @@ from deathless.execution import depth
 from deathless.execution.context import Context, QueryContext, Turn
 from deathless.execution.failure import bad_arguments, bounded, failed, query_failed
 from deathless.execution.plan import Plan, StatePlan, check_key
+from deathless.execution.probe import SPECS as PROBE_SPECS
+from deathless.execution.probe import ProbeTable
 from deathless.execution.running import RunningPage
 from deathless.execution.service import Service
 from deathless.execution.signature import Function
@@ -99,8 +102,8 @@ class HandlerExecutor:
     """
 
     __slots__ = (
-        "_birth", "_hash", "_hide", "_keys", "_limits", "_open", "_parts", "_plans", "_queries", "_running", "_seed",
-        "_single", "_small_bytes", "_state", "_states",
+        "_birth", "_hash", "_hide", "_keys", "_limits", "_open", "_parts", "_plans", "_probes", "_queries", "_running",
+        "_seed", "_single", "_small_bytes", "_state", "_states",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +115,7 @@ class HandlerExecutor:
         running: RunningPage,
         hide: Hide = _nothing_hidden,
     ) -> None:
-        plans = {name.encode(): Plan(spec) for name, spec in service.specs.items()}
+        plans = {name.encode(): Plan(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
         self._queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
         self._states = StatePlan(service)
@@ -126,8 +129,10 @@ class HandlerExecutor:
         self._hide = hide
         self._open: tuple[int, Callable[[], object]] | None = None  # between `open` and `close`: what `close` undoes
         self._state: dict[bytes, bytes] = {}  # encoded state by key (UTF-8)
+        self._probes = ProbeTable()  # apart, so that no message finds it under the key it names
         self._parts: list[bytes] = []  # what messages wrote since the last fold
-        self._hash = hashlib.blake2b(digest_size=ROLLING_BYTES)  # over all they wrote since the last `rolling_update`
+        # Over what was folded since the last `rolling_update`; None: nothing was. Most runs are hashed in one step.
+        self._hash: hashlib.blake2b | None = None
 
     def open(self) -> None:
         """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
@@ -165,7 +170,6 @@ class HandlerExecutor:
             self._running.enter(session, first_seq)
             for start in range(0, len(messages), FOLD_MESSAGES):
                 self._run(messages, start, first_lsn, now_us, replies, digests)
-                self._fold()
             self._running.leave()
             return replies, digests
         show = self._hide()
@@ -174,7 +178,6 @@ class HandlerExecutor:
         try:
             for start in range(0, len(messages), FOLD_MESSAGES):
                 self._run(messages, start, first_lsn, now_us, replies, digests)
-                self._fold()
         finally:
             depth.leave(limit)
             show()
@@ -198,21 +201,20 @@ class HandlerExecutor:
             HEADER_BYTES,
             _CALL,
         )
-        state, single = self._state, self._single
-        decode_state, encode_state, small_bytes = self._states.decode, self._states.encode, self._small_bytes
-        keep, count_references, unkept, ok = self._parts.append, sys.getrefcount, _UNKEPT, _OK
+        state, single, small_bytes = self._state, self._single, self._small_bytes
+        decode_state, encode_state = self._states.decode, self._states.encode
+        wrote: list[bytes] = []
+        keep, answer, count_references, unkept, ok = wrote.append, replies.append, sys.getrefcount, _UNKEPT, _OK
         turn = Turn(self._seed, now_us)
         context = Context(turn)
-        for index in range(start, min(start + FOLD_MESSAGES, len(messages))):
-            message = messages[index]
-            size = len(message)
+        for index, message in enumerate(messages[start : start + FOLD_MESSAGES], start):
             cells[2] = index
-            kind, method_len, key_len, idem_len = unpack(message) if size >= header_bytes else _NO_HEADER
+            kind, method_len, key_len, idem_len = unpack(message) if len(message) >= header_bytes else _NO_HEADER
             key_at = header_bytes + method_len
             idem_at = key_at + key_len
             args_at = idem_at + idem_len
             request = b""
-            if kind != call or args_at > size:
+            if kind != call or args_at > len(message):
                 written = reply = _MALFORMED
                 idem_len = 0
             elif idem_len and (
@@ -222,7 +224,6 @@ class HandlerExecutor:
             ):
                 written = reply = recorded
                 idem_len = 0
-                self._fold()
             elif (plan := find(message[header_bytes:key_at])) is None:
                 written = reply = self._unknown(message[header_bytes:key_at], self._queries, "a query: ask it as one")
             else:
@@ -256,11 +257,21 @@ class HandlerExecutor:
                     if count_references(context) != unkept:
                         turn, context = self._replace(turn)
             keep(written)
-            digests.append(crc32(written))
-            replies.append(reply)
+            answer(reply)
             if idem_len:
                 self._keys.remember(message[idem_at:args_at], request, reply, now_us)
+            if len(written) > small_bytes:  # large things must not pile up
+                self._hand_in(wrote, digests)
         turn.alive = False
+        self._hand_in(wrote, digests)
+
+    def _hand_in(self, wrote: list[bytes], digests: list[int]) -> None:
+        """Take what messages wrote into the digests; what was handed in before goes into the hash and is let go."""
+        if self._parts:
+            self._fold()
+        digests.extend(map(crc32, wrote))
+        self._parts += wrote
+        wrote.clear()
 
     def _replace(self, kept: Turn) -> tuple[Turn, Context]:
         """Kill the context that somebody kept, give a new one."""
@@ -272,6 +283,8 @@ class HandlerExecutor:
         """Run a handler of several keys; give (what it wrote, reply). Nothing is kept if it raises."""
         state, states = self._state, self._states
         keys = plan.keys_of(arguments, self._limits.key_bytes_max)
+        if plan.ours:
+            return self._run_ours(plan, arguments, context, turn, *keys.values())
         entities: dict[str, object] = {}
         for name, key in keys.items():
             old = state.get(key)
@@ -292,6 +305,14 @@ class HandlerExecutor:
         state.update(new)
         return b"".join((*new.values(), reply)), reply
 
+    def _run_ours(
+        self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn, series: bytes
+    ) -> tuple[bytes, bytes]:
+        """Run a built-in handler; give (what it wrote, reply). Nothing is kept if it raises."""
+        probed = self._probes.open(series)
+        reply = _OK + plan.encode_result(plan.call(probed, context, arguments))
+        return self._probes.keep(series, probed, turn.lsn) + reply, reply
+
     def _bear(self, key: bytes, context: Context) -> object:
         """Give the state with which a key's first turn begins."""
         if not self._single:
@@ -302,8 +323,7 @@ class HandlerExecutor:
         return entity
 
     def _check_sizes(self, key: bytes, new: bytes, reply: bytes) -> None:
-        """Refuse what is too large; what is merely large folds what is there, so that large things don't pile up."""
-        self._fold()
+        """Refuse what is too large."""
         limits = self._limits
         if len(new) > limits.entity_bytes_max:
             named = bounded(key.decode(errors="backslashreplace"), 100)
@@ -355,7 +375,11 @@ class HandlerExecutor:
         seen: object
         if plan.spec.keys:
             keys = plan.keys_of(arguments, self._limits.key_bytes_max)
-            seen = MappingProxyType({name: self._look(key) for name, key in keys.items()})
+            if plan.ours:
+                [series] = keys.values()
+                seen = self._probes.open(series)
+            else:
+                seen = MappingProxyType({name: self._look(key) for name, key in keys.items()})
         else:
             if not self._single:
                 check_key(key, self._limits.key_bytes_max, "key")
@@ -370,6 +394,8 @@ class HandlerExecutor:
         return self._states.decode(self._state.get(key, self._states.default))
 
     def _fold(self) -> None:
+        if self._hash is None:
+            self._hash = hashlib.blake2b(digest_size=ROLLING_BYTES)
         self._hash.update(b"".join(self._parts))
         self._parts.clear()
 
@@ -379,25 +405,35 @@ class HandlerExecutor:
         They are BLAKE2b-256 over what each message wrote, new state bytes and then reply bytes, one after the other;
         so they do not depend on how messages were cut into batches.
         """
-        self._fold()
-        update = self._hash.digest()
-        self._hash = hashlib.blake2b(digest_size=ROLLING_BYTES)
+        if self._hash is None:
+            update = hashlib.blake2b(b"".join(self._parts), digest_size=ROLLING_BYTES).digest()
+        else:
+            self._fold()
+            update = self._hash.digest()
+            self._hash = None
+        self._parts.clear()
         return update
 
     def state(self) -> dict[bytes, bytes]:
         """Encoded state per key (UTF-8; b"" for a service of one object); the caller must not change it."""
-        return self._state
+        return {**self._state, **self._probes.held} if self._probes.held else self._state
+
+    def count(self) -> int:
+        """How many keys have a state."""
+        return len(self._state)
 
     def restore(self, state: dict[bytes, bytes]) -> None:
         """Replace all state; what was written and not asked for by `rolling_update` is forgotten."""
         self.discard()
         self._state.update(state)
+        self._probes.restore(self._state)
 
     def discard(self) -> None:
         """Forget everything."""
         self._state = {}
+        self._probes = ProbeTable()
         self._parts.clear()
-        self._hash = hashlib.blake2b(digest_size=ROLLING_BYTES)
+        self._hash = None
 
 
 def _request_hash(message: bytes, idem_at: int, args_at: int) -> bytes:

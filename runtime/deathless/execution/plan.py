@@ -49,7 +49,7 @@ def adapter(spec: HandlerSpec) -> Call:
 class Plan:
     """What it takes to run one handler or query."""
 
-    __slots__ = ("call", "check_result", "decode_arguments", "encode_result", "keys", "scalar", "spec")
+    __slots__ = ("call", "check_result", "decode_arguments", "encode_result", "keys", "ours", "scalar", "spec")
 
     def __init__(self, spec: HandlerSpec) -> None:
         self.spec = spec
@@ -61,6 +61,7 @@ class Plan:
         # A result of just this class needs no second look; None of them: every result is checked.
         self.scalar: object = _SCALARS.get(hint) if isinstance(hint, type) else None
         self.keys = spec.keys
+        self.ours = "." in spec.name  # built in: it works on state of ours (see probe)
 
     def keys_of(self, arguments: msgspec.Struct, key_bytes_max: int) -> dict[str, bytes]:
         """Give the keys a handler of several keys works on, in the order of its `keys`, each once.
@@ -93,6 +94,8 @@ def check_key(key: bytes, key_bytes_max: int, where: str) -> bytes:
     """
     if not key:
         raise InvalidArgument(f"the key must not be empty - at `{where}`")
+    if key[0] == 0:
+        raise InvalidArgument(f"a key that begins with a zero byte is not for users - at `{where}`")
     if len(key) > key_bytes_max:
         raise TooLarge(f"the key has {len(key)} bytes, at most {key_bytes_max} - at `{where}`")
     try:

@@ -5,8 +5,8 @@ restored from a backup, code that did not write the log. This module looks what 
 operator's word writes down exactly that, in `adopted.json` of the shared directory, where every replica reads it.
 
     differs                                   what adopting does
-    the lock store knows no service           copies who the service is from the directory's own lock; raises the
-                                              store's epoch and head to the log's
+    the lock store knows no service           copies who the service is from the directory (`service.json`, or its own
+                                              lock); raises the store's epoch and head to the log's
     the store is older than the log           raises epoch and head to the highest opening frame
     store id or fence                         cuts up to now may name the old one; replicas forget the old store
     fingerprint                               this code may go on at one lsn, where a checkpoint stands at the log's end
@@ -40,6 +40,7 @@ from deathless.shell.identity import Identity, read_identities, write_identity
 from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.runner import running_supervisor
+from deathless.shell.service_copy import read_copy
 
 TAKES_MAX: Final = 100_000  # epochs that a store is raised by
 NAME: Final = "adopt"  # stands as replica in the lock while it is raised
@@ -104,13 +105,12 @@ def _refuse_while_running(directory: str) -> None:
 
 
 def _record_of_directory(plan: Plan, filesystem: FileSystem) -> ServiceRecord:
-    """The lock store knows no service: who it is stands in the directory's own lock, if that was the store before."""
+    """The lock store knows no service: who it is stands in the directory, as a copy or in its lock."""
     config = plan.config
-    known = (
-        DirectoryLock(filesystem, process=NAME, fresh_store_id="").view().service
-        if config.lock != "directory"
-        else None
-    )
+    copy = read_copy(config.directory)
+    known = copy.record() if copy is not None else None
+    if known is None and config.lock != "directory":
+        known = DirectoryLock(filesystem, process=NAME, fresh_store_id="").view().service
     identities = read_identities(config.directory)
     if known is None and not identities and newest_opening(filesystem) is None:
         raise InvalidArgument(
@@ -118,7 +118,8 @@ def _record_of_directory(plan: Plan, filesystem: FileSystem) -> ServiceRecord:
         )
     if known is None:
         raise HalfCopy(
-            f"{config.directory}: the lock store that knew this service is gone, and with it the seeds of its handlers",
+            f"{config.directory}: the lock store that knew this service is gone, and with service.json the seeds "
+            "of its handlers",
             remedy="restore the lock store from a backup, an old one too: `deathless adopt` brings it up to the log",
         )
     plan.create = msgspec.structs.replace(known, fence=config.fence, live=False)
@@ -199,7 +200,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
     """Accept this code where the other code's log ends, if a checkpoint stands just there."""
     if not head:
         raise InvalidArgument("the log is empty: any code may start it")
-    ours = fingerprint(load_service(plan.config.module))
+    ours = fingerprint(load_service(plan.config.module), plan.config.make_limits())
     reader = LogReader(filesystem, None)
     last = 0
     written = b""

@@ -1,7 +1,8 @@
 """Checkpoints of a running replica: written and read back by forked children, announced once they are confirmed.
 
 Guarantees: the worker never waits for a checkpoint's bytes (I9); one is announced only when everything in it is
-confirmed; one that is being written is never written twice at once. Does not: decide when (core does).
+confirmed; one that is being written is never written twice at once; a child that hangs keeps no later one from being
+taken. Does not: decide when (core does).
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
+from deathless.engine.ports import FileSystem
 from deathless.engine.spare import Spare, is_full
 from deathless.shell.children import Children
 from deathless.shell.filesystem import RealFileSystem
+from deathless.shell.gentle_files import GentleFileSystem
 
+CHILD_MAX_S = 3600.0  # writing, or reading back, takes less unless the storage hangs; then the next one is tried
 _LOG = logging.getLogger("deathless.checkpoints")
 
 
@@ -25,6 +29,7 @@ class Checkpoints:
     """The checkpoints of one replica.
 
     Args:
+        replica: its name, with its instance if it has one.
         spare: the replica's spare segment; a child gives it up where a checkpoint finds no other room (I8).
     """
 
@@ -43,12 +48,13 @@ class Checkpoints:
         self._spare = spare
         self._children = Children(loop)
         self._store = self._open()
+        self._store.clear(replica.partition(".")[0])
         self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
         self._confirmed_lsn = 0
         self._busy = False
 
-    def _open(self) -> CheckpointStore:
-        filesystem = RealFileSystem(self._directory)
+    def _open(self, filesystem: FileSystem | None = None) -> CheckpointStore:
+        filesystem = filesystem or RealFileSystem(self._directory)
         make_room = self._spare.free if self._spare is not None else None
         return CheckpointStore(filesystem, self._replica, kept=self._limits.checkpoints_kept, make_room=make_room)
 
@@ -62,11 +68,15 @@ class Checkpoints:
             return
         self._busy = True
         name = checkpoint_name(lsn, chain)
-        self._children.run(lambda: self._write_in_child(snapshot), lambda good: self._written(good, lsn, name, done))
+        self._children.run(
+            lambda: self._write_in_child(snapshot),
+            lambda good: self._written(good, lsn, name, done),
+            max_s=CHILD_MAX_S,
+        )
 
     def _write_in_child(self, snapshot: Callable[[], Snapshot]) -> bool:
         try:
-            self._open().write(snapshot())
+            self._open(GentleFileSystem(self._directory)).write(snapshot())
         except (DeathlessError, OSError) as error:
             _LOG.warning("checkpoint not written", extra={"why": str(error)})
             return False
@@ -105,7 +115,7 @@ class Checkpoints:
 
     def verify(self, name: str, done: Callable[[bool], None]) -> None:
         """Have a child read a checkpoint back."""
-        self._children.run(lambda: self._verify_in_child(name), done)
+        self._children.run(lambda: self._verify_in_child(name), done, max_s=CHILD_MAX_S)
 
     def _verify_in_child(self, name: str) -> bool:
         try:

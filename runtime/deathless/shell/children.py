@@ -5,7 +5,8 @@ page tables, so the primary does not pause (I9). The worker is single-threaded, 
 every descriptor but the standard ones first: a socket or lock kept open by a child would outlive its worker.
 
 Guarantees: `done` is called once, in the loop, with the child's success; a fork that is refused is a child that
-failed. Does not: let the child return to the loop.
+failed, and so is one that takes longer than it may: it is killed, and not waited for, since storage that hangs keeps
+it even from dying. Does not: let the child return to the loop.
 """
 
 from __future__ import annotations
@@ -46,9 +47,16 @@ class Children:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._waited: dict[int, Callable[[bool], None]] = {}  # by pid: whom to tell of its end
 
-    def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        """Fork; the child calls `work` and ends; then `done` with what it gave, True meaning success."""
+    def run(self, work: Callable[[], bool], done: Callable[[bool], None], *, max_s: float) -> None:
+        """Fork; the child calls `work` and ends; then `done` with what it gave, True meaning success.
+
+        Args:
+            work: what the child does.
+            done: told in the loop.
+            max_s: a child that takes longer, seconds, is killed and has failed.
+        """
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -66,13 +74,25 @@ class Children:
             os.waitpid(pid, 0)
             self._loop.call_soon(done, False)
             return
-        self._loop.add_reader(descriptor, self._ended, pid, descriptor, done)
+        self._waited[pid] = done
+        timer = self._loop.call_later(max_s, self._overdue, pid, max_s)
+        self._loop.add_reader(descriptor, self._ended, pid, descriptor, timer)
 
-    def _ended(self, pid: int, descriptor: int, done: Callable[[bool], None]) -> None:
+    def _ended(self, pid: int, descriptor: int, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
-        done(os.waitstatus_to_exitcode(status) == 0)
+        done = self._waited.pop(pid, None)
+        if done is not None:
+            done(os.waitstatus_to_exitcode(status) == 0)
+
+    def _overdue(self, pid: int, max_s: float) -> None:
+        """Its descriptor stays watched, so that it is reaped whenever it comes to its end."""
+        _LOG.error("a helper process hangs and is killed", extra={"pid": pid, "after_s": max_s})
+        done = self._waited.pop(pid)
+        os.kill(pid, signal.SIGKILL)
+        done(False)
 
 
 def _be_child(work: Callable[[], bool], parent: int) -> None:

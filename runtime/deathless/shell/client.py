@@ -350,8 +350,9 @@ class Client:
             if idempotency_key is None:
                 return self._prefix(handler, key) + _encode(args)
             method, entity, idem = handler.encode(), key.encode(), idempotency_key.encode()
-            if len(entity) > KEY_BYTES_MAX or max(len(method), len(idem)) > 0xFFFF:
-                raise TooLarge(f"key of {len(entity)} bytes, at most {KEY_BYTES_MAX}")
+            _check_key(entity)
+            if max(len(method), len(idem)) > 0xFFFF:
+                raise TooLarge("handler and idempotency key have at most 65535 bytes each")
             head = HEADER.pack(_CALL, 0, len(method), len(entity), len(idem))
             return head + method + entity + idem + _encode(args)
         except (TypeError, ValueError, OverflowError) as error:
@@ -366,8 +367,9 @@ class Client:
         prefix = known.get(key)
         if prefix is None:
             method, entity = handler.encode(), key.encode()
-            if len(entity) > KEY_BYTES_MAX or len(method) > 0xFFFF:
-                raise TooLarge(f"key of {len(entity)} bytes, at most {KEY_BYTES_MAX}")
+            _check_key(entity)
+            if len(method) > 0xFFFF:
+                raise TooLarge("a handler's name has at most 65535 bytes")
             if len(known) >= PREFIXES_MAX:
                 known.clear()
             prefix = known[key] = HEADER.pack(_CALL, 0, len(method), len(entity), 0) + method + entity
@@ -449,6 +451,14 @@ class Client:
             _wake(self._room)
         if self._ready and self._machine.state is State.READY:
             _wake(self._ready)
+
+
+def _check_key(key: bytes) -> None:
+    """Refuse what no replica takes. The empty key is that of a service of one object."""
+    if len(key) > KEY_BYTES_MAX:
+        raise TooLarge(f"key of {len(key)} bytes, at most {KEY_BYTES_MAX}")
+    if key[:1] == b"\0":
+        raise InvalidArgument("a key that begins with a zero byte is not for users")
 
 
 def _wake(waiting: list[asyncio.Future[None]]) -> None:

@@ -1,6 +1,7 @@
 """The lock of one shard kept in etcd (design section 5), an `AsyncLock`.
 
-Keys, below `/deathless/<namespace>/<service>/<shard>/` (the first two are a setting), all values readable with etcdctl:
+Keys, below `<prefix><service>/<shard>/` (the prefix is a setting, `/deathless/` where nothing is said), all values
+readable with etcdctl:
 
     key      lease  value                                          written by
     service  no     JSON array of `ServiceRecord`                  create_service, go_live

@@ -39,15 +39,30 @@ async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
         raise InvalidConfig(f"lock etcd needs {error.name}: pip install 'deathless[etcd]'") from error
     etcd = config.etcd or EtcdConfig()
     async with EtcdClient(settings_of(etcd)) as client:
-        lock = EtcdLock(client, prefix=f"{etcd.prefix}{config.service}/{SHARD}/", lease_ttl_s=etcd.lease_ttl_s)
+        lock = EtcdLock(client, prefix=key_prefix(etcd, config.service), lease_ttl_s=etcd.lease_ttl_s)
         with contextlib.suppress(EtcdUnavailable):
             await lock.check()
         async with lock:
             yield lock
 
 
+def key_prefix(etcd: EtcdConfig, service: str, shard: int = SHARD) -> str:
+    """Return what the keys of one shard begin with: `<etcd.prefix><service>/<shard>/`.
+
+    No two (prefix, service, shard) give the same: a prefix without its slash, or a service with one, is refused.
+    Services of one name that share an etcd (two namespaces of a cluster) need prefixes of their own.
+
+    Raises: InvalidConfig.
+    """
+    if not etcd.prefix.endswith("/"):
+        raise InvalidConfig(f"etcd.prefix: {etcd.prefix!r} must end in a slash, like /deathless/default/")
+    if "/" in service:
+        raise InvalidConfig(f"service {service!r} can't be part of an etcd key: it has a slash")
+    return f"{etcd.prefix}{service}/{shard}/"
+
+
 def settings_of(etcd: EtcdConfig) -> EtcdSettings:
-    """Return the client's settings; reads the password's file.
+    """Return the client's settings; reads the files of user and password.
 
     Raises: InvalidConfig.
     """
@@ -59,13 +74,18 @@ def settings_of(etcd: EtcdConfig) -> EtcdSettings:
             key_file=_path(etcd.tls.key),
             server_name=etcd.tls.server_name or None,
         )
-    password = ""
-    if etcd.password_file:
-        try:
-            password = Path(etcd.password_file).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfig(f"etcd.passwordFile {etcd.password_file}: {error}") from error
-    return EtcdSettings(endpoints=etcd.endpoints, username=etcd.username or None, password=password, tls=tls)
+    username = _content("etcd.usernameFile", etcd.username_file) or etcd.username
+    password = _content("etcd.passwordFile", etcd.password_file)
+    return EtcdSettings(endpoints=etcd.endpoints, username=username or None, password=password, tls=tls)
+
+
+def _content(setting: str, path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{setting} {path}: {error}") from error
 
 
 def _path(name: str) -> Path | None:

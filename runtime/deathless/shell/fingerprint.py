@@ -1,8 +1,9 @@
 """The fingerprint of a service's code: another one never replays a log, it upgrades (I6).
 
 Everything a handler's result may depend on, beside the log: the author's source files, the interpreter, versions of
-the packages they import, time-zone data, and the processor's features when numpy is among the packages (it chooses
-its arithmetic by them). Each part is named, so that a difference can be told: "source bank.service changed".
+the packages they import, time-zone data, the limits that decide what is kept or refused in a turn, and the
+processor's features when numpy is among the packages (it chooses its arithmetic by them). Each part is named, so that
+a difference can be told: "source bank.service changed".
 
 Guarantees: 16 bytes, equal exactly when all parts are. Does not: look at data files the author reads.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from deathless.base.ids import Fingerprint
+from deathless.base.limits import REPLICATED, Limits
 from deathless.execution.service import Service
 from deathless.shell.sources import code_of
 
@@ -28,7 +30,7 @@ SEMANTICS = "1"
 
 
 def describe_code(service: Service) -> dict[str, str]:
-    """Give every part of the fingerprint by name, sorted.
+    """Give every part that the code brings by name, sorted.
 
     Raises: InvalidService when a source file can't be read.
     """
@@ -44,13 +46,18 @@ def describe_code(service: Service) -> dict[str, str]:
     return dict(sorted(parts.items()))
 
 
-def fingerprint(service: Service) -> Fingerprint:
+def describe(service: Service, limits: Limits) -> dict[str, str]:
+    """Give every part by name: the code's, and the limits that are part of it."""
+    return describe_code(service) | {f"limit {name}": str(getattr(limits, name)) for name in REPLICATED}
+
+
+def fingerprint(service: Service, limits: Limits) -> Fingerprint:
     """Give the 16 bytes that stand for all parts."""
-    return fingerprint_of(describe_code(service))
+    return fingerprint_of(describe(service, limits))
 
 
 def fingerprint_of(parts: Mapping[str, str]) -> Fingerprint:
-    """Give the 16 bytes for parts that `describe_code` gave, here or elsewhere."""
+    """Give the 16 bytes for parts that `describe` gave, here or elsewhere."""
     encoded = msgspec.msgpack.encode(sorted(parts.items()))
     return Fingerprint(hashlib.blake2b(encoded, digest_size=16).digest())
 

@@ -1,6 +1,7 @@
 """Who a directory belongs to: the checks before a replica starts, and the very first start of a service.
 
-Two sides know a service: the lock store (`service`) and each replica's private folder (`replicas/<id>/identity.json`).
+Two sides know a service: the lock store (`service`), and the directory with each replica's private folder
+(`service.json`, `replicas/<id>/identity.json`).
 One that knows what the other does not is a half copy, an empty volume or a wrong directory: an error, never a first
 start (design section 5).
 
@@ -9,18 +10,19 @@ Guarantees: several replicas that start together agree on one service record. Do
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused
+from deathless.base.errors import ForeignDirectory, HalfCopy
 from deathless.engine.ports import LockView, ServiceRecord
 from deathless.shell.adopted import read_adoption
 from deathless.shell.filesystem import RealFileSystem, check_local, probe_storage
+from deathless.shell.instance import unusable
 from deathless.shell.lock import open_lock
+from deathless.shell.service_copy import ServiceCopy, keep_copy, read_copy
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -49,11 +51,11 @@ def read_identities(directory: str) -> dict[str, Identity]:
     return found
 
 
-def write_identity(directory: str, replica: str, identity: Identity) -> None:
+def write_identity(directory: str, replica: str, identity: Identity, instance: str = "") -> None:
     """Write it durably; replaces what stood there only for `adopt`."""
     path = identity_path(directory, replica)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary = path.with_suffix(f".{instance}{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, msgspec.json.encode(identity))
@@ -78,18 +80,20 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
         # Who remembers a service has created it before: read in the other order, a neighbour's first start that comes
         # in between would look like half a copy.
         identities = read_identities(config.directory)
+        kept = read_copy(config.directory)
         view = await lock.view()
         if view.service is None:
-            refuse_unless_new(config, filesystem, identities)
+            refuse_unless_new(config, filesystem, identities, kept)
             record = await lock.create_service(draw_service(config))
             view = await lock.view()
         else:
             record = view.service
+    keep_copy(config.directory, record)
     record = read_adoption(config.directory).apply(record)
     check_identity(config, record, view, identities.get(config.replica))
     if config.replica not in identities:
         identity = Identity(record.name, record.service_id, record.incarnation, record.fence, view.store_id)
-        write_identity(config.directory, config.replica, identity)
+        write_identity(config.directory, config.replica, identity, config.instance)
     return record
 
 
@@ -100,14 +104,9 @@ def open_directory(config: ReplicaConfig) -> RealFileSystem:
         filesystem = RealFileSystem(config.directory)
         if config.fence == "seal":
             check_local(config.directory, allow_any=config.allow_any_file_system)
-        probe_storage(filesystem, f"{config.replica}.{os.getpid()}")
+        probe_storage(filesystem, f"{config.owner}.{os.getpid()}")
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise PermissionRefused(
-                f"{error.filename or config.directory}: {error.strerror}",
-                remedy="give this user the folder, or choose another",
-            ) from None
-        raise InvalidConfig(f"{config.directory}: {error.strerror}") from None
+        raise unusable(error, config.directory) from None
     return filesystem
 
 
@@ -124,13 +123,20 @@ def draw_service(config: ReplicaConfig) -> ServiceRecord:
     )
 
 
-def refuse_unless_new(config: ReplicaConfig, filesystem: RealFileSystem, identities: dict[str, Identity]) -> None:
+def refuse_unless_new(
+    config: ReplicaConfig, filesystem: RealFileSystem, identities: dict[str, Identity], kept: ServiceCopy | None
+) -> None:
     """A lock store that knows no service beside a directory that does: not a first start."""
     if identities:
         name, other = next(iter(identities.items()))
         raise HalfCopy(
             f"{config.directory}: replica {name} served {other.service!r} here, but the lock store knows no service",
             remedy="mount the right volume, restore the lock store, or `deathless adopt`",
+        )
+    if kept is not None:
+        raise HalfCopy(
+            f"{config.directory} is the directory of service {kept.name!r}, but the lock store knows no service",
+            remedy="point lock at the right store, restore it, or `deathless adopt`",
         )
     try:
         segments = [name for name in filesystem.listing("log") if name.endswith(".seg")]

@@ -53,16 +53,19 @@ from deathless.base.limits import Limits
 from deathless.codec.wire import ReplyError
 from deathless.core.client_events import error_of
 from deathless.core.client_link import State
+from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
+from deathless.shell.ingress_tls import front_tls
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
-from deathless.shell.members import write_small
+from deathless.shell.members import ingress_address_path, write_small
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
+from deathless.shell.packets import announced
 from deathless.shell.replica_metrics import replica_metrics
 from deathless.shell.routes import Route, field_of, parse_query, unescape
 from deathless.shell.uuid7 import uuid7
@@ -153,7 +156,7 @@ class Ingress:
     ) -> None:
         self.service = service
         self.client = client
-        self._routes = {name.encode(): Route(spec) for name, spec in service.specs.items()}
+        self._routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._name = service.name.encode()
         self._bearer = token.encode()
         self._key_bytes_max = limits.key_bytes_max
@@ -199,6 +202,8 @@ class Ingress:
         key = unescape(parts[2], "the key of the address")
         if not key:
             raise InvalidArgument("the key must not be empty")
+        if key[0] == "\0":
+            raise InvalidArgument("a key that begins with a zero byte is not for users")
         if len(key.encode()) > self._key_bytes_max:
             raise TooLarge(f"key above {self._key_bytes_max} bytes")
         if route.query:
@@ -407,8 +412,9 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             wall=time.time,
             refused=ingress.count_refused,
         )
-        ingress.watch_tls(config.tls)
-        announce(await http.start(config.ingress_listen, tls_files.server_context(config.tls)))
+        ingress.watch_tls(front_tls(config))
+        bound = await http.start(config.ingress_listen, tls_files.server_context(front_tls(config)))
+        announce(announced(bound, config.advertise_host))
         gc.collect()
         gc.freeze()
         ended = asyncio.Event()
@@ -425,7 +431,7 @@ def main(arguments: list[str]) -> int:
         die_with_parent(int(arguments[1]))
     config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ReplicaConfig)
     configure(config.log_level, config.replica, "ingress")
-    address = Path(config.directory) / "replicas" / config.replica / "ingress.address"
+    address = ingress_address_path(config.directory, config.replica, config.instance)
 
     def announce(bound: str) -> None:
         """Leave the address where tools find it."""

@@ -25,7 +25,9 @@ async def open_lock(config: ReplicaConfig, filesystem: FileSystem, process: str)
     Raises: InvalidConfig for an unknown kind.
     """
     if config.lock == "directory":
-        directory = DirectoryLock(filesystem, process=f"{config.replica}.{process}", fresh_store_id=os.urandom(8).hex())
+        tail = f".{config.instance}" if config.instance else ""
+        name = f"{config.replica}.{process}{tail}"
+        directory = DirectoryLock(filesystem, process=name, fresh_store_id=os.urandom(8).hex())
         directory.prepare()
         yield SyncToAsync(directory)
         return

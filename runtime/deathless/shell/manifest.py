@@ -17,14 +17,15 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import yaml
 
-from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidManifest, PermissionRefused
 from deathless.base.manifest import API_VERSION, KIND, Manifest, ignored_locally, relation_problems, replica_configs
+from deathless.base.manifest_parts import EtcdSpec, TlsFiles, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 
 MANIFEST_BYTES_MAX: Final = 1 << 20
@@ -54,6 +55,9 @@ _INT: Final = re.compile(r"[-+]?[0-9]+")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]+")
 _OCTAL: Final = re.compile(r"0o[0-7]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+_Files = TypeVar("_Files", TlsFiles, TlsSpec)
 
 
 class Mark(NamedTuple):
@@ -349,7 +353,7 @@ def _read_token(path: FilePath) -> tuple[str, str]:
     return token, ""
 
 
-def _absolute_tls(tls: TlsConfig | None, folder: FilePath, at: Path, problems: list[Problem]) -> TlsConfig | None:
+def _absolute_tls(tls: _Files | None, folder: FilePath, at: Path, problems: list[Problem]) -> _Files | None:
     if tls is None:
         return None
     paths = {}
@@ -364,7 +368,7 @@ def _absolute_tls(tls: TlsConfig | None, folder: FilePath, at: Path, problems: l
     return msgspec.structs.replace(tls, **paths)
 
 
-def _absolute_etcd(etcd: EtcdConfig, folder: FilePath, problems: list[Problem]) -> EtcdConfig:
+def _absolute_etcd(etcd: EtcdSpec, folder: FilePath, problems: list[Problem]) -> EtcdSpec:
     at: Path = ("spec", "lock", "etcd")
     tls = _absolute_tls(etcd.tls, folder, (*at, "tls"), problems)
     password = etcd.password_file

@@ -3,8 +3,9 @@
 Written by a supervisor under a temporary name and renamed; read by supervisors, clients and tools. `Board` does both
 in a thread of its own: the folder lies on the log's storage, and a supervisor must answer while that hangs.
 
-Guarantees: an announcement that could not be written (disk full, storage away) is written later; on a full disk it
-takes the room of the one before. Does not: tell who is alive.
+Guarantees: an announcement that could not be written (disk full, storage away) is written later, and again when it
+does not stand any more; on a full disk it takes the room of the one before. Of several instances of a replica the
+latest one's stands. Does not: tell who is alive.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Member(msgspec.Struct, frozen=True):
     replication: str = ""
     ingress: str = ""
     pid: int = 0
+    instance: str = ""  # which of several that call themselves this replica
+    generation: int = 0  # the later one has the higher
 
 
 def write_member(directory: str, member: Member) -> None:
@@ -51,7 +54,7 @@ def write_small(path: Path, data: bytes) -> None:
 
     Raises: OSError when there is neither room nor such a file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")  # every pod's is process 1
     try:
         try:
             temporary.write_bytes(data)
@@ -83,10 +86,16 @@ def remove_member(directory: str, replica: str) -> None:
     (Path(directory) / "members" / f"{replica}.json").unlink(missing_ok=True)
 
 
-def ingress_address(directory: str, replica: str) -> str:
-    """Where a replica's ingress says that it listens; empty: it has not said so."""
+def ingress_address_path(directory: str, replica: str, instance: str = "") -> Path:
+    """Where a replica's ingress says that it listens."""
+    name = f"ingress.{instance}.address" if instance else "ingress.address"
+    return Path(directory) / "replicas" / replica / name
+
+
+def ingress_address(directory: str, replica: str, instance: str = "") -> str:
+    """What it says; empty: it has not said so."""
     try:
-        return (Path(directory) / "replicas" / replica / "ingress.address").read_text().strip()
+        return ingress_address_path(directory, replica, instance).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -98,11 +107,15 @@ class Board:
         directory: the shared directory.
         replica: ours.
         seen: called in the loop with what stands there, after each look.
+        instance: ours, where several may call themselves this replica.
     """
 
-    def __init__(self, directory: str, replica: str, seen: Callable[[dict[str, Member]], None]) -> None:
+    def __init__(
+        self, directory: str, replica: str, seen: Callable[[dict[str, Member]], None], instance: str = ""
+    ) -> None:
         self._directory = directory
         self._replica = replica
+        self._instance = instance
         self._seen = seen
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Event()
@@ -132,30 +145,34 @@ class Board:
             self._thread.join(END_S)
 
     def _run(self) -> None:
-        written: Member | None = None
+        found = read_members(self._directory)
         while not self._ending:
             member = self._mine
             if member is not None:
-                ingress = ingress_address(self._directory, self._replica) if member.ingress else ""
+                ingress = ""
+                if member.ingress:
+                    ingress = ingress_address(self._directory, self._replica, self._instance)
                 member = msgspec.structs.replace(member, ingress=ingress or member.ingress)
-                if member != written and self._write(member):
-                    written = member
+                standing = found.get(self._replica)
+                # What a later instance of this replica announced stays; what a former one wrote over ours does not.
+                if standing != member and (standing is None or standing.generation <= member.generation):
+                    self._write(member)
             found = read_members(self._directory)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._seen, found)
             self._wake.wait(LOOK_S)
             self._wake.clear()
-        if self._withdraw:
+        standing = found.get(self._replica)
+        if self._withdraw and (standing is None or standing.instance == self._instance):
             with contextlib.suppress(OSError):
                 remove_member(self._directory, self._replica)
 
-    def _write(self, member: Member) -> bool:
+    def _write(self, member: Member) -> None:
         try:
             write_member(self._directory, member)
         except OSError as error:
             if str(error) != self._problem:  # told once, tried again with each look
                 _LOG.warning("members/ can't be written", extra={"why": str(error)})
             self._problem = str(error)
-            return False
+            return
         self._problem = ""
-        return True

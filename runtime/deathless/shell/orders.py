@@ -61,10 +61,11 @@ class RoleIs(msgspec.Struct, tag="role-is", frozen=True):
 
 
 class AddressesAre(msgspec.Struct, tag="addresses-are", frozen=True):
-    """To the supervisor: where the worker listens."""
+    """To the supervisor: where the worker is reached, and the fingerprint of its code (hexadecimal)."""
 
     client: str
     replication: str
+    fingerprint: str = ""
 
 
 class Stopping(msgspec.Struct, tag="stopping", frozen=True):

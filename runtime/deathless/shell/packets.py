@@ -26,8 +26,8 @@ HELLO_MAX_S = 5.0  # a connection that has not said who it is by then is closed
 CLOSING_TURNS = 8  # of the event loop, until asyncio has closed the socket below a TLS connection
 HELLO_BYTES_MAX = 64 << 10  # received without it
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
-SOON_S = 0.001  # the longest that `send_soon` waits
-SOON_BYTES = 64 << 10  # or until it has so much
+SOON_S = 0.005  # the longest that `send_soon` waits
+SOON_BYTES = 256 << 10  # or until it has so much
 DESCRIPTORS_KEPT = 128  # for files, other ports and helpers, beside the connections
 
 
@@ -77,7 +77,7 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         try:
-            packets = list(self._reader.feed(data))
+            packets = self._reader.take(data)
             if self.hello is None:
                 self._before_hello += len(data)
                 if not packets and self._before_hello > HELLO_BYTES_MAX:
@@ -144,13 +144,14 @@ class ServerConnection(asyncio.Protocol):
     def send_soon(self, data: bytes) -> None:
         """Write within SOON_S, together with what comes until then: for a receiver whom nobody waits for."""
         if not self._later:
-            asyncio.get_running_loop().call_later(SOON_S, self._send_later)
+            asyncio.get_running_loop().call_later(SOON_S, self.send_kept)
         self._later.append(data)
         self._later_bytes += len(data)
         if self._later_bytes >= SOON_BYTES:
-            self._send_later()
+            self.send_kept()
 
-    def _send_later(self) -> None:
+    def send_kept(self) -> None:
+        """Write what `send_soon` keeps."""
         if self._later:
             self.send(b"")
 
@@ -161,7 +162,7 @@ class ServerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written."""
-        self._send_later()
+        self.send_kept()
         if self._transport is not None:
             self._transport.close()
 
@@ -191,7 +192,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         try:
-            packets = list(self._reader.feed(data))
+            packets = self._reader.take(data)
         except DeathlessError:
             _LOG.exception("broken stream")
             self.close()
@@ -271,6 +272,13 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidConfig(f"address {address!r} is not host:port")
     return host.strip("[]"), int(port)
+
+
+def announced(address: str, host: str) -> str:
+    """Give the address to announce for one that is listened on: at `host`, if there is one."""
+    if not host:
+        return address
+    return f"[{host}]:{split_address(address)[1]}" if ":" in host else f"{host}:{split_address(address)[1]}"
 
 
 async def listen(

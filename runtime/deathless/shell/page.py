@@ -34,11 +34,12 @@ TICKS, CALLS, UPSTREAM, LSN, FULL = 3, 4, 5, 6, 7
 MEMORY: Final = "/dev/shm"  # noqa: S108  what else may stand there is checked by `Page`
 
 
-def page_path(directory: str, replica: str, memory: str = MEMORY) -> str:
+def page_path(directory: str, replica: str, memory: str = MEMORY, *, instance: str = "") -> str:
     """Where a replica's page is; beside its other files where the machine offers no folder in memory."""
+    tail = f".{instance}" if instance else ""
     if not (os.path.isdir(memory) and os.access(memory, os.W_OK | os.X_OK)):
-        return str(Path(directory) / "replicas" / replica / "page")
-    whose = f"{os.geteuid()}\0{os.path.realpath(directory)}\0{replica}".encode(errors="surrogateescape")
+        return str(Path(directory) / "replicas" / replica / f"page{tail}")
+    whose = f"{os.geteuid()}\0{os.path.realpath(directory)}\0{replica}{tail}".encode(errors="surrogateescape")
     return os.path.join(memory, f"deathless-{hashlib.blake2b(whose, digest_size=12).hexdigest()}.page")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidConfig
+from deathless.base.errors import InvalidConfig, OtherSupervisor
 from deathless.codec.wire import Hello, Refused, Type, decode_struct
 from deathless.shell.members import Member
 from deathless.shell.packets import ClientConnection, split_address
@@ -57,11 +57,15 @@ class Peers:
     Args:
         config: of this replica.
         changed: called when a connection stands.
+        superseded: called with the text of a peer that has heard a later instance of our replica.
     """
 
-    def __init__(self, config: ReplicaConfig, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, config: ReplicaConfig, changed: Callable[[], None], superseded: Callable[[str], None] | None = None
+    ) -> None:
         self._config = config
         self._changed = changed
+        self._superseded = superseded
         self._loop = asyncio.get_running_loop()
         self._peers: dict[str, Peer] = {}
 
@@ -73,7 +77,7 @@ class Peers:
             if name == self._config.replica:
                 continue
             old = self._peers.get(name)
-            if old is None or (old.member.control, old.member.pid) != (member.control, member.pid):
+            if old is None or _whom(old.member) != _whom(member):
                 if old is not None:
                     old.close()
                 self._peers[name] = Peer(member)
@@ -137,6 +141,8 @@ class Peers:
                         "peer refuses us", extra={"peer": peer.member.replica, "code": why.code, "why": why.text}
                     )
                 peer.told = why.text
+                if why.code == OtherSupervisor.code and self._superseded is not None:
+                    self._superseded(why.text)
 
     def _lost(self, peer: Peer, connection: ClientConnection) -> None:
         if peer.connection is connection:
@@ -148,3 +154,8 @@ class Peers:
     def _try_later(self, peer: Peer) -> None:
         peer.delay_s = min(max(2 * peer.delay_s, AGAIN_MIN_S), AGAIN_MAX_S)
         peer.try_at = self._loop.time() + peer.delay_s
+
+
+def _whom(member: Member) -> tuple[str, int, str]:
+    """What tells one supervisor from another; in a pod each is process 1."""
+    return member.control, member.pid, member.instance

@@ -172,7 +172,7 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     executor = HandlerExecutor(service, limits, look.record.seed, keys, Cells(bytearray(PAGE_BYTES)))
     shard = Shard(executor, sessions, keys, place, limits)
     notes: list[str] = []
-    plan = _plan(look, order, fingerprint(service), notes)
+    plan = _plan(look, order, fingerprint(service, limits), notes)
     if plan.snapshot is not None:
         shard.restore(plan.snapshot)
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None

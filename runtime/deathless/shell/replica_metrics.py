@@ -27,12 +27,21 @@ GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates",
 """Numbers of the status that only grow: counters."""
 
 
-async def ask_status(config: ReplicaConfig) -> dict[str, object]:
-    """Ask the worker of this replica for its status. Raises: OSError, TimeoutError, DeathlessError."""
-    member = read_members(config.directory).get(config.replica)
-    if member is None or not member.client:
+async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[str, object]:
+    """Ask the worker of this replica for its status.
+
+    Args:
+        config: the replica's.
+        address: of its client port, empty where it has none; None: as it is announced in the shared directory.
+
+    Raises: OSError, TimeoutError, DeathlessError.
+    """
+    if address is None:
+        member = read_members(config.directory).get(config.replica)
+        address = member.client if member is not None else ""
+    if not address:
         raise ConnectionRefusedError("the replica announced no address")
-    host, port = split_address(member.client)
+    host, port = split_address(address)
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bytes] = loop.create_future()
 
@@ -91,10 +100,10 @@ def _nested(status: Mapping[str, object]) -> list[tuple[str, object]]:
     return list(counters.items()) if isinstance(counters, Mapping) else []
 
 
-async def replica_metrics(config: ReplicaConfig) -> bytes:
-    """Give the replica's metrics in the text format."""
+async def replica_metrics(config: ReplicaConfig, address: str | None = None) -> bytes:
+    """Give the replica's metrics in the text format; arguments as for `ask_status`."""
     labels = {"service": config.service, "replica": config.replica}
     try:
-        return expose_status(await ask_status(config), labels)
+        return expose_status(await ask_status(config, address), labels)
     except (OSError, TimeoutError, DeathlessError, msgspec.MsgspecError):
         return expose_status(None, labels)

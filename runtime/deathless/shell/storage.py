@@ -9,7 +9,14 @@ from deathless.engine.ports import FileSystem, ServiceRecord
 
 
 def open_log(
-    filesystem: FileSystem, limits: Limits, replica: str, record: ServiceRecord, store_id: str, adopted_through: int = 0
+    filesystem: FileSystem,
+    limits: Limits,
+    replica: str,
+    record: ServiceRecord,
+    store_id: str,
+    adopted_through: int = 0,
+    *,
+    instance: str = "",
 ) -> ShardLog:
     """Open the log for one replica, with its spare segment.
 
@@ -20,10 +27,11 @@ def open_log(
         record: whose log it must be.
         store_id: the lock store it must belong to.
         adopted_through: cuts up to this epoch may name another store or fence; an operator has adopted them.
+        instance: which of several that call themselves this replica.
 
     Raises: OSError.
     """
     identity = Identity(record.service_id, record.incarnation, record.fence, store_id, adopted_through)
-    log = ShardLog(filesystem, limits, replica, identity)
+    log = ShardLog(filesystem, limits, replica, identity, instance=instance)
     log.prepare()
     return log

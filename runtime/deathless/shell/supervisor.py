@@ -9,17 +9,17 @@ or hung worker. It learns of its worker's death or stop from the kernel at once 
 takeover start within milliseconds. A message that stood in the page when the worker died is counted and told too (I11).
 
     a worker's end:  SIGCHLD -> DEAD is told -> its last words are read (the line's end) -> when to start it again
+    held:            its worker stays stopped: an operator fences this replica, or a later instance of it runs
 
-Guarantees: one supervisor per replica (a kernel lock on a file). Its own death ends its worker. What a former worker
-said is never taken for the present one's. Does not: touch the log or the lock's values beyond reading and first
-writing who the service is; decide takeovers (core.detection does).
+Guarantees: one supervisor per replica, or per instance of it (a kernel lock on a file). Its own death ends its worker.
+What a former worker said is never taken for the present one's. Does not: touch the log or the lock's values beyond
+reading and first writing who the service is; decide takeovers (core.detection does).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -47,10 +47,15 @@ from deathless.base.errors import (
 )
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import Detector, Report, WorkerState
+from deathless.core.divergences import Divergences
+from deathless.core.missing import Missing
 from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
+from deathless.shell.attendants import Attendants, reap_orphans
+from deathless.shell.child import Child
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.identity import prepare
+from deathless.shell.instance import clear_former, lock_replica, take_generation
 from deathless.shell.logs import configure
 from deathless.shell.members import Board, Member
 from deathless.shell.orders import (
@@ -65,68 +70,39 @@ from deathless.shell.orders import (
     TakeOver,
     ToSupervisor,
 )
-from deathless.shell.packets import CLOSING_TURNS, ServerConnection, listen
+from deathless.shell.packets import CLOSING_TURNS, ServerConnection, announced, listen
 from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
+from deathless.shell.standing import SHARED, Standing
+from deathless.shell.termination import leave_word
 from deathless.shell.tls import refresh, server_context
 
 _LOG = logging.getLogger("deathless.supervisor")
 PACKET_BYTES_MAX = 1 << 20
-RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of a worker that fails
-STABLE_S = 10.0  # a worker that ran so long starts again without waiting
-AT_ONCE_S = 1.0  # the same for one that ended in order: nothing spins, whatever a worker does
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # state in few large pages: a fork for a checkpoint copies a short table
 STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 INGRESS_STOP_MAX_S = 6.0  # so long the ingress may answer what it took in, before the worker is asked to stop
 LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so long
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.1, 2.0  # at the start, while the lock store gives no answer
 TLS_S = 2.0  # between two looks at the certificates' files
-HOUR_S = 3600.0
-MISSING_S = 1.0  # a file of the log that is missing for longer is lost
-STALE_S = 150.0  # network file systems believe for at most about a minute or two that a name is absent
 DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
-DIVERGED_S = 2.0  # a differing worker starts again after this, doubling: the primary's checkpoint needs a moment
 FINAL_CODES = frozenset(
     {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
 )
 """Errors an operator must act on: the worker is not started again until the supervisor is."""
 
 
-class Child:
-    """A child process with its restarts.
+class Supervisor:
+    """One replica's supervisor; `run` ends when it is told to stop.
 
-    Guarantees: one that fails is started again after a pause that doubles up to RESTART_MAX_S, for ever.
+    Args:
+        config: the replica's.
+        config_path: where its children read it.
+        reaps: orphans of this machine, or pod, become our children; their ends are taken note of.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.process: subprocess.Popen[bytes] | None = None
-        self.stopped = False  # by a signal
-        self.started_at = 0.0
-        self.delay_s = 0.0
-        self.start_at: float | None = 0.0  # when to start it next; None: not at all
-
-    @property
-    def pid(self) -> int:
-        """Process id; 0: none runs."""
-        return self.process.pid if self.process is not None else 0
-
-    def ended(self, now: float, *, at_once: bool) -> None:
-        """Plan the next start: with doubling delay, but at once after a long run, or an expected end of a fair one."""
-        self.process = None
-        self.stopped = False
-        if now - self.started_at >= (AT_ONCE_S if at_once else STABLE_S):
-            self.delay_s = 0.0
-        else:
-            self.delay_s = min(max(self.delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
-        self.start_at = now + self.delay_s
-
-
-class Supervisor:
-    """One replica's supervisor; `run` ends when it is told to stop."""
-
-    def __init__(self, config: ReplicaConfig, config_path: str) -> None:
+    def __init__(self, config: ReplicaConfig, config_path: str, *, reaps: bool = False) -> None:
         self.config = config
         self.config_path = config_path
         self.limits = config.make_limits()
@@ -138,6 +114,7 @@ class Supervisor:
             now=time.monotonic(),
         )
         self.report = Report(replica=config.replica, state=WorkerState.DEAD, role="starting", epoch=0, lsn=0)
+        self.report.instance = config.instance
         self.worker = Child("worker")
         self.ingress = Child("ingress")
         self._lock_file = -1
@@ -145,11 +122,20 @@ class Supervisor:
         self._progress = Progress(self.limits.turn_max_s)
         self._line: LineProtocol | None = None
         self._died_in_message = False  # the last worker
-        self._missing_since: float | None = None  # since when workers end because a file of the log is missing
+        self._missing = Missing()  # of what workers end for because the log lacks it
         self._local = True  # the log's storage is this machine's
         self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
-        self._board = Board(config.directory, config.replica, self._members_seen)
-        self._peers = Peers(config, self._kick_loop)
+        self._board = Board(config.directory, config.replica, self._members_seen, config.instance)
+        self._peers = Peers(config, self._kick_loop, self._be_superseded)
+        self._attendants = Attendants(config, config_path, self._be_fenced)
+        self._reaps = reaps
+        self._fenced = False  # an operator keeps the worker stopped
+        self._superseded = ""  # why the worker stays stopped: a later instance of this replica runs
+        self._last_error = ""  # the one behind condition or problem, in full
+        self._fingerprint = ""  # of the worker's code, hexadecimal
+        self._record: ServiceRecord | None = None
+        self._takeovers = 0
+        self._since = (time.time(), "")  # wall seconds, and the role that began then
         self._accepted: set[ServerConnection] = set()
         self._conn_number = 0
         self._kick = asyncio.Event()
@@ -164,7 +150,7 @@ class Supervisor:
         self._worker_told = False  # this worker has got its Stop
         self._end_ordered = False  # we end this worker: its death is no message's doing
         self._last_stop: Stopping | None = None
-        self._divergences: list[float] = []
+        self._divergences = Divergences(self.limits.rebases_per_hour_max)
         self._told_divergences: dict[str, int] = {}
         self._exit_code = 0
         self._tls_at = 0.0
@@ -181,17 +167,20 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._order_stop)
-        self._take_file_lock()
-        record = await self._prepare()
-        if record is None:
+        config = self.config
+        self._lock_file = lock_replica(self.folder, config.replica, config.instance)
+        self.report.generation = take_generation(self.folder, config.replica, config.instance)
+        clear_former(self.folder, config.instance)
+        self._record = await self._prepare()
+        if self._record is None:
             return 0
-        self._hash_seed = record.hash_seed
-        self._local = filesystem_type(self.config.directory) in LOCAL_TYPES
-        self._page = Page(page_path(self.config.directory, self.config.replica))
+        self._hash_seed = self._record.hash_seed
+        self._local = filesystem_type(config.directory) in LOCAL_TYPES
+        self._page = Page(self._page_path)
         self._count_death_in_page()
         tls = server_context(self.config.tls)
         server, address = await listen(self._accept, self.config.control_listen, tls)
-        self.report.control = address
+        self.report.control = announced(address, config.advertise_host)
         self.report.pid = os.getpid()
         loop.add_signal_handler(signal.SIGCHLD, self._children_changed)
         self._board.start()
@@ -234,6 +223,7 @@ class Supervisor:
             connection.close()
         if self._line is not None:
             self._line.close()
+        self._attendants.end()
         for child in (self.ingress, self.worker):
             if child.process is not None:
                 child.process.kill()
@@ -251,6 +241,8 @@ class Supervisor:
             if self._stop_ordered:
                 if self.worker.process is None:
                     return
+                self._pass_stop_on(now)
+            elif self._held:
                 self._pass_stop_on(now)
             self._start_children(now)
             self._watch_worker(now)
@@ -284,34 +276,71 @@ class Supervisor:
         self._kick.set()
 
     def _pass_stop_on(self, now: float) -> None:
-        """The worker stops once the ingress has answered its callers."""
-        if self._worker_told or (self.ingress.process is not None and now < self._ingress_deadline):
+        """The worker stops; at the end of all, once the ingress has answered its callers."""
+        answering = self._stop_ordered and self.ingress.process is not None and now < self._ingress_deadline
+        if self._worker_told or answering or self._died is not None:
             return
         if self._line is not None and self._line.open:
             self._worker_told = True
             self._line.send(Stop())
+            if self._held:
+                self._end_ordered = True
+                self._worker_deadline = now + STOP_MAX_S
 
     def _end_worker(self) -> None:
         if self.worker.process is not None and self._died is None:
             self._end_ordered = True
             self.worker.process.kill()
 
-    def _take_file_lock(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock_file = os.open(self.folder / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
-            raise OtherSupervisor(
-                f"replica {self.config.replica} in {self.config.directory} is run by process {other}"
-            ) from None
-        os.ftruncate(self._lock_file, 0)
-        os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
+    @property
+    def _page_path(self) -> str:
+        return page_path(self.config.directory, self.config.replica, instance=self.config.instance)
+
+    # ---- held ------------------------------------------------------------------------------------------------
+
+    @property
+    def _held(self) -> bool:
+        """The worker is to stay stopped."""
+        return self._fenced or bool(self._superseded)
+
+    def _be_fenced(self, fenced: bool) -> None:
+        """An operator keeps the worker stopped, or does not any more; a primary hands over first."""
+        if fenced == self._fenced:
+            return
+        _LOG.warning("fenced" if fenced else "not fenced any more")
+        self._fenced = fenced
+        self._hold()
+        if not self._held and self.worker.process is None and not self.report.condition and not self._stop_ordered:
+            self.report.role = "dead"
+            self.worker.start_at = time.monotonic()
+
+    def _be_superseded(self, why: str) -> None:
+        """A later instance of this replica runs: it is the one to be heard, and we only cost it time."""
+        if not self._superseded:
+            _LOG.error("a later instance runs", extra={"why": why})
+            self._superseded = str(OtherSupervisor(why, remedy="nothing to do where this pod is being replaced"))
+            self._hold()
+
+    def _hold(self) -> None:
+        if self._held and self.worker.process is None:
+            self._stay_stopped()
+        self._kick.set()
+
+    def _stay_stopped(self) -> None:
+        self.worker.start_at = None
+        self.report.role = "fenced" if self._fenced else "dead"
+        if self._superseded:
+            self._set_condition(OtherSupervisor.code, self._superseded)
+
+    def _set_condition(self, code: str, text: str) -> None:
+        """An operator must act: say it where one looks."""
+        self.report.condition, self._last_error = code, text
+        leave_word(self.config.termination_file, text)
 
     # ---- children --------------------------------------------------------------------------------------------
 
     def _start_children(self, now: float) -> None:
+        self._attendants.start_due(now, self._environment())
         if self.worker.process is None and self.worker.start_at is not None and now >= self.worker.start_at:
             self._start_worker(now)
         ready = self.config.ingress_listen and self.report.client
@@ -343,7 +372,7 @@ class Supervisor:
     def _start_worker(self, now: float) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._page = Page(page_path(self.config.directory, self.config.replica), fresh=True)
+            self._page = Page(self._page_path, fresh=True)
             self.worker.process = subprocess.Popen(
                 self.worker_command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
@@ -402,6 +431,9 @@ class Supervisor:
                     self._worker_died(status, now)
                 else:
                     self._ingress_died(status, now)
+        self._attendants.reap(now)
+        if self._reaps:
+            reap_orphans({self.worker.pid, self.ingress.pid} | self._attendants.pids)
         self._watch_worker(now)
         self._tell_others(now)
         self._kick.set()
@@ -445,43 +477,38 @@ class Supervisor:
         self.report.role = "dead"
         if stop is not None:
             self.report.problem = "" if ordered else stop.code
+            self._last_error = "" if ordered else stop.text
         elif self._died_in_message and role not in ("primary", "taking-over"):
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
             self.report.problem = Parked.code
-        if stop is not None and self._is_final(stop.code, now):
+        if stop is not None and self._is_final(stop.code, role, now):
             child.start_at = None
-            self.report.condition = stop.code
+            self._set_condition(stop.code, stop.text)
             _LOG.error("worker stays stopped", extra={"code": stop.code, "why": stop.text})
         elif stop is not None and stop.code == DivergedError.code:
             self._worker_diverged(stop.text, now)
-        if self._stop_ordered:
+        if self._held:
+            self._stay_stopped()
+        elif self._stop_ordered:
             child.start_at = None
         else:
             why = stop.text if stop else "killed"
             _LOG.warning("worker ended", extra={"exit_code": code, "why": why, "again_in_s": child.delay_s})
         self._kick.set()
 
-    def _is_final(self, code: str, now: float) -> bool:
-        """Would a new worker meet the same?
-
-        A file that is missing may have been collected between two looks, or, on network storage, be believed absent
-        for a while (design section 5): only one that stays missing is.
-        """
+    def _is_final(self, code: str, role: str, now: float) -> bool:
+        """Would a new worker meet the same?"""
         if code != LogTruncated.code:
             return code in FINAL_CODES
-        self._missing_since = now if self._missing_since is None else self._missing_since
-        return now - self._missing_since > (MISSING_S if self._local else STALE_S)
+        return self._missing.ended(role, now, local=self._local)
 
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, so often an hour."""
-        self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
-        self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
-        if len(self._divergences) > self.limits.rebases_per_hour_max:
-            self.worker.start_at = None
-            self.report.condition = DivergedError.code
-        else:
-            self.worker.start_at = now + DIVERGED_S * 2 ** (len(self._divergences) - 1)
-        _LOG.error("worker diverged", extra={"why": text, "times_this_hour": len(self._divergences)})
+        self.worker.start_at = self._divergences.met(text, now)
+        self.report.divergences = self._divergences.texts
+        if self.worker.start_at is None:
+            self._set_condition(DivergedError.code, text)
+        _LOG.error("worker diverged", extra={"why": text, "times_this_hour": len(self.report.divergences)})
 
     def _count_death_in_page(self) -> None:
         """I11: the message that stood in the page when the worker died, and was not completed; counted once."""
@@ -530,12 +557,18 @@ class Supervisor:
                 _LOG.info("role", extra={"role": role, "epoch": epoch, "why": reason, "lsn": lsn})
                 if self._died is None:
                     self.report.role, self.report.lsn = role, lsn
-                    self.report.condition = ""
+                    if self.report.condition:
+                        self.report.condition = ""
+                        leave_word(self.config.termination_file, "")
+                if role == "primary" and epoch > self.report.epoch:
+                    self._takeovers += 1
                 if role not in ("recovering", "taking-over"):
-                    self.report.problem, self._missing_since = "", None
+                    self.report.problem, self._last_error = "", ""
+                self._missing.role_said(role, led=self.detector.led(time.monotonic()))
                 self.report.epoch = max(epoch, self.report.epoch)
-            case AddressesAre(client, replication):
+            case AddressesAre(client, replication, fingerprint):
                 self.report.client, self.report.replication = client, replication
+                self._fingerprint = fingerprint
                 self._announce()
             case Stopping():
                 self._last_stop = record
@@ -553,14 +586,18 @@ class Supervisor:
 
     def _announce(self) -> None:
         report = self.report
-        ingress = self.config.ingress_listen
+        config = self.config
+        ingress = announced(config.ingress_listen, config.advertise_host) if config.ingress_listen else ""
+        addresses = (report.control, report.client, report.replication, ingress)
         self._board.announce(
-            Member(report.replica, report.control, report.client, report.replication, ingress, os.getpid())
+            Member(report.replica, *addresses, os.getpid(), instance=report.instance, generation=report.generation)
         )
 
     def _members_seen(self, members: dict[str, Member]) -> None:
         mine = members.get(self.config.replica)
-        if mine is not None:
+        if mine is not None and mine.generation > self.report.generation:
+            self._be_superseded(f"replica {mine.replica} is run by instance {mine.instance}, which started later")
+        elif mine is not None and mine.instance == self.report.instance:
             self.report.ingress = mine.ingress
         self.detector.members_seen(set(members))
         self.detector.forget_removed(time.monotonic())
@@ -569,9 +606,29 @@ class Supervisor:
     def _tell_others(self, now: float) -> None:
         self.report.heard = self.detector.heard_ms(now)
         self.detector.report_received(msgspec.structs.replace(self.report), now)
+        self._attendants.tell(self._standing(), now)
         data = struct_packet(Type.REPORT, self.report)
         self._peers.tell(data)
         self._tell_worker()
+
+    def _standing(self) -> Standing:
+        """What is told to the processes beside us."""
+        report, record = self.report, self._record
+        if report.role != self._since[1]:
+            self._since = (time.time(), report.role)
+        return Standing(
+            **{name: getattr(report, name) for name in SHARED},
+            service=self.config.service,
+            lag=max(each.lsn for each in self.detector.reports.values()) - report.lsn,
+            text=self._last_error if report.condition or report.problem else "",
+            fingerprint=self._fingerprint,
+            service_id=record.service_id.hex() if record is not None else "",
+            incarnation=record.incarnation if record is not None else 0,
+            since=self._since[0],
+            takeovers=self._takeovers,
+            stopping=self._stop_ordered,
+            others=tuple(sorted(set(self.detector.reports) - {report.replica})),
+        )
 
     def _tell_worker(self) -> None:
         claim = self.detector.primary
@@ -632,11 +689,16 @@ class Supervisor:
         for kind, body in packets:
             if kind == Type.REPORT:
                 report = decode_struct(Report, body)
-                if report.replica != self.config.replica:
-                    if report.replica not in self.detector.reports:
-                        self._board.look()
-                    self.detector.report_received(report, now)
-                    self._peers.heard(report.replica)
+                if report.replica == self.config.replica:
+                    continue
+                if report.replica not in self.detector.reports:
+                    self._board.look()
+                if not self.detector.report_received(report, now):
+                    later = self.detector.reports[report.replica].instance
+                    why = f"replica {report.replica} is run by instance {later}, which started later"
+                    connection.refuse(OtherSupervisor(why))
+                    break
+                self._peers.heard(report.replica)
             elif kind == Type.ADMIN:
                 self._answer(connection, decode_struct(Admin, body))
             elif kind == Type.PING:
@@ -657,9 +719,10 @@ class Supervisor:
                 self._end_ordered = True
                 self._worker_deadline = now + STOP_MAX_S
                 self._line.send(Stop())
-            elif not self._stop_ordered:
+            elif not (self._stop_ordered or self._held):
                 self.worker.start_at = now
                 self._divergences.clear()
+                self.report.divergences = []
                 self._kick.set()
         else:
             code, result = "DL3004", msgspec.json.encode({"error": f"no command {request.command!r}"})
@@ -700,9 +763,9 @@ def read_config(path: str) -> ReplicaConfig:
         raise InvalidConfig(f"{path}: {error}") from None
 
 
-async def serve(config: ReplicaConfig, config_path: str) -> int:
+async def serve(config: ReplicaConfig, config_path: str, *, reaps: bool = False) -> int:
     """Run one supervisor to its end. Raises: as `Supervisor.run`."""
-    return await Supervisor(config, config_path).run()
+    return await Supervisor(config, config_path, reaps=reaps).run()
 
 
 def main(arguments: list[str] | None = None) -> int:

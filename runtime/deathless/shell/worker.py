@@ -30,9 +30,10 @@ from typing import ParamSpec, TypeVar, cast
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
+from deathless.base.errors import CorruptFrame, DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
 from deathless.base.limits import Limits
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.messages import decode
+from deathless.codec.snapshot import ParkedRecord, Snapshot
 from deathless.codec.wire import (
     Admin,
     AdminReply,
@@ -43,6 +44,7 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
+from deathless.core.handover import Stage
 from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
@@ -76,6 +78,7 @@ from deathless.shell.packets import (
     CLOSING_TURNS,
     ClientConnection,
     ServerConnection,
+    announced,
     descriptors_for,
     listen,
     split_address,
@@ -170,7 +173,7 @@ class Worker:
     def __init__(self, config: ReplicaConfig, pair: socket.socket) -> None:
         self.config = config
         self.limits: Limits = config.make_limits()
-        self.page = Page(page_path(config.directory, config.replica), fresh=True)
+        self.page = Page(page_path(config.directory, config.replica, instance=config.instance), fresh=True)
         self.filesystem: FileSystem = WatchedFileSystem(config.directory, self.page)
         self.engine: ReplicaEngine
         self._intake: Intake
@@ -212,15 +215,23 @@ class Worker:
                 raise Internal("the service is not in the lock store; the supervisor writes it first")
             adopted = read_adoption(config.directory)
             record = adopted.apply(view.service)
-            code = fingerprint(service)
+            code = fingerprint(service, self.limits)
             sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
             executor = HandlerExecutor(service, self.limits, record.seed, keys, self.page.running, hide_loop)
             shard = Shard(executor, sessions, keys, place, self.limits)
             core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
-            log = open_log(self.filesystem, self.limits, config.replica, record, view.store_id, adopted.through_epoch)
+            log = open_log(
+                self.filesystem,
+                self.limits,
+                config.replica,
+                record,
+                view.store_id,
+                adopted.through_epoch,
+                instance=config.instance,
+            )
             self._checkpoints = Checkpoints(
                 config.directory,
-                config.replica,
+                config.owner,
                 self._loop,
                 self.limits,
                 spare=log.spare,
@@ -237,9 +248,11 @@ class Worker:
                 adopted=adopted.code_pairs,
             )
             self._intake = Intake(self.engine, self._admin)
-            client_server, self.client_address = await listen(self._accept, config.client_listen, tls)
+            client_server, client = await listen(self._accept, config.client_listen, tls)
             follower_server, replication = await listen(self._accept, config.replication_listen, tls)
-            self._line.send(AddressesAre(self.client_address, replication))
+            self.client_address = announced(client, config.advertise_host)
+            replication = announced(replication, config.advertise_host)
+            self._line.send(AddressesAre(self.client_address, replication, code.hex()))
             gc.collect()
             gc.freeze()
             gc.disable()
@@ -358,7 +371,8 @@ class Worker:
 
     def _flush(self) -> None:
         self._flushing = False
-        self._post(ev.BuffersDrained())
+        self._intake.drained()
+        self._after()
 
     def _schedule_flush(self) -> None:
         if not self._flushing:
@@ -366,21 +380,23 @@ class Worker:
             self._loop.call_soon(self._flush)
 
     def _set_timer(self) -> None:
+        """Have a timer that fires at the deadline or before: one that moves away with each call costs nothing so."""
         deadline = self.engine.deadline()
-        at = float("inf") if deadline is None else deadline
-        if at == self._timer_at:
+        if deadline is None or deadline >= self._timer_at:
             return
-        self._timer_at = at
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._timer_fired)
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer_at = float("inf")
         self._timer = None
-        self._post(ev.TimerFired())
+        deadline = self.engine.deadline()
+        if deadline is not None and deadline <= time.monotonic():
+            self._post(ev.TimerFired())
+        else:
+            self._set_timer()
 
     # ---- Outside ---------------------------------------------------------------------------------------------
 
@@ -443,10 +459,16 @@ class Worker:
         connection = self._connections.get(conn)
         if connection is None:
             return
-        if conn in self._followers:
+        if conn in self._followers and not self._leaving:
             connection.send_soon(data)  # on one machine a follower would take the processor from who waits for us
         else:
             connection.send(data)
+
+    @property
+    def _leaving(self) -> bool:
+        """Does a switchover, or our own end, wait for what followers apply?"""
+        primary = self.engine.core.primary
+        return primary is not None and primary.departure.stage is not Stage.STAYING
 
     def disconnect(self, conn: ev.Conn) -> None:
         """See Outside."""
@@ -484,7 +506,8 @@ class Worker:
 
     async def _connect_upstream(self, replica: str, lsn: int, chain: bytes) -> None:
         address = self.primary_is.replication if self.primary_is.replica == replica else ""
-        hello = Hello(1, "follower", self.config.service, self.config.replica, self.config.token)
+        config = self.config
+        hello = Hello(1, "follower", config.service, config.replica, config.token, fingerprint=self.engine.fingerprint)
         connection = ClientConnection(
             hello,
             lambda packets: self._upstream_packets(connection, packets),
@@ -549,6 +572,10 @@ class Worker:
         if len(self._connections) >= self._connections_max and hello.kind in ("client", "tool"):
             connection.refuse(Overloaded(f"{self._connections_max} connections stand already"))
             return
+        refusal = self._intake.refusal(hello)
+        if refusal is not None:
+            connection.refuse(refusal)
+            return
         self._connections[connection.number] = connection
         if hello.kind == "follower":
             self._followers.add(connection.number)
@@ -560,6 +587,7 @@ class Worker:
         """See packets.Owner."""
         if self._connections.pop(connection.number, None) is not None:
             self._followers.discard(connection.number)
+            self._intake.deliver()
             self._post(ev.ConnectionLost(ev.Conn(connection.number)))
 
     def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
@@ -576,12 +604,10 @@ class Worker:
             target = msgspec.json.decode(request.arguments or b"{}", type=dict[str, str]).get("target", "")
             self._switchover = (self._connections[conn], request.id)
             self._post(ev.SwitchoverOrdered(conn, request.id, target))
+            for follower in self._followers:
+                self._connections[follower].send_kept()
         elif request.command == "parked":
-            parked = [
-                {"lsn": p.lsn, "session": p.session, "seq": p.seq, "bytes": len(p.message)}
-                for p in self.engine.shard.parked
-            ]
-            self._answer(conn, request, "", {"parked": parked})
+            self._answer(conn, request, "", {"parked": [describe_parked(one) for one in self.engine.shard.parked]})
         elif request.command == "status":
             self._answer(conn, request, "", self.status())
         elif request.command == "checkpoint":
@@ -608,7 +634,7 @@ class Worker:
             "lsn": engine.place.lsn,
             "sessions": len(engine.shard.sessions),
             "keys": len(engine.shard.keys),
-            "states": len(engine.shard.executor.state()),
+            "states": engine.shard.executor.count(),
             "parked": len(engine.shard.parked),
             "uptime_s": time.monotonic() - self._started,
             "counters": counters,
@@ -624,6 +650,16 @@ class Worker:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._fail(error)
+
+
+def describe_parked(record: ParkedRecord) -> dict[str, object]:
+    """What an operator sees of a message that was set aside: also which handler and key it is for."""
+    handler = key = ""
+    with contextlib.suppress(CorruptFrame):  # a malformed message names none
+        message = decode(record.message)
+        handler, key = message.method.decode(errors="replace"), message.key.decode(errors="replace")
+    where = {"lsn": record.lsn, "session": record.session, "seq": record.seq}
+    return {**where, "handler": handler, "key": key, "bytes": len(record.message)}
 
 
 def hide_loop() -> Callable[[], object]:

@@ -291,9 +291,10 @@ class SimFileSystem:
         self._listings.clear()
 
     def crash(self) -> None:
-        """End the process: its handles and caches are gone, what it wrote stays in the page cache."""
+        """End the process: its handles are gone; what it wrote, and look-ups found, stays in the machine's caches."""
         self._open.clear()
-        self.refresh()
+        if not self.stale:
+            self.refresh()
 
     def create(self, path: str) -> Handle:
         """See the port."""

@@ -11,6 +11,7 @@ decide when. May import engine and below, and the simulation's parts.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Final
@@ -142,6 +143,7 @@ class ReplicaNode:
         self.network = shared.network
         self.limits = shared.limits
         self.safeguards = shared.safeguards
+        self.local = shared.lock_store is None  # the fence `seal` is kept off network storage
         self.clock = SimClock(shared.scheduler)
         self.weather = DiskWeather()
         self.page: Page | None = None
@@ -314,6 +316,7 @@ class ReplicaNode:
         self.channel.kill()
         for view in self._views.values():
             view.crash()
+            view.refresh()
 
     def freeze(self, *, supervisor_too: bool) -> None:
         """SIGSTOP of the worker, and of the supervisor."""
@@ -341,6 +344,14 @@ class ReplicaNode:
             view.stale = stale
             if not stale:
                 view.refresh()
+
+    def looks_up(self, path: str) -> bool:
+        """Does the worker's machine find a name? While look-ups are stale, it then believes for ever what it found."""
+        view = self._views["worker"]
+        with contextlib.suppress(FileNotFoundError):
+            view.close(view.open(path))
+            return True
+        return False
 
     def set_dead_disk(self, dead: bool) -> None:
         """Every call of the file system fails, or works again."""

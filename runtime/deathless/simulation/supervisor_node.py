@@ -11,10 +11,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from deathless.base.errors import LockUnavailable
+from deathless.base.errors import LockUnavailable, LogTruncated
 from deathless.base.limits import Limits
 from deathless.codec.wire import Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import Detector, Report, WorkerState
+from deathless.core.divergences import Divergences
+from deathless.core.missing import Missing
 from deathless.engine.ports import FileSystem, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
 from deathless.simulation.lab import SERVICE_NAME
@@ -41,8 +43,6 @@ RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
 STABLE_S: Final = 10.0
 AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 2.0  # between two attempts to connect to a peer
 RUNNER_PAUSE_US: Final = 100_000
-HOUR_S: Final = 3600.0
-DIVERGED_S: Final = 2.0
 ORDERED_END_CODES: Final = frozenset({"", "DL2001"})
 FINAL_CODES: Final = frozenset(
     {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
@@ -61,6 +61,7 @@ class Host(Protocol):
     worker: Process
     supervisor: Process
     page: Page | None
+    local: bool  # the log lies on a file system of this machine
 
     def open_filesystem(self, process: Process) -> FileSystem:
         """A view of the shared directory for one process."""
@@ -119,11 +120,12 @@ class SupervisorNode:
         self._told_deaths: dict[tuple[int, int], int] = {}  # deaths told to this worker
         self._deaths: dict[tuple[int, int], int] = {}
         self._last_stop: Stopping | None = None
+        self._missing = Missing()
         self.stop_ordered = False
         self._worker_told = False  # this worker has got its Stop
         self._running_since: tuple[object, float] = (None, 0.0)
         self._sync_since: tuple[int, float] = (0, 0.0)
-        self._divergences: list[float] = []
+        self._divergences = Divergences(self.limits.rebases_per_hour_max)
         self._told_divergences: dict[str, int] = {}
 
     def _now(self) -> float:
@@ -215,9 +217,10 @@ class SupervisorNode:
         else:
             self._delay_s = min(max(self._delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
         self._start_at = now + self._delay_s
+        role = self.report.role
         self.report.state = WorkerState.DEAD
         self.report.role = "dead"
-        if stop is not None and stop.code in FINAL_CODES:
+        if stop is not None and self._is_final(stop.code, role, now):
             self._start_at = None
             self.report.condition = self.stays_stopped = stop.code
         elif stop is not None and stop.code == DIVERGED_CODE:
@@ -226,15 +229,18 @@ class SupervisorNode:
             self._start_at = None
         self.children_changed()
 
+    def _is_final(self, code: str, role: str, now: float) -> bool:
+        """Would a new worker meet the same?"""
+        if code != LogTruncated.code:
+            return code in FINAL_CODES
+        return self._missing.ended(role, now, local=self.host.local)
+
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, not too often."""
-        self._divergences = [at for at in self._divergences if now - at < HOUR_S] + [now]
-        self.report.divergences = [*self.report.divergences, text][-len(self._divergences) :]
-        if len(self._divergences) > self.limits.rebases_per_hour_max:
-            self._start_at = None
+        self._start_at = self._divergences.met(text, now)
+        self.report.divergences = self._divergences.texts
+        if self._start_at is None:
             self.report.condition = self.stays_stopped = DIVERGED_CODE
-        else:
-            self._start_at = now + DIVERGED_S * 2 ** (len(self._divergences) - 1)
 
     def children_changed(self) -> None:
         """SIGCHLD: it died, was stopped or goes on."""
@@ -285,6 +291,7 @@ class SupervisorNode:
                 self.report.role, self.report.lsn = role, lsn
                 self.report.epoch = max(epoch, self.report.epoch)
                 self.report.condition = ""
+                self._missing.role_said(role, led=self.detector.led(self._now()))
             case AddressesAre(client, replication):
                 self.report.client, self.report.replication = client, replication
             case Stopping():

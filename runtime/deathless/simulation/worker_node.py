@@ -274,7 +274,8 @@ class WorkerNode:
 
     def _flush(self) -> None:
         self._flushing = False
-        self.post(ev.BuffersDrained())
+        self._intake.drained()
+        self._after()
 
     def _schedule_flush(self) -> None:
         if not self._flushing:
@@ -408,7 +409,7 @@ class WorkerNode:
             self.host.network,
             self.process,
             address,
-            Hello(1, "follower", SERVICE_NAME, self.host.name),
+            Hello(1, "follower", SERVICE_NAME, self.host.name, fingerprint=self.running.fingerprint),
             received=self._upstream_packets,
             ready=lambda: self._upstream_ready(connection),
             lost=lambda: self._upstream_lost(connection),
@@ -454,6 +455,9 @@ class WorkerNode:
     def opened(self, connection: Accepted, hello: Hello) -> None:
         """See sockets.Owner."""
         number = connection.number
+        refusal = self._intake.refusal(hello)
+        if refusal is not None:
+            raise refusal
         self._connections[number] = connection
         if hello.kind == "follower":
             self._followers[number] = None
@@ -465,6 +469,7 @@ class WorkerNode:
         """See sockets.Owner."""
         if self._connections.pop(connection.number, None) is not None:
             self._followers.pop(connection.number, None)
+            self._intake.deliver()
             self.post(ev.ConnectionLost(ev.Conn(connection.number)))
 
     def packets(self, connection: Accepted, packets: list[tuple[int, bytes]]) -> None:

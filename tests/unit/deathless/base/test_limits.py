@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
+import deathless
 from deathless.base.errors import InvalidConfig
-from deathless.base.limits import Limits
+from deathless.base.limits import REPLICATED, Limits
 
 NAMES = [field.name for field in fields(Limits)]
+
+
+def test_i6_every_limit_that_a_turn_or_a_table_of_the_state_reads_is_replicated() -> None:
+    root = Path(deathless.__file__).parent
+    files = [*root.glob("execution/*.py"), *(root / name for name in ("core/keys.py", "core/sessions.py"))]
+    read = {
+        node.attr
+        for path in (*files, root / "engine/shard.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("limits") and node.attr in NAMES
+    }
+    assert read == set(REPLICATED)
 
 
 def test_the_defaults_hold() -> None:
@@ -21,6 +36,13 @@ def test_the_defaults_hold() -> None:
 def test_every_limit_is_above_zero(name: str, value: int) -> None:
     with pytest.raises(InvalidConfig, match=rf"limits\.{name} must be above 0"):
         replace(Limits(), **{name: value}).validate()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("name", [field.name for field in fields(Limits) if isinstance(field.default, float)])
+def test_every_limit_in_seconds_is_a_finite_number(name: str, value: float) -> None:
+    with pytest.raises(InvalidConfig, match=rf"limits\.{name} must be a number, not"):
+        replace(Limits(), **{name: value}).validate()  # type: ignore[arg-type]  # which field is drawn
 
 
 @pytest.mark.parametrize(

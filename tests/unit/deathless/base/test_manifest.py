@@ -7,11 +7,11 @@ from dataclasses import fields
 import msgspec
 import pytest
 
+from deathless.base.config import EtcdConfig, TlsConfig
 from deathless.base.limits import Limits
 from deathless.base.manifest import (
     LimitsSpec,
     Manifest,
-    Retention,
     ServiceSpec,
     camel_words,
     fence_of,
@@ -19,6 +19,7 @@ from deathless.base.manifest import (
     relation_problems,
     replica_configs,
 )
+from deathless.base.manifest_parts import Retention
 from deathless.base.schema_check import show_path
 
 
@@ -31,6 +32,20 @@ def manifest(**spec: object) -> Manifest:
         "spec": {"module": "bank.py:bank", **spec},
     }
     return msgspec.convert(document, Manifest)
+
+
+def parts_of(kind: type[msgspec.Struct]) -> set[type[msgspec.Struct]]:
+    """The struct and every struct below it."""
+    found = {kind}
+    waiting = [msgspec.inspect.type_info(kind)]
+    while waiting:
+        info = waiting.pop()
+        waiting += [getattr(info, name) for name in ("type", "item_type", "value_type") if hasattr(info, name)]
+        waiting += getattr(info, "types", ())
+        if isinstance(info, msgspec.inspect.StructType):
+            found.add(info.cls)
+            waiting += [field.type for field in info.fields]
+    return found
 
 
 def test_limits_of_the_manifest_are_the_limits_of_the_runtime() -> None:
@@ -75,7 +90,7 @@ def test_fence_follows_the_lock(lock: str, fence: str) -> None:
     ("spec", "path"),
     [
         ({"fence": "etcd"}, "spec.fence"),
-        ({"lock": {"etcd": {"endpoints": ["http://h:1"]}}}, "spec.lock.etcd"),
+        ({"lock": {"type": "directory", "etcd": {"endpoints": ["http://h:1"]}}}, "spec.lock.etcd"),
         ({"retention": {"checkpointsKept": 3}, "limits": {"checkpointsKept": 3}}, "spec.limits.checkpointsKept"),
         ({"ingress": {"port": 65535}}, "spec.ingress.port"),
         ({"tls": {"certificate": "a.pem"}}, "spec.tls"),
@@ -97,15 +112,57 @@ def test_relation_of_limits_is_told_in_the_words_of_the_manifest() -> None:
     assert camel_words("reply_bytes_max of it") == "replyBytesMax of it"
 
 
+CLUSTER_ALONE = {
+    "image": "x:1",
+    "imagePullPolicy": "Always",
+    "logStorage": {"claimName": "a", "className": "b", "size": "1Gi", "subPath": "s", "deletionPolicy": "Delete"},
+    "lock": {"etcd": {"tlsSecretRef": {"name": "a"}, "userSecretRef": {"name": "b"}}},
+    "ingress": {"serviceType": "NodePort", "serviceAnnotations": {"a": "b"}, "allowFrom": [{"podSelector": {}}]},
+    "tls": {"issuer": "CertManager", "issuerRef": {"name": "ca"}},
+    "tokenSecretRef": {"name": "token"},
+    "updateStrategy": {},
+    "suspend": True,
+    "replaceAfterSeconds": 60,
+    "networkPolicy": {"egress": "Open"},
+    "resources": {"requests": {"cpu": "500m"}},
+    "podTemplate": {"nodeSelector": {"disk": "fast"}},
+}
+
+
 def test_what_has_a_meaning_in_a_cluster_alone_is_named() -> None:
-    spec = {"image": "x:1", "podTemplate": {"spec": {}}, "logStorage": {"claim": {"size": "1Gi"}}, "updateStrategy": {}}
-    assert ignored_locally(manifest(**spec)) == [
-        "spec.image",
-        "spec.logStorage.claim",
-        "spec.updateStrategy",
-        "spec.podTemplate",
+    named = ignored_locally(manifest(**CLUSTER_ALONE))
+    assert {path.split(".")[1] for path in named} == set(CLUSTER_ALONE)
+    inner = [
+        f"spec.{part}.{field}"
+        for part in ("logStorage", "ingress", "tls")
+        for field in dict(CLUSTER_ALONE[part])  # type: ignore[call-overload]
     ]
+    assert set(inner) <= set(named)
     assert ignored_locally(manifest()) == []
+
+
+def test_what_is_said_for_a_cluster_does_not_change_a_laptop() -> None:
+    (plain, *_) = replica_configs(manifest(ingress={}), module="m:a", directory="/d", token="")
+    (told, *_) = replica_configs(manifest(**CLUSTER_ALONE), module="m:a", directory="/d", token="")
+    assert plain == told
+
+
+def test_files_of_the_manifest_reach_the_replica() -> None:
+    spec: dict[str, object] = {
+        "lock": {"type": "etcd", "etcd": {"tls": {"ca": "/a"}, "username": "u", "passwordFile": "/p", "leaseTtlS": 5}},
+        "tls": {"ca": "/ca", "certificate": "/c", "key": "/k", "requireClientCertificate": True},
+    }
+    (config, *_) = replica_configs(manifest(**spec), module="m:a", directory="/d", token="")
+    assert config.tls == TlsConfig(ca="/ca", certificate="/c", key="/k", require_client_certificate=True)
+    assert config.etcd == EtcdConfig(tls=TlsConfig(ca="/a"), username="u", password_file="/p", lease_ttl_s=5)
+
+
+def test_every_field_is_explained() -> None:
+    for part in parts_of(ServiceSpec):
+        for field in msgspec.structs.fields(part):
+            info = msgspec.inspect.type_info(field.type)
+            assert isinstance(info, msgspec.inspect.Metadata), (part, field.name)
+            assert str((info.extra_json_schema or {}).get("explain", "")).endswith("."), (part, field.name)
 
 
 def test_defaults_of_the_spec_are_those_that_the_documents_name() -> None:

@@ -33,7 +33,6 @@ def test_the_bytes_of_a_call_are_version_1(golden: Callable[[str, bytes], None])
         ("message_register", messages.encode_register(bytes(range(16))), Kind.REGISTER),
         ("message_parked", messages.encode_parked(7, 9, sample_call()), Kind.PARKED),
         ("message_rebased", messages.encode_rebased(42), Kind.REBASED),
-        ("message_goodbye", messages.encode(Kind.GOODBYE, args=messages.U64.pack(7)), Kind.GOODBYE),
     ],
 )
 def test_the_bytes_of_the_shards_own_records_are_version_1(

@@ -33,7 +33,7 @@ def body_of(packet: bytes) -> bytes:
 
 
 STRUCTS: dict[Type, msgspec.Struct] = {
-    Type.HELLO: wire.Hello(1, "client", "bank", "teller", "secret", 12, 77),
+    Type.HELLO: wire.Hello(1, "follower", "bank", "r1", "secret", 12, 77, bytes(range(16))),
     Type.WELCOME: wire.Welcome(1, "bank", "r1", "PRIMARY", 2, 77, "127.0.0.1:7001", 5, 1 << 20, 65536),
     Type.REFUSED: wire.Refused("DL3010", "token is wrong"),
     Type.ROLE: wire.Role("STANDBY", 2, "127.0.0.1:7001"),
@@ -111,6 +111,25 @@ def test_a_stream_cut_anywhere_gives_the_same_packets(bodies: list[tuple[int, by
         packet for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True) for packet in reader.feed(stream[a:b])
     ]
     assert seen == bodies
+
+
+@given(bodies=st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=30)), max_size=6), data=st.data())
+def test_all_packets_at_once_are_the_packets_one_by_one(bodies: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    packets = [wire.packet(kind, body) for kind, body in bodies]
+    stream = b"".join(packets)
+    edges = list(accumulate(map(len, packets)))
+    places = st.one_of(st.integers(0, len(stream)), st.sampled_from([0, *edges]))
+    cuts = sorted(data.draw(st.lists(places, max_size=8)))
+    one, other = PacketReader(PACKET_MAX), PacketReader(PACKET_MAX)
+    for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        assert one.take(stream[a:b]) == list(other.feed(stream[a:b]))
+
+
+def test_a_long_packet_that_comes_whole_is_refused_too() -> None:
+    whole = wire.packet(Type.PING, bytes(99))
+    assert PacketReader(100).take(whole) == [(Type.PING, bytes(99))]
+    with pytest.raises(TooLarge):
+        PacketReader(99).take(whole)
 
 
 def test_a_stream_of_single_bytes_gives_the_same_packets() -> None:

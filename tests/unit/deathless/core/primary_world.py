@@ -67,6 +67,9 @@ class Echo:
     def rolling_update(self) -> bytes:
         return str(len(self.ran)).encode()
 
+    def count(self) -> int:
+        return len(self.state())
+
     def state(self) -> dict[bytes, bytes]:
         return {b"ran": b"\n".join(self.ran)}
 
@@ -158,7 +161,7 @@ class World:
     def send(self, session: int, first_seq: int, *args: bytes, conn: int = 1, acked: int = 0) -> None:
         """Messages of a client."""
         messages = [call(each) for each in args]
-        self.do(self.primary.batch_received(ev.Conn(conn), batch(session, first_seq, messages, acked)))
+        self.do(self.primary.batches_received([(ev.Conn(conn), batch(session, first_seq, messages, acked))]))
 
     def query(self, *ids: int, conn: int = 1, stale: bool = False) -> None:
         """Queries of a client, run at once on what has run so far."""

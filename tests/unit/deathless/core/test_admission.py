@@ -299,7 +299,7 @@ def test_acknowledgement_of_a_session_that_ended_meanwhile_is_left_out() -> None
     world.send(session, 1, b"a")
     world.settle()
     world.send(session, 2, acked=1)
-    world.sessions.goodbye(session)
+    world.sessions.forget(session)
     world.settle()
     assert not world.primary.admission.waiting
 
@@ -429,7 +429,7 @@ def test_i10_registration_beyond_pending_messages_max_is_refused_under_session_0
 def test_message_that_is_none_of_a_clients_is_refused_for_good(message: bytes, code: str) -> None:
     world = World(replace(SMALL, message_bytes_max=64))
     session = world.register()
-    world.do(world.primary.batch_received(ev.Conn(1), batch(session, 1, [message])))
+    world.do(world.primary.batches_received([(ev.Conn(1), batch(session, 1, [message]))]))
     (refused,) = world.refusals()
     assert (refused.code, refused.retry_after_ms) == (code, -1)
 

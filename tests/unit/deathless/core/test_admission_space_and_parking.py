@@ -72,7 +72,7 @@ def test_i8_session_that_ended_before_the_disk_was_full_leaves_nothing_behind() 
     session = world.register()
     world.send(session, 1, b"a")
     world.drained()
-    world.sessions.goodbye(session)
+    world.sessions.forget(session)
     world.refuse()
     assert world.refusals()[0].session == session
 
@@ -84,7 +84,7 @@ def test_i8_frame_in_flight_of_a_session_that_ended_since_is_released_behind_a_r
     world.drained()
     world.send(other, 1, b"x", conn=2)
     world.sync()
-    world.sessions.goodbye(session)
+    world.sessions.forget(session)
     world.refuse()
     world.prove()
     assert world.replies(session) == [(1, b"a")]

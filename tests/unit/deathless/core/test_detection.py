@@ -404,3 +404,49 @@ def test_lsn_of_a_primary_is_not_taken_for_confirmed() -> None:
     order = made.decide(0.0, NEVER)
     assert order is not None
     assert order.confirmed_lsn == 0
+
+
+# ---------------------------------------------------------------- instances of one replica
+
+
+def tell_instance(to: Detector, instance: str, generation: int, role: str, *, epoch: int = 3, now: float = 0.0) -> bool:
+    return to.report_received(
+        Report("r0", RUNNING, role, epoch, 0, instance, instance=instance, generation=generation), now
+    )
+
+
+def test_former_instances_report_is_dropped_once_a_later_one_was_heard() -> None:
+    ours = detector()
+    assert tell_instance(ours, "a", 1, "primary")
+    assert tell_instance(ours, "b", 2, "recovering", epoch=0)
+    assert not tell_instance(ours, "a", 1, "primary", epoch=9, now=5.0)
+    assert ours.reports["r0"].instance == "b"
+    assert ours.heard_ms(5.0)["r0"] == 5000, "nor is it heard"
+    assert ours.primary == PrimaryClaim(3, "r0", "a", "")
+    assert tell_instance(ours, "b", 2, "standby", now=6.0)
+
+
+def test_primary_whose_replacement_has_started_is_taken_over_from() -> None:
+    ours = with_primary()
+    tell_instance(ours, "b", 2, "recovering", epoch=0)
+    order = ours.decide(0.0, NEVER)
+    assert order is not None
+    assert (order.epoch, order.reason.partition(":")[0]) == (3, "reported")
+
+
+def test_without_instances_every_report_counts() -> None:
+    ours = detector()
+    assert all(tell_instance(ours, "", 0, role) for role in ("primary", "standby", "primary"))
+
+
+def test_another_replica_leads_while_it_says_so_and_is_heard() -> None:
+    assert not detector().led(0.0)
+    made = with_primary()
+    assert made.led(SUSPECT)
+    assert not made.led(SUSPECT + 0.1)
+    tell(made, "r0", "primary", state=WorkerState.STUCK)
+    assert not made.led(0.0)
+    tell(made, "r0", "standby")
+    assert not made.led(0.0)
+    tell(made, "r1", "primary", epoch=4)
+    assert not made.led(0.0)

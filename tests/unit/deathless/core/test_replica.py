@@ -105,7 +105,7 @@ def test_frames_applied_are_confirmed() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        ev.BatchReceived(CLIENT, batch(1, 1, [call()])),
+        ev.BatchesReceived([(CLIENT, batch(1, 1, [call()]))]),
         ev.RegisterReceived(CLIENT, bytes(16)),
         ev.FollowReceived(CLIENT, Follow("r2", 0, bytes(16), False)),
         ev.QueriesReceived(CLIENT, False, [1], [b"q"]),
@@ -278,7 +278,7 @@ def test_primary_that_hears_of_itself_or_of_the_past_goes_on() -> None:
 
 def test_orderly_stop_alone_confirms_takes_a_last_checkpoint_and_gives_the_lock_up() -> None:
     life = in_state(State.PRIMARY)
-    life.post(ev.BatchReceived(CLIENT, batch(2, 1, [call(b"a")])))
+    life.post(ev.BatchesReceived([(CLIENT, batch(2, 1, [call(b"a")]))]))
     life.post(ev.StopOrdered())
     while not isinstance(life.todo[0], fx.TakeCheckpoint):
         life.answer()

@@ -155,10 +155,10 @@ def test_logical_time_that_goes_back_is_our_bug() -> None:
         table.accept(Run(1, 1, 0, 0), 4)
 
 
-def test_goodbye_forgets_the_session_and_its_nonce() -> None:
+def test_forgotten_session_goes_with_its_nonce() -> None:
     table = table_of(1, 2)
-    assert table.goodbye(1)
-    assert not table.goodbye(1)
+    assert table.forget(1)
+    assert not table.forget(1)
     assert table.get(1) is None
     assert table.register(SessionId(9), nonce(1), 0) == 9
     table.check_invariants()
@@ -284,8 +284,8 @@ class Sessions(RuleBasedStateMachine):
     def left(self, which: int) -> None:
         for session in self.naive[which : which + 1]:
             self.naive.remove(session)
-            assert self.table.goodbye(session.id)
-            assert not self.table.goodbye(session.id)
+            assert self.table.forget(session.id)
+            assert not self.table.forget(session.id)
 
     @rule()
     def expired(self) -> None:

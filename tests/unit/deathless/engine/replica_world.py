@@ -189,7 +189,8 @@ class Node:
 
     def call(self, session: int, first_seq: int, *args: bytes) -> None:
         """Calls of that session, and a frame."""
-        self.engine.post(ev.BatchReceived(CLIENT, batch(session, first_seq, [call(each) for each in args])))
+        sent = batch(session, first_seq, [call(each) for each in args])
+        self.engine.post(ev.BatchesReceived([(CLIENT, sent)]))
         self.intake.drained()
 
     def idle(self) -> None:
@@ -243,7 +244,7 @@ class World:
     def follower(self, name: str, of: Node, **settings: Any) -> Node:
         """One that follows a primary and has what it has."""
         made = self.node(name, **settings).begin()
-        of.intake.opened(made.conn, Hello(1, "follower", "bank", name), "")
+        of.intake.opened(made.conn, Hello(1, "follower", "bank", name, fingerprint=made.engine.fingerprint), "")
         made.engine.post(ev.PrimarySeen(of.engine.core.known_epoch, of.name, ""))
         self.pump(of)
         return made

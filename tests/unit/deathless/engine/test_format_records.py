@@ -29,6 +29,8 @@ REPORT = Report(
     pid=100,
     worker_pid=101,
     full=False,
+    instance="84a7a906",
+    generation=2,
 )
 
 

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.deathless.core.primary_world import batch, call
 from tests.unit.deathless.engine.replica_world import CLIENT, Node, World
 
-from deathless.base.errors import CorruptFrame, NewerFormat, Unauthorized, UnknownService
+from deathless.base.errors import CorruptFrame, NewerFormat, Overloaded, Unauthorized, UnknownService, UpgradeRequired
+from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     U64,
@@ -19,6 +20,7 @@ from deathless.codec.wire import (
     Handover,
     Hello,
     PacketReader,
+    Refused,
     Role,
     Type,
     Welcome,
@@ -30,8 +32,9 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.core.replica import State
-from deathless.engine.intake import UNDECIDED, Intake, authorise
+from deathless.engine.intake import KEPT_BYTES_MAX, UNDECIDED, Intake, authorise
 
+OTHER = ev.Conn(CLIENT + 1)
 HELLO = Hello(PROTOCOL_VERSION, "client", "bank", "c1", "secret")
 
 
@@ -48,7 +51,7 @@ def posted(node: Node, kind: int, body: bytes) -> list[ev.Event]:
 
 
 def packet_body(data: bytes) -> bytes:
-    ((_, body),) = PacketReader(1 << 20).feed(data)
+    ((_, body),) = PacketReader(1 << 22).feed(data)
     return body
 
 
@@ -82,6 +85,31 @@ def test_anybody_else_is_refused(kind: int, hello: Hello, error: type[Exception]
 def test_hello_that_is_none_is_refused() -> None:
     with pytest.raises(CorruptFrame):
         authorise(Type.HELLO, b"\xff", service="bank", token="")
+
+
+def test_i6_follower_with_another_fingerprint_is_refused_and_stops() -> None:
+    world = World()
+    node = world.primary()
+    hello = msgspec.structs.replace(HELLO, kind="follower", name="r1", fingerprint=bytes(16))
+    assert node.intake.refusal(hello) is None
+    assert node.intake.refusal(HELLO) is None
+    refusal = node.intake.refusal(msgspec.structs.replace(hello, fingerprint=b"another"))
+    assert isinstance(refusal, UpgradeRequired)
+    follower = World().node("r1", fingerprint=b"another").begin()  # began before there was a log to tell it
+    follower.intake.upstream([(Type.REFUSED, msgspec.msgpack.encode(Refused(refusal.code, refusal.message)))])
+    assert isinstance(follower.error(), UpgradeRequired)
+    assert follower.error().message == refusal.message
+
+
+def test_without_check_fingerprint_a_follower_with_another_is_let_in() -> None:
+    node = World().primary(safeguards=Safeguards(check_fingerprint=False))
+    assert node.intake.refusal(msgspec.structs.replace(HELLO, kind="follower", fingerprint=b"another")) is None
+
+
+def test_follower_that_is_refused_for_what_may_pass_goes_on() -> None:
+    follower = World().node("r1").begin()
+    follower.intake.upstream([(Type.REFUSED, msgspec.msgpack.encode(Refused(Overloaded.code, "many")))])
+    assert follower.stopped == []
 
 
 # ---- WELCOME -------------------------------------------------------------------------------------------------------
@@ -121,8 +149,6 @@ def test_i1_session_that_an_unconfirmed_frame_may_have_ended_is_not_called_unkno
 
 def test_each_packet_becomes_its_event() -> None:
     node = World().node("r0")
-    sent = batch(1, 1, [call(b"a")])
-    assert posted(node, Type.BATCH, packet_body(encode_batch(*sent))) == [ev.BatchReceived(CLIENT, sent)]
     queries = packet_body(encode_queries([7], [b"q"], stale=True))
     assert posted(node, Type.QUERIES, queries) == [ev.QueriesReceived(CLIENT, True, (7,), [b"q"])]
     assert posted(node, Type.APPLIED, U64.pack(9)) == [ev.AppliedReceived(CLIENT, 9)]
@@ -131,6 +157,29 @@ def test_each_packet_becomes_its_event() -> None:
     assert posted(node, Type.FOLLOW, msgspec.msgpack.encode(follow)) == [ev.FollowReceived(CLIENT, follow)]
     told = msgspec.msgpack.encode(Role("c9", 9, "r1"))
     assert posted(node, Type.CHECKPOINT, told) == [ev.CheckpointAnnounced(CLIENT, 9, "c9")]
+
+
+def test_batches_of_a_turn_reach_the_core_together_and_before_what_comes_behind_them() -> None:
+    node = World().node("r0")
+    first, second = batch(1, 1, [call(b"a")]), batch(2, 1, [call(b"b")])
+    events: list[ev.Event] = []
+    node.engine.post = events.append  # type: ignore[method-assign, assignment]  # planted
+    node.intake.packets(CLIENT, [(Type.BATCH, packet_body(encode_batch(*first)))])
+    node.intake.packets(OTHER, [(Type.BATCH, packet_body(encode_batch(*second)))])
+    assert events == []
+    node.intake.drained()
+    node.intake.drained()
+    together = ev.BatchesReceived([(CLIENT, first), (OTHER, second)])
+    assert events == [together, ev.BuffersDrained(), ev.BuffersDrained()]
+    events.clear()
+    node.intake.packets(CLIENT, [(Type.BATCH, packet_body(encode_batch(*first))), (Type.APPLIED, U64.pack(9))])
+    assert events == [ev.BatchesReceived([(CLIENT, first)]), ev.AppliedReceived(CLIENT, 9)]
+
+
+def test_batches_do_not_wait_beyond_the_maximum() -> None:
+    node = World().node("r0")
+    large = batch(1, 1, [call(bytes(KEPT_BYTES_MAX))])
+    assert posted(node, Type.BATCH, packet_body(encode_batch(*large))) == [ev.BatchesReceived([(CLIENT, large)])]
 
 
 def test_ping_is_answered_and_a_command_is_given_to_who_knows_it() -> None:

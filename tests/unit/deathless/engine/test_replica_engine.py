@@ -240,6 +240,30 @@ def test_follower_that_finds_the_log_collected_without_a_checkpoint_stops() -> N
     assert isinstance(late.error(), LogTruncated)
 
 
+@pytest.mark.parametrize("always_old", [False, True])
+def test_follower_whose_look_at_the_lock_is_older_than_a_collection_looks_again(always_old: bool) -> None:
+    world = World(replace(LIMITS, stream_buffer_bytes_max=8192))
+    served(world)
+    late = world.node("r1").begin()
+    old = late.lock_store.view()
+    successor = world.primary("r2")
+    session = successor.register()
+    for seq in range(1, 20):
+        successor.call(session, seq, bytes(3000))
+    successor.idle()
+    successor.engine.take_checkpoint()
+    assert any(name.startswith("e000000000001") for name in successor.log.collect(20))
+    real, shown = late.lock_store.view, [old]
+    late.lock_store.view = lambda: old if always_old else shown.pop() if shown else real()  # type: ignore[method-assign]
+    late.engine.post(ev.PrimarySeen(2, "r2", ""))
+    world.pump(successor)
+    if always_old:
+        assert isinstance(late.error(), LogTruncated)
+    else:
+        assert late.stopped == []
+        assert late.engine.place == successor.engine.place
+
+
 # ---- I6: other code ----------------------------------------------------------------------------------------------
 
 
@@ -496,5 +520,5 @@ def test_events_posted_while_effects_are_carried_out_wait_for_their_turn(monkeyp
 
     monkeypatch.setattr(Replica, "handle", handle)
     node.call(session, 1, b"a")
-    assert order == ["BatchReceived", "BuffersDrained", "FrameSynced", "ProofAnswered"]
+    assert order == ["BatchesReceived", "BuffersDrained", "FrameSynced", "ProofAnswered"]
     assert node.engine.deadline() is not None

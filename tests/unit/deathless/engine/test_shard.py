@@ -15,7 +15,6 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import (
-    U64,
     Kind,
     encode,
     encode_parked,
@@ -193,14 +192,6 @@ def test_time_ends_sessions_that_were_idle_for_too_long() -> None:
     assert len(primary.sessions) == 0
 
 
-def test_goodbye_ends_a_session_and_is_harmless_twice() -> None:
-    primary = shard()
-    execute(primary, REGISTER)
-    goodbye = encode(Kind.GOODBYE, args=U64.pack(1))
-    execute(primary, [(SYSTEM, (goodbye,)), (SYSTEM, (goodbye,))])
-    assert len(primary.sessions) == 0
-
-
 def test_registrations_are_told_with_their_lsn() -> None:
     assert shard().execute(REGISTER).registered == [(bytes(16), 1)]
 
@@ -231,11 +222,13 @@ def test_i10_list_of_parked_messages_is_bounded(monkeypatch: pytest.MonkeyPatch)
     assert [record.seq for record in primary.parked] == [2, 3]
 
 
-def test_rebased_record_names_the_checkpoint_below_which_none_counts() -> None:
-    primary = shard()
-    execute(primary, REGISTER)
+def test_rebased_record_changes_nothing_but_the_digest() -> None:
+    primary, other = shard(), shard()
+    for each in (primary, other):
+        execute(each, REGISTER)
     execute(primary, [(SYSTEM, (encode_rebased(1),))])
-    assert primary.rebased_lsn == 2
+    assert (primary.place.lsn, primary.sessions.snapshot()) == (2, other.sessions.snapshot())
+    assert primary.place.digest != other.place.digest
 
 
 def test_record_that_version_1_does_not_know_stops_the_replica() -> None:
@@ -270,7 +263,6 @@ def test_runs_of_a_frame_are_cut_as_they_were_put_in() -> None:
             st.tuples(st.just("time"), st.integers(0, 12_000_000), st.just(0)),
             st.tuples(st.just("register"), st.integers(0, 2), st.just(0)),
             st.tuples(st.just("park"), st.integers(0, 2), st.just(0)),
-            st.tuples(st.just("goodbye"), st.integers(0, 2), st.just(0)),
         ),
         max_size=25,
     )
@@ -288,10 +280,8 @@ def test_i6_any_frames_give_every_replica_the_same(steps: list[tuple[str, int, i
             runs = [(SYSTEM, (encode_time(primary.place.time_us + number),))]
         elif what == "register":
             runs = [(SYSTEM, (encode_register(bytes([number] * 16)),))]
-        elif what == "park":
-            runs = [(SYSTEM, (encode_parked(session, seq, call()),))]
         else:
-            runs = [(SYSTEM, (encode(Kind.GOODBYE, args=U64.pack(session)),))]
+            runs = [(SYSTEM, (encode_parked(session, seq, call()),))]
         before = primary.place.lsn
         follower.apply(execute(primary, runs))
         if what == "register":

@@ -53,5 +53,7 @@ def test_key_must_be_a_text_of_some_length() -> None:
         check_key(b"12345", 4, "key")
     with pytest.raises(InvalidArgument, match="must not be empty"):
         check_key(b"", 4, "key")
+    with pytest.raises(InvalidArgument, match="zero byte"):
+        check_key(b"\0a", 4, "key")
     with pytest.raises(InvalidArgument, match="not UTF-8"):
         check_key(b"\xff", 4, "key")

@@ -17,6 +17,7 @@ from deathless.base.limits import Limits
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.spare import Spare
+from deathless.shell import checkpoints as module
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.filesystem import RealFileSystem
 
@@ -248,5 +249,31 @@ def test_only_the_newest_verified_ones_are_kept(tmp_path: Path) -> None:
             assert await verified(checkpoints, names[-1])
         checkpoints.prune()
         assert [path.name for path in sorted((tmp_path / "checkpoints").glob("*.ckpt"))] == names[1:]
+
+    run(main())
+
+
+def test_a_child_that_hangs_while_it_reads_back_keeps_no_later_one_from_being_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*_: object) -> NoReturn:
+        signal.alarm(60)
+        signal.pause()
+        raise AssertionError("it is killed")
+
+    async def main() -> None:
+        checkpoints, told = make(tmp_path), Told()
+        checkpoints.confirmed(9)
+        name = write(checkpoints, 5, told)
+        await told.wait(1)
+        good: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "CHILD_MAX_S", 0.2)
+            patch.setattr(CheckpointStore, "verify", hang)
+            checkpoints.verify(name, good.set_result)
+            assert await good is False
+        later = write(checkpoints, 6, told)
+        await told.wait(2)
+        assert told.calls[1] == (6, later)
 
     run(main())

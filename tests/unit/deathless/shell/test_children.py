@@ -16,13 +16,13 @@ import pytest
 from deathless.shell.children import Children, die_with_parent
 
 
-def run_child(work: Callable[[], bool]) -> bool:
+def run_child(work: Callable[[], bool], max_s: float = 60.0) -> bool:
     """Give what `done` was told; a second call of it fails the future."""
 
     async def main() -> bool:
         loop = asyncio.get_running_loop()
         told = loop.create_future()
-        Children(loop).run(work, told.set_result)
+        Children(loop).run(work, told.set_result, max_s=max_s)
         return bool(await asyncio.wait_for(told, 30))
 
     return asyncio.run(main())
@@ -58,6 +58,29 @@ def test_a_child_that_does_not_come_to_its_end_has_failed(work: Callable[[], boo
     assert run_child(work) is False
 
 
+def test_a_child_that_takes_too_long_is_killed_and_has_failed(tmp_path: Path) -> None:
+    def work() -> bool:
+        signal.alarm(60)
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        signal.pause()
+        return True
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        told = loop.create_future()
+        children = Children(loop)
+        children.run(work, told.set_result, max_s=0.2)
+        assert await asyncio.wait_for(told, 30) is False
+        while True:  # it is reaped as well: nobody is left behind
+            try:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222  with WNOHANG
+            except ChildProcessError:
+                return
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
 def test_a_child_has_the_state_as_it_stood_and_changes_nothing_of_ours(tmp_path: Path) -> None:
     state = ["before"]
 
@@ -69,7 +92,7 @@ def test_a_child_has_the_state_as_it_stood_and_changes_nothing_of_ours(tmp_path:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         told = loop.create_future()
-        Children(loop).run(work, told.set_result)
+        Children(loop).run(work, told.set_result, max_s=60.0)
         state[0] = "parent"
         assert await asyncio.wait_for(told, 30)
 
@@ -133,7 +156,7 @@ def test_several_children_run_side_by_side_and_each_is_told_apart() -> None:
         told = [loop.create_future() for _ in range(4)]
         children = Children(loop)
         for number, future in enumerate(told):
-            children.run(lambda number=number: number % 2 == 0, future.set_result)  # type: ignore[misc]
+            children.run(lambda number=number: number % 2 == 0, future.set_result, max_s=60.0)  # type: ignore[misc]
         return list(await asyncio.wait_for(asyncio.gather(*told), 30))
 
     assert asyncio.run(main()) == [True, False, True, False]

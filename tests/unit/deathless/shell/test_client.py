@@ -276,6 +276,8 @@ async def test_long_keys_and_messages_are_refused_before_they_are_sent(key: str)
                 await client.call("deposit", "alice", idempotency_key=idempotency_key, text="x" * 100)
             with pytest.raises(InvalidArgument):
                 await client.call("deposit", "alice", idempotency_key=idempotency_key, what=object())
+            with pytest.raises(InvalidArgument, match="zero byte"):
+                await client.call("deposit", "\0alice", idempotency_key=idempotency_key)
         assert shard.applied == []
 
 

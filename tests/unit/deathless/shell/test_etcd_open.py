@@ -13,7 +13,7 @@ from etcd_server import free_ports
 from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig, LockUnavailable
 from deathless.shell.etcd_errors import EtcdAuth
-from deathless.shell.etcd_open import open_etcd_lock, settings_of
+from deathless.shell.etcd_open import key_prefix, open_etcd_lock, settings_of
 from deathless.shell.etcd_settings import EtcdSettings
 
 
@@ -70,6 +70,30 @@ def test_unset_names_mean_the_defaults() -> None:
 def test_password_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="passwordFile"):
         settings_of(EtcdConfig(username="u", password_file=str(tmp_path / "none")))
+
+
+def test_service_and_shard_stand_below_the_prefix() -> None:
+    assert key_prefix(EtcdConfig(), "bank") == "/deathless/bank/0/"
+    assert key_prefix(EtcdConfig(prefix="/deathless/prod/"), "bank", 3) == "/deathless/prod/bank/3/"
+
+
+@pytest.mark.parametrize(("prefix", "service"), [("/deathless/b", "ank"), ("/deathless/", "b/ank"), ("", "bank")])
+def test_prefix_or_service_that_could_give_the_keys_of_another_is_refused(prefix: str, service: str) -> None:
+    with pytest.raises(InvalidConfig, match="slash"):
+        key_prefix(EtcdConfig(prefix=prefix), service)
+
+
+@pytest.mark.asyncio
+async def test_services_of_one_name_below_two_prefixes_share_nothing() -> None:
+    async with FakeMember() as member:
+        for namespace in ("blue", "green"):
+            etcd = EtcdConfig(endpoints=(member.url,), prefix=f"/deathless/{namespace}/")
+            async with open_etcd_lock(config_of(etcd)) as lock:
+                view = await lock.view()
+                assert (view.epoch, view.holder) == (0, None)
+                assert await lock.take("r0", b"n", view) is not None
+        epochs = [key for key in member.store.keys if key.endswith(b"/epoch")]
+    assert sorted(epochs) == [b"/deathless/blue/bank/0/epoch", b"/deathless/green/bank/0/epoch"]
 
 
 @pytest.mark.asyncio

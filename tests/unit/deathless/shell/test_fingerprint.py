@@ -3,14 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from deathless.base.limits import REPLICATED, Limits
 from deathless.execution.service import Service
 from deathless.shell import fingerprint as module
-from deathless.shell.fingerprint import describe_code, differences, fingerprint, fingerprint_of
+from deathless.shell.fingerprint import describe, describe_code, differences, fingerprint, fingerprint_of
 from deathless.shell.loading import load_service
 from deathless.shell.sources import code_of
 
@@ -25,8 +27,9 @@ def add(state: Cart, ctx: Context, amount: int) -> None:
 """
 IN_ANOTHER_PROCESS = """
 import sys, json, email, http.client
+from deathless.base.limits import Limits
 from deathless.shell.loading import fingerprint, load_service
-print(fingerprint(load_service(sys.argv[1])).hex())
+print(fingerprint(load_service(sys.argv[1]), Limits()).hex())
 """
 
 
@@ -48,8 +51,8 @@ def service(path: Path) -> Iterator[Service]:
 def test_fingerprint_is_the_same_in_another_process(path: Path, service: Service) -> None:
     command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
-    assert done.stdout.strip() == fingerprint(service).hex()
-    assert len(fingerprint(service)) == 16
+    assert done.stdout.strip() == fingerprint(service, Limits()).hex()
+    assert len(fingerprint(service, Limits())) == 16
 
 
 def test_parts_are_named(service: Service) -> None:
@@ -57,15 +60,25 @@ def test_parts_are_named(service: Service) -> None:
     assert {"source cart_of_fingerprint", "library msgspec", "interpreter", "machine", "time zones"} <= set(parts)
     assert parts["library msgspec"] == metadata.version("msgspec")
     assert "processor" not in parts
-    assert fingerprint_of(parts) == fingerprint(service)
+    assert fingerprint_of(describe(service, Limits())) == fingerprint(service, Limits())
 
 
 def test_changed_source_changes_it_and_is_named(path: Path, service: Service) -> None:
-    before, parts = fingerprint(service), describe_code(service)
+    before, parts = fingerprint(service, Limits()), describe_code(service)
     path.write_text(TEXT.replace("+= amount", "-= amount"))
-    assert fingerprint(service) != before
+    assert fingerprint(service, Limits()) != before
     (said,) = differences(parts, describe_code(service))
     assert said.startswith("source cart_of_fingerprint changed from ")
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
+def test_i6_limits_that_decide_the_state_are_part_of_it_and_no_others(name: str, service: Service) -> None:
+    changed = replace(Limits(), **{name: getattr(Limits(), name) + 1})
+    differs = fingerprint(service, changed) != fingerprint(service, Limits())
+    assert differs == (name in REPLICATED)
+    if differs:
+        (said,) = differences(describe(service, Limits()), describe(service, changed))
+        assert said.startswith(f"limit {name} changed from ")
 
 
 def test_differences_name_what_is_new_gone_and_changed() -> None:

@@ -19,6 +19,7 @@ from deathless.engine.ports import ServiceRecord
 from deathless.shell import identity
 from deathless.shell.adopted import Adoption, write_adoption
 from deathless.shell.identity import identity_path, prepare, read_identities, write_identity
+from deathless.shell.service_copy import keep_copy, read_copy
 
 
 def config(directory: Path, replica: str = "r0", **changes: str) -> ReplicaConfig:
@@ -190,3 +191,24 @@ def test_a_storage_that_can_not_carry_the_fence_is_a_wrong_config(
     with pytest.raises(InvalidConfig, match="nfs4"):
         start(config(tmp_path))
     assert start(config(tmp_path, fence="etcd")).fence == "etcd", "another fence asks nothing of the kind"
+
+
+def test_first_start_keeps_a_copy_and_each_later_one_compares_it(tmp_path: Path) -> None:
+    record = start(config(tmp_path))
+    kept = read_copy(str(tmp_path))
+    assert kept is not None
+    assert kept.record() == record
+    (tmp_path / "service.json").unlink()
+    assert start(config(tmp_path)) == record
+    assert read_copy(str(tmp_path)) == kept, "a directory without it gets it"
+    (tmp_path / "service.json").unlink()
+    keep_copy(str(tmp_path), msgspec.structs.replace(record, seed=b"x" * 32))
+    with pytest.raises(ForeignDirectory, match=r"service\.json keeps another seed"):
+        start(config(tmp_path))
+
+
+def test_copy_beside_a_lock_store_that_knows_no_service_is_no_first_start(tmp_path: Path) -> None:
+    record = start(config(tmp_path / "other"))
+    keep_copy(str(tmp_path), record)
+    with pytest.raises(HalfCopy, match="knows no service"):
+        start(config(tmp_path))

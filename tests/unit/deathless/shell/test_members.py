@@ -17,6 +17,7 @@ from deathless.shell.members import (
     Board,
     Member,
     ingress_address,
+    ingress_address_path,
     read_members,
     remove_member,
     write_member,
@@ -194,3 +195,53 @@ def test_what_could_not_be_written_is_written_later_and_told_once(
 
     within_time(main())
     assert [record.levelname for record in caplog.records if record.name == "deathless.members"] == ["WARNING"]
+
+
+# ---------------------------------------------------------------- instances of one replica
+
+
+def instance(name: str, generation: int) -> Member:
+    return msgspec.structs.replace(MEMBER, instance=name, generation=generation)
+
+
+def test_announcement_that_a_former_instance_wrote_over_ours_is_written_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        sight = Sight()
+        board = Board(str(tmp_path), "r0", sight, "b")
+        board.announce(instance("b", 2))
+        board.start()
+        for lost in (instance("a", 1), None):
+            await sight.wait_for(lambda found: found.get("r0") == instance("b", 2))
+            sight.last = {}
+            if lost is None:
+                remove_member(str(tmp_path), "r0")
+            else:
+                write_member(str(tmp_path), lost)
+            board.look()
+        await sight.wait_for(lambda found: found.get("r0") == instance("b", 2))
+        board.close(withdraw=True)
+        assert read_members(str(tmp_path)) == {}
+
+    within_time(main())
+
+
+def test_announcement_of_a_later_instance_is_neither_written_over_nor_taken_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        write_member(str(tmp_path), instance("b", 2))
+        sight = Sight()
+        board = Board(str(tmp_path), "r0", sight, "a")
+        board.announce(instance("a", 1))
+        board.start()
+        await sight.wait_for(lambda found: "r0" in found)
+        board.close(withdraw=True)
+        assert read_members(str(tmp_path)) == {"r0": instance("b", 2)}
+
+    within_time(main())
+
+
+def test_instances_of_a_replica_say_apart_where_their_ingress_listens(tmp_path: Path) -> None:
+    for name in ("", "a", "b"):
+        path = ingress_address_path(str(tmp_path), "r0", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"127.0.0.1:{len(name)}")
+    assert [ingress_address(str(tmp_path), "r0", name) for name in ("", "b", "c")] == ["127.0.0.1:0", "127.0.0.1:1", ""]

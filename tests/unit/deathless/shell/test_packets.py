@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
-from deathless.shell.packets import SOON_BYTES, ServerConnection
+from deathless.shell.packets import SOON_BYTES, ServerConnection, announced, split_address
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 BUFFER_BYTES_MAX = 8 << 20
@@ -137,6 +137,20 @@ def test_packets_that_may_wait_go_at_once_when_they_are_many(run: Run) -> None:
     run(work())
 
 
+def test_packets_that_may_wait_go_at_once_when_they_are_asked_for(run: Run) -> None:
+    async def work() -> None:
+        pair = await Pair().open()
+        pair.connection.send_soon(b"a switchover waits")
+        pair.connection.send_kept()
+        assert pair.peer.recv(100) == b"a switchover waits"
+        pair.connection.send_kept()
+        with pytest.raises(BlockingIOError):
+            pair.peer.recv(1)
+        pair.peer.close()
+
+    run(work())
+
+
 def test_close_comes_after_what_may_wait(run: Run) -> None:
     async def work() -> None:
         pair = await Pair().open()
@@ -160,3 +174,16 @@ def test_peer_that_does_not_read_is_cut_off_at_the_maximum(run: Run) -> None:
         pair.peer.close()
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "told"),
+    [
+        ("0.0.0.0:7401", "10.1.2.3", "10.1.2.3:7401"),
+        ("[::]:7401", "fd00::7", "[fd00::7]:7401"),
+        ("127.0.0.1:9", "", "127.0.0.1:9"),
+    ],
+)
+def test_address_is_announced_at_the_host_that_others_reach(address: str, host: str, told: str) -> None:
+    assert announced(address, host) == told
+    assert split_address(told)[0] == (host or "127.0.0.1")

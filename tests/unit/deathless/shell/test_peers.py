@@ -6,10 +6,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 
+import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidConfig
+from deathless.base.errors import InvalidConfig, OtherSupervisor
 from deathless.codec.wire import Hello, Type, packet
 from deathless.shell import peers as module
 from deathless.shell.members import Member
@@ -72,7 +73,8 @@ class Ours:
 
     def __init__(self) -> None:
         self.stood = asyncio.Event()
-        self.peers = Peers(CONFIG, self.stood.set)
+        self.superseded: list[str] = []
+        self.peers = Peers(CONFIG, self.stood.set, self.superseded.append)
 
     def peer(self, name: str) -> Peer:
         return self.peers._peers[name]
@@ -124,14 +126,15 @@ def test_every_other_replica_is_met_once_and_told_our_reports() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("other", ["address", "pid"])
+@pytest.mark.parametrize("other", ["address", "pid", "instance"])
 def test_who_announces_himself_anew_is_followed_at_once(other: str) -> None:
     async def main() -> None:
         old, ours = await Neighbour().open(), Ours()
         new = await Neighbour().open() if other == "address" else old
         await ours.meet(old.member("r1"))
         await old.wait_for(lambda: len(old.hellos) == 1)
-        await ours.meet(new.member("r1", pid=1 if other == "address" else 2))
+        again = new.member("r1", pid=2 if other == "pid" else 1)
+        await ours.meet(msgspec.structs.replace(again, instance="b" if other == "instance" else ""))
         await old.wait_for(lambda: old.gone == 1)
         await new.wait_for(lambda: len(old.hellos) + (len(new.hellos) if new is not old else 0) == 2)
         assert ours.peer("r1").connection is not None
@@ -263,5 +266,18 @@ def test_closing_ends_an_attempt_that_is_under_way() -> None:
         await asyncio.wait([attempt])
         assert attempt.cancelled()
         assert not ours.stood.is_set()
+
+    run(main())
+
+
+def test_peer_that_has_heard_a_later_instance_of_us_says_so() -> None:
+    async def main() -> None:
+        one, ours = await Neighbour().open(), Ours()
+        await ours.meet(one.member("r1"))
+        await one.wait_for(lambda: len(one.hellos) == 1)
+        one.accepted[0].refuse(OtherSupervisor("replica r0 is run by instance b"))
+        await turns(lambda: bool(ours.superseded))
+        assert ours.superseded == ["replica r0 is run by instance b"]
+        ours.peers.close()
 
     run(main())

@@ -10,118 +10,30 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from textwrap import dedent
 
-import msgspec
 import pytest
+from tests.unit.deathless.shell.supervisor_bench import (
+    TICKING,
+    ScriptedSupervisor,
+    config_in,
+    nothing,
+    supervised,
+    until,
+)
 
-from deathless.base.config import EtcdConfig, ReplicaConfig
-from deathless.base.errors import CorruptFrame, Internal, InvalidConfig, OtherSupervisor
+from deathless.base.config import EtcdConfig
+from deathless.base.errors import CorruptFrame, Internal, InvalidConfig, LogTruncated, OtherSupervisor
+from deathless.core import missing
 from deathless.core.detection import WorkerState
+from deathless.shell import child
 from deathless.shell import supervisor as module
 from deathless.shell.admin import Access, ask
 from deathless.shell.members import read_members
 from deathless.shell.orders import LineProtocol, RoleIs, ToSupervisor
 from deathless.shell.page import Page, page_path
-from deathless.shell.supervisor import Supervisor, read_config
-
-START = """
-import mmap, os, signal, socket, struct, sys, time
-line = socket.socket(fileno=int(sys.argv[1]))
-page = memoryview(mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 128)).cast("Q")
-starts = sys.argv[3]
-count = len(open(starts).read()) if os.path.exists(starts) else 0
-open(starts, "a").write("x")
-def say(text):
-    line.sendall(text.encode() + b"\\n")
-def role(name, epoch=0):
-    say('{"type":"role-is","role":"%s","epoch":%d,"reason":"","lsn":0}' % (name, epoch))
-def stopping(code):
-    say('{"type":"stopping","code":"%s","text":"%s so"}' % (code, code))
-"""
-"""What every worker's script begins with: its line, its page, and how often it was started before."""
-
-TICKING = """
-role("standby")
-line.setblocking(False)
-while True:
-    page[3] += 1
-    try:
-        order = line.recv(4096)
-        if not order: os._exit(1)
-        if b'"stop"' in order: {told}
-    except BlockingIOError: time.sleep(0.01)
-"""
-"""A worker that gets on; `told` is what it does with an order."""
-
-
-class ScriptedSupervisor(Supervisor):
-    """Its worker and ingress are scripts."""
-
-    worker_script = ""
-    ingress_script = ""
-
-    def worker_command(self, descriptor: int) -> list[str]:
-        """See the base class."""
-        page = page_path(self.config.directory, self.config.replica)
-        starts = str(self.folder / "starts")
-        return [sys.executable, "-S", "-c", START + dedent(self.worker_script), str(descriptor), page, starts]
-
-    def ingress_command(self) -> list[str]:
-        """See the base class."""
-        return [sys.executable, "-S", "-c", dedent(self.ingress_script), str(self.folder)]
-
-
-def config_in(folder: Path, **settings: object) -> ReplicaConfig:
-    """A replica's config below a folder."""
-    fields = {"service": "bank", "module": "nothing:at_all", "directory": str(folder), "replica": "r0", **settings}
-    return msgspec.convert(fields, ReplicaConfig)
-
-
-def supervised(
-    folder: Path,
-    worker: str,
-    look: Callable[[ScriptedSupervisor], Awaitable[None]],
-    *,
-    ingress: str = "",
-    **settings: object,
-) -> ScriptedSupervisor:
-    """Run a supervisor while `look` looks at it, then stop it in order; gives it."""
-
-    async def main() -> ScriptedSupervisor:
-        supervisor = ScriptedSupervisor(config_in(folder, **settings), "unused")
-        supervisor.worker_script, supervisor.ingress_script = worker, ingress
-        running = asyncio.create_task(supervisor.run())
-        async with asyncio.timeout(15):
-            try:
-                await look(supervisor)
-                supervisor._order_stop()
-            except BaseException:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-                raise
-            assert await running == 0
-        return supervisor
-
-    found = asyncio.run(main())
-    Path(page_path(str(folder), "r0")).unlink(missing_ok=True)
-    return found
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    while not condition():  # noqa: ASYNC110  nothing there can be waited on
-        await asyncio.sleep(0)
-
-
-def nothing(supervisor: ScriptedSupervisor) -> Coroutine[object, object, None]:
-    """Look at nothing but the start."""
-    return until(lambda: supervisor.worker.process)
-
+from deathless.shell.supervisor import read_config
 
 # ---------------------------------------------------------------- last words
 
@@ -136,8 +48,27 @@ def test_last_words_of_a_worker_that_dies_at_once_are_heard(tmp_path: Path, atte
     supervised(tmp_path, f'stopping("{CorruptFrame.code}"); os._exit(65)', look)
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_takeover_that_misses_the_same_each_time_is_final_though_each_worker_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    monkeypatch.setattr(missing, "MISSING_S", 0.0 if lost else 60.0)
+    roles = 'role("recovering"); role("standby"); role("taking-over")'
+    fails = f'{roles}; stopping("{LogTruncated.code}"); os._exit(65)'
+    found = "if count < 2:\n    " + fails + "\n" + TICKING.format(told="os._exit(0)")
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        supervisor._local = True
+        starts = supervisor.folder / "starts"
+        await until(lambda: supervisor.report.condition if lost else starts.exists() and len(starts.read_text()) == 3)
+        await until(lambda: lost or supervisor.report.role == "standby")
+        assert supervisor.report.condition == (LogTruncated.code if lost else "")
+
+    supervised(tmp_path, fails if lost else found, look)
+
+
 def test_worker_that_ends_in_order_starts_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(child, "AT_ONCE_S", 0.0)
 
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: (supervisor.folder / "starts").exists() and supervisor.report.role == "standby")
@@ -149,7 +80,7 @@ def test_worker_that_ends_in_order_starts_again_at_once(tmp_path: Path, monkeypa
 
 def test_worker_that_fails_starts_again_with_growing_pauses_and_its_problem_is_told(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.worker.delay_s >= 4 * module.RESTART_MIN_S)
+        await until(lambda: supervisor.worker.delay_s >= 4 * child.RESTART_MIN_S)
         assert supervisor.report.problem == Internal.code
         assert supervisor.report.condition == ""
 
@@ -158,7 +89,7 @@ def test_worker_that_fails_starts_again_with_growing_pauses_and_its_problem_is_t
 
 def test_worker_that_ends_in_order_again_and_again_does_not_spin(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.worker.delay_s >= 4 * module.RESTART_MIN_S)
+        await until(lambda: supervisor.worker.delay_s >= 4 * child.RESTART_MIN_S)
 
     supervised(tmp_path, 'stopping("DL2001"); os._exit(76)', look)
 
@@ -312,7 +243,7 @@ def test_ingress_that_dies_again_and_again_is_started_with_growing_pauses(tmp_pa
     worker = 'say(\'{"type":"addresses-are","client":"127.0.0.1:1","replication":"127.0.0.1:1"}\')\n'
 
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.ingress.delay_s >= 4 * module.RESTART_MIN_S)
+        await until(lambda: supervisor.ingress.delay_s >= 4 * child.RESTART_MIN_S)
         assert supervisor.report.state == WorkerState.RUNNING
 
     supervised(
@@ -330,7 +261,7 @@ def test_ordered_restart_of_a_worker_counts_no_failure(tmp_path: Path) -> None:
         first = supervisor.worker.pid
         await ask(supervisor.report.control, "restart-worker", Access("bank"))
         await until(lambda: supervisor.report.role == "standby" and supervisor.worker.pid not in (0, first))
-        assert supervisor.worker.delay_s <= module.RESTART_MIN_S
+        assert supervisor.worker.delay_s <= child.RESTART_MIN_S
         assert supervisor.report.problem == ""
 
     supervised(tmp_path, TICKING.format(told='[stopping(""), os._exit(0)]'), look)

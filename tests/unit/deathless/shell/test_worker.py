@@ -14,13 +14,15 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, InvalidService, Overloaded
+from deathless.codec.messages import Kind, encode
+from deathless.codec.snapshot import ParkedRecord
 from deathless.codec.wire import Hello, Refused, Type, decode_struct
 from deathless.shell import filesystem
 from deathless.shell.identity import prepare
 from deathless.shell.orders import AddressesAre, RoleIs, Stop, Stopping, ToSupervisor
 from deathless.shell.packets import ClientConnection, split_address
 from deathless.shell.page import CALLS, Page, page_path
-from deathless.shell.worker import WatchedFileSystem, serve
+from deathless.shell.worker import WatchedFileSystem, describe_parked, serve
 
 SERVICE = '''
 from deathless import Context, Service, Struct
@@ -235,3 +237,14 @@ def test_each_call_of_the_file_system_is_marked_while_it_is_under_way(
     with pytest.raises(FileExistsError):
         fs.create("a")
     assert page.cells[CALLS] == 2 * 15
+
+
+def test_i11_parked_message_is_told_with_its_handler_and_key() -> None:
+    message = encode(Kind.CALL, method=b"die", key="Zoë".encode(), args=b"\x80")
+    told = {"lsn": 7, "session": 3, "seq": 2, "handler": "die", "key": "Zoë", "bytes": len(message)}
+    assert describe_parked(ParkedRecord(7, 3, 2, message)) == told
+
+
+def test_i11_parked_message_that_can_not_be_read_is_told_without_them() -> None:
+    told = {"lsn": 7, "session": 3, "seq": 2, "handler": "", "key": "", "bytes": 1}
+    assert describe_parked(ParkedRecord(7, 3, 2, b"x")) == told

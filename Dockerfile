@@ -1,0 +1,52 @@
+# One image with two entry points: `deathless` (a replica, and the client's tools) and `deathless-operator`.
+# Needs nothing of the outside at run time: no pip, a user without rights, a root file system that may be read-only.
+
+# ---- the locked requirements, apart from our code, so that a change of code repeats the last steps alone
+FROM python:3.11-slim-bookworm AS requirements
+ENV PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+RUN python3 -m venv --without-pip /opt/deathless
+COPY requirements-image.txt /build/
+# Byte code that is never compared with its source: a layer has no reliable times of modification.
+RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --require-hashes --only-binary :all: \
+      -r /build/requirements-image.txt \
+ && find /opt/deathless/lib -name '*.pyx' -o -name '*.pxd' -o -name '*.[ch]' -o -name '*.pyi' | xargs rm -f \
+ && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/deathless/lib
+
+# ---- our two packages, as a wheel installed below /out
+FROM requirements AS code
+COPY requirements-build.txt /build/
+RUN python3 -m venv --without-pip /opt/build \
+ && python3 -m pip --python /opt/build/bin/python install --no-cache-dir --require-hashes -r /build/requirements-build.txt
+WORKDIR /build
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY runtime/deathless runtime/deathless
+COPY operator/deathless_operator operator/deathless_operator
+RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheel \
+ && python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --no-index \
+      --root /out /wheel/*.whl \
+ && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /out /out
+
+# ---- what is shipped
+FROM python:3.11-slim-bookworm
+# nft: the drill's agent cuts and heals a pod's links with it (nsenter comes with the base).
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends nftables \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/ldconfig /var/cache/debconf /var/log/* \
+      /usr/share/doc /usr/share/man \
+ && echo 'deathless:x:65532:65532:Deathless:/home/deathless:/usr/sbin/nologin' >> /etc/passwd \
+ && echo 'deathless:x:65532:' >> /etc/group \
+ && mkdir -p /home/deathless /app \
+ && rm -rf /usr/lib/python3/dist-packages/pip* /usr/lib/python3/dist-packages/setuptools* \
+      /usr/lib/python3/dist-packages/wheel* /usr/lib/python3/dist-packages/pkg_resources \
+      /usr/local/lib/python3.11/site-packages/pip* /usr/local/lib/python3.11/site-packages/setuptools* \
+      /usr/local/lib/python3.11/site-packages/wheel* /usr/local/lib/python3.11/site-packages/pkg_resources \
+      /usr/bin/pip* /usr/local/bin/pip*
+COPY --from=requirements /opt/deathless /opt/deathless
+COPY --from=code /out/ /
+# Modules of services lie in /app; PYTHONSAFEPATH keeps the working directory off the search path.
+ENV PATH=/opt/deathless/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONPATH=/app PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/deathless
+WORKDIR /app
+USER 65532:65532
+ENTRYPOINT ["deathless"]
+CMD ["--help"]

@@ -1,0 +1,1 @@
+"""The operator's process: arguments, logging, its start and its end."""

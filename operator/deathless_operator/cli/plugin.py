@@ -1,0 +1,461 @@
+"""`kubectl deathless`: what a person asks of services in a cluster, as a plugin of kubectl.
+
+    status      how services are: who leads, who is ready, what is wrong
+    switchover  let another replica lead, and wait until it does
+    drill       break something on purpose, and be told what came of it
+    logs        what the primary (or a replica) says
+    call        call a handler, or ask a query, through the front door
+    fence       stop replicas from serving; unfence lets them again
+    pause       let the operator change nothing; resume lets it again
+
+Guarantees: an error is one block (code, what, remedy) and an exit code of its class. With --json standard output holds
+JSON alone. Does nothing that the operator or kubectl could not: it reads objects, sets annotations, makes a
+FailoverDrill, deletes a pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, get_args
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+
+from deathless.base.errors import DeathlessError, InvalidArgument, OutcomeUnknown
+from deathless_operator.cli import plugin_view as view
+from deathless_operator.cli.plugin_cluster import Cluster, call, fenced
+from deathless_operator.cluster.api import Api
+from deathless_operator.cluster.connection import connect
+from deathless_operator.model import names
+from deathless_operator.model.drill import DrillRun, FaultType
+
+PROGRAM = "kubectl deathless"
+EXIT_NOT_READY = 69
+LOOK_S = 0.5
+COMPLETION_TIMEOUT_S = 2.0
+
+Command = Callable[..., Any]
+
+
+def on_cluster(namespace: str, kubeconfig: str, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
+    """Do something with the API server that the kubeconfig names."""
+    connection = connect(kubeconfig or None)
+
+    async def run() -> Any:
+        async with Api(connection) as api:
+            return await work(Cluster(api=api, namespace=namespace or connection.namespace))
+
+    return asyncio.run(run())
+
+
+def _complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature
+    """Offer the services of the namespace; nothing where the API server does not answer at once."""
+
+    async def find(cluster: Cluster) -> list[str]:
+        async with asyncio.timeout(COMPLETION_TIMEOUT_S):
+            return [one.name for one in await cluster.services()]
+
+    found: list[str] = []
+    with contextlib.suppress(Exception):
+        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find)
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def common(function: Command) -> Command:
+    """Options that each command has."""
+    for option in (
+        click.option("--kubeconfig", default="", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config."),
+        click.option("-n", "--namespace", default="", metavar="NAME", help="Instead of the context's namespace."),
+    ):
+        function = option(function)
+    return function
+
+
+service_argument = click.argument("service", shell_complete=_complete_service)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+timeout_option = click.option(
+    "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--debug", is_flag=True, help="Show traces of errors.")
+def cli(debug: bool) -> None:
+    """Replicated services that survive the death of any pod.
+
+    \b
+    kubectl deathless status
+    kubectl deathless switchover bank
+    kubectl deathless drill bank --fault Freeze
+    kubectl deathless call bank deposit --key alice --arg amount=5
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+
+
+@cli.command()
+@click.argument("service", default="", shell_complete=_complete_service)
+@common
+@json_option
+@click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--conditions", is_flag=True, help="Show every condition, not only those worth a look.")
+def status(service: str, namespace: str, kubeconfig: str, as_json: bool, watch: bool, conditions: bool) -> int:
+    """Show how a service is, or all of the namespace. The exit code is 69 while one is not Ready."""
+
+    async def look(cluster: Cluster) -> int:
+        while True:
+            found = [await cluster.service(service)] if service else await cluster.services()
+            drills = await cluster.drills(service) if service else []
+            if as_json:
+                told = [{"name": one.name, "status": one.status} for one in found]
+                view.emit(told[0] if service else told)
+            elif service:
+                _show_service(found[0].name, found[0].status, drills, every=conditions)
+            else:
+                _show_services(cluster.namespace, [(one.name, one.status) for one in found])
+            if not watch:
+                return 0 if all(_is_ready(one.status) for one in found) else EXIT_NOT_READY
+            await asyncio.sleep(2 * LOOK_S)
+
+    result: int = on_cluster(namespace, kubeconfig, look)
+    return result
+
+
+def _is_ready(told: Any) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in told.conditions)
+
+
+def _show_service(name: str, told: Any, drills: list[Any], *, every: bool) -> None:
+    console = view.console()
+    console.print(view.summary(name, told), style="" if _is_ready(told) else "bold red", markup=False)
+    if told.doing:
+        console.print(f"operator: {told.doing}", markup=False)
+    if told.members:
+        console.print()
+        console.print(view.table(view.REPLICA_COLUMNS, view.replica_rows(told)))
+    rows = view.condition_rows(told.conditions, time.time(), every=every)
+    if rows:
+        console.print()
+        console.print(view.table(view.CONDITION_COLUMNS, rows))
+    runs = [row for drill in drills for row in view.run_rows(drill.name, drill.status)]
+    if runs:
+        console.print()
+        console.print(view.table(view.RUN_COLUMNS, runs))
+
+
+def _show_services(namespace: str, found: list[tuple[str, Any]]) -> None:
+    console = view.console()
+    if not found:
+        console.print(f"no DeathlessService in namespace {namespace}", markup=False)
+        return
+    rows = [(name, told.ready, told.primary, told.epoch or None, _is_ready(told), told.doing) for name, told in found]
+    console.print(view.table(("service", "replicas", "primary", "epoch", "ready", "operator"), rows))
+
+
+@cli.command()
+@service_argument
+@common
+@json_option
+@timeout_option
+def switchover(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+    """Let another replica lead, and wait until it does. No call is lost, and none fails."""
+    moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, _tell))
+    if as_json:
+        view.emit(msgspec.to_builtins(moved))
+    else:
+        view.console().print(
+            f"{moved.after} leads in epoch {moved.epoch}, {moved.seconds:.2f} s after {moved.before} was asked to go",
+            markup=False,
+        )
+    return 0
+
+
+def _tell(text: str) -> None:
+    """Say what is going on, beside what is printed for programs."""
+    sys.stderr.write(text + "\n")
+
+
+@cli.command()
+@service_argument
+@click.option("--fault", default="ProcessKill", show_default=True, type=click.Choice(get_args(FaultType)))
+@click.option("--role", default="Primary", type=click.Choice(["Primary", "Checkpointer", "Standby", "Any"]))
+@click.option("--duration", default=10, show_default=True, type=click.IntRange(1, 600), help="Of what lasts; seconds.")
+@click.option("--unavailable-max", default=5.0, show_default=True, help="A longer wait of a client fails the drill.")
+@click.option("--keep", is_flag=True, help="Keep the FailoverDrill; else it is deleted once it is judged.")
+@click.option("--no-wait", is_flag=True, help="Make it, print its name, and return.")
+@common
+@json_option
+@timeout_option
+def drill(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
+    service: str,
+    fault: str,
+    role: str,
+    duration: int,
+    unavailable_max: float,
+    keep: bool,
+    no_wait: bool,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Break something of a service on purpose, and tell what came of it. The exit code is 0 if it passed.
+
+    Calls go through the front door all the time; it is judged whether one was lost or doubled, and how long a client
+    waited. Nothing is broken while the service is not well.
+    """
+    name = f"{service}-{secrets.token_hex(3)}"
+    spec: dict[str, object] = {
+        "serviceRef": {"name": service},
+        "fault": {"type": fault, "role": role, "durationSeconds": duration},
+        "limits": {"unavailableSecondsMax": unavailable_max},
+    }
+
+    async def work(cluster: Cluster) -> DrillRun | None:
+        await cluster.service(service)
+        await cluster.make_drill(name, spec)
+        if no_wait:
+            return None
+        try:
+            return await _follow(cluster, name, max(timeout, 300.0 + duration))
+        finally:
+            if not keep:
+                await cluster.delete_drill(name)
+
+    run = on_cluster(namespace, kubeconfig, work)
+    if run is None:
+        view.emit({"name": name}) if as_json else _tell(name)
+        return 0
+    if as_json:
+        view.emit({"name": name, "run": run})
+    else:
+        for line in view.verdict_lines(run):
+            view.console().print(line, style=view.STYLES.get(line.split(":")[0], ""), markup=False)
+    return 0 if run.verdict == "Passed" else 1
+
+
+async def _follow(cluster: Cluster, name: str, timeout_s: float) -> DrillRun:
+    """Wait until a drill is judged. Raises: OutcomeUnknown, InvalidArgument."""
+    began, said = time.monotonic(), ""
+    while time.monotonic() - began < timeout_s:
+        found = await cluster.drill(name)
+        if found is None:
+            raise InvalidArgument(f"drill {name} was deleted")
+        if found.status.last is not None:
+            return found.status.last
+        for one in found.status.conditions:
+            text = f"{one.reason}: {one.message}"
+            if text != said and (one.type == "Running" or one.reason == "InvalidSpec"):
+                _tell(text)
+                said = text
+        await asyncio.sleep(LOOK_S)
+    raise OutcomeUnknown(f"drill {name} was not judged within {timeout_s:g} s", remedy="does the operator run?")
+
+
+@cli.command()
+@service_argument
+@click.option("-r", "--replica", default="", metavar="NAME", help="r0, r1, ... instead of the primary.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as it says more.")
+@click.option("-p", "--previous", is_flag=True, help="Of the container before the last start.")
+@click.option("--tail", default=200, show_default=True, type=click.IntRange(min=-1), help="Lines; -1: all.")
+@common
+def logs(service: str, replica: str, follow: bool, previous: bool, tail: int, namespace: str, kubeconfig: str) -> int:
+    """Show what the primary says, or another replica."""
+
+    async def find(cluster: Cluster) -> tuple[str, str]:
+        if not replica:
+            return cluster.namespace, (await cluster.primary(service)).name
+        await cluster.service(service)
+        for pod in await cluster.pods(service):
+            if replica in (pod.labels.get(names.LABEL_REPLICA), pod.name):
+                return cluster.namespace, pod.name
+        raise InvalidArgument(f"{service} has no replica {replica}", remedy="they are called r0, r1, ...")
+
+    where, pod = on_cluster(namespace, kubeconfig, find)
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise InvalidArgument("kubectl is not on the PATH", remedy="install it")
+    words = [kubectl, "logs", "--namespace", where, pod, "--container", names.CONTAINER, f"--tail={tail}"]
+    words += ["--follow"] if follow else []
+    words += ["--previous"] if previous else []
+    words += ["--kubeconfig", kubeconfig] if kubeconfig else []
+    sys.stdout.flush()
+    os.execv(kubectl, words)  # noqa: S606 - the user's own kubectl takes over, without a shell
+
+
+@cli.command(name="call")
+@service_argument
+@click.argument("handler")
+@click.option("-k", "--key", default="", help="Key of the entity; empty for a service of one object.")
+@click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="VALUE is JSON, or a text.")
+@click.option("-q", "--query", is_flag=True, help="HANDLER is a query.")
+@click.option("--idempotency-key", default="", metavar="KEY", help="The same key runs once; one is drawn if none is.")
+@common
+@json_option
+@click.option("--timeout", default=10.0, show_default=True, type=click.FloatRange(min=0.1), metavar="SECONDS")
+def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
+    service: str,
+    handler: str,
+    key: str,
+    pairs: tuple[str, ...],
+    query: bool,
+    idempotency_key: str,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Call HANDLER of a service through its front door, and print the result as JSON.
+
+    \b
+    kubectl deathless call bank deposit --key alice --arg amount=5
+    kubectl deathless call bank balance --key alice --query
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    drawn = idempotency_key or secrets.token_hex(16)
+    arguments = parse_arguments(pairs)
+    result = on_cluster(
+        namespace,
+        kubeconfig,
+        lambda cluster: call(
+            cluster, service, handler, key, arguments, query=query, idempotency_key=drawn, timeout_s=timeout
+        ),
+    )
+    view.emit({"result": result, "idempotencyKey": drawn} if as_json and not query else result)
+    return 0
+
+
+def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
+    """Give the named arguments. Raises: InvalidArgument for what is not NAME=VALUE, or given twice."""
+    arguments: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier() or name in arguments:
+            raise InvalidArgument(f"--arg {pair!r} is not NAME=VALUE, or twice", remedy="for instance: --arg amount=5")
+        try:
+            arguments[name] = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            arguments[name] = text
+    return arguments
+
+
+@cli.command()
+@service_argument
+@click.argument("replicas", nargs=-1)
+@common
+def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str) -> int:
+    """Stop REPLICAS (r0, r1, ...; none named: all) from serving until they are unfenced."""
+
+    async def work(cluster: Cluster) -> str:
+        now = fenced(await cluster.service(service))
+        wanted = "*" if not replicas or "*" in now else ",".join(sorted({*now, *replicas}))
+        await cluster.annotate(service, names.FENCED_ANNOTATION, wanted)
+        return wanted
+
+    view.console().print(f"{service}: fenced {on_cluster(namespace, kubeconfig, work)}", markup=False)
+    return 0
+
+
+@cli.command()
+@service_argument
+@click.argument("replicas", nargs=-1)
+@common
+def unfence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str) -> int:
+    """Let REPLICAS (none named: all) serve again."""
+
+    async def work(cluster: Cluster) -> str:
+        now = fenced(await cluster.service(service))
+        if replicas and "*" in now:
+            told = f"all replicas of {service} are fenced together"
+            raise InvalidArgument(told, remedy=f"`{PROGRAM} unfence {service}` lets all serve again")
+        left = ",".join(one for one in now if replicas and one not in replicas)
+        await cluster.annotate(service, names.FENCED_ANNOTATION, left or None)
+        return left
+
+    left = on_cluster(namespace, kubeconfig, work)
+    view.console().print(f"{service}: {'still fenced ' + left if left else 'nobody is fenced'}", markup=False)
+    return 0
+
+
+@cli.command()
+@service_argument
+@common
+def pause(service: str, namespace: str, kubeconfig: str) -> int:
+    """Let the operator change nothing about a service. Replicas serve and take over all the same."""
+    on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, "true"))
+    view.console().print(f"{service}: the operator leaves it alone", markup=False)
+    return 0
+
+
+@cli.command()
+@service_argument
+@common
+def resume(service: str, namespace: str, kubeconfig: str) -> int:
+    """Let the operator look after a service again."""
+    on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, None))
+    view.console().print(f"{service}: the operator looks after it again", markup=False)
+    return 0
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print the completion script of a shell, for the name kubectl-deathless. (`kubectl deathless` itself completes by
+    the program kubectl_complete-deathless, which kubectl finds on the PATH.)
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the shells that are offered"
+    sys.stdout.write(kind(cli, {}, "kubectl-deathless", "_KUBECTL_DEATHLESS_COMPLETE").source())
+    return 0
+
+
+def complete(arguments: list[str] | None = None) -> int:
+    """`kubectl_complete-deathless`: give kubectl what may follow, one per line, and its directive."""
+    words = sys.argv[1:] if arguments is None else arguments
+    *before, incomplete = words or [""]
+    for item in ShellComplete(cli, {}, PROGRAM, "").get_completions(before, incomplete):
+        sys.stdout.write(f"{item.value}\t{item.help}\n" if item.help else f"{item.value}\n")
+    sys.stdout.write(":4\n")  # no file names
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; gives the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        sys.stderr.write("stopped\n")
+        return 130
+    except DeathlessError as error:
+        if "--debug" in arguments:
+            raise
+        return show_error(error, as_json="--json" in arguments)
+
+
+def show_error(error: DeathlessError, *, as_json: bool) -> int:
+    """Print an error as one block; gives the exit code of its class."""
+    if as_json:
+        told = {"code": error.code, "what": error.message, "remedy": error.advice, "exitCode": error.exit_code}
+        sys.stderr.write(msgspec.json.encode({"error": told}).decode() + "\n")
+        return error.exit_code
+    red, plain = ("\x1b[1;31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    sys.stderr.write(f"{red}error {error.code} {type(error).__name__}{plain}\n  what    {error.message}\n")
+    if error.advice:
+        sys.stderr.write(f"  remedy  {error.advice}\n")
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""What the plugin asks of the API server, and how it reaches a service's front door from outside.
+
+Guarantees: a switchover deletes the very pod that was seen to lead, and tells a new primary from the old one by its
+epoch. A call goes out under one idempotency key and may be repeated by it. Does not: print.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+import shutil
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+
+from deathless.base.errors import (
+    DeathlessError,
+    HandlerFailed,
+    InvalidArgument,
+    OutcomeUnknown,
+    PeerUnreachable,
+    UnknownService,
+)
+from deathless_operator.cluster.api import Api
+from deathless_operator.cluster.kinds import DRILL, POD, SECRET, SERVICE
+from deathless_operator.model import names
+from deathless_operator.model.drill import DrillResource
+from deathless_operator.plan.drill_reading import read_drill
+from deathless_operator.plan.reading import read_pod, read_resource
+from deathless_operator.plan.snapshot import PodView, ResourceView
+
+LOOK_S: Final = 0.2
+FORWARD_TIMEOUT_S: Final = 10.0
+_FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A switchover that was carried out."""
+
+    before: str  # pod
+    after: str  # pod
+    epoch: int
+    seconds: float  # from the deletion to the new primary's announcement being seen
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One namespace of the cluster that the kubeconfig names."""
+
+    api: Api
+    namespace: str
+
+    async def services(self) -> list[ResourceView]:
+        """Give all services of the namespace."""
+        return [read_resource(raw) for raw in await self.api.list(SERVICE, self.namespace)]
+
+    async def service(self, name: str) -> ResourceView:
+        """Give one service. Raises: UnknownService."""
+        raw = await self.api.find(SERVICE, self.namespace, name)
+        if raw is None:
+            told = f"there is no DeathlessService {name} in namespace {self.namespace}"
+            raise UnknownService(told, remedy="name another one, or another namespace with -n")
+        return read_resource(raw)
+
+    async def pods(self, name: str) -> list[PodView]:
+        """Give a service's replicas."""
+        labels = ",".join(f"{key}={value}" for key, value in names.selector(name).items())
+        found = [read_pod(raw) for raw in await self.api.list(POD, self.namespace, labels=labels)]
+        return sorted((pod for pod in found if names.LABEL_REPLICA in pod.labels), key=lambda pod: pod.name)
+
+    async def drills(self, name: str = "") -> list[DrillResource]:
+        """Give the drills of a service, or all."""
+        found = [read_drill(raw) for raw in await self.api.list(DRILL, self.namespace)]
+        return [one for one in found if not name or (one.spec is not None and one.spec.service_ref.name == name)]
+
+    async def primary(self, name: str) -> PodView:
+        """Give the pod that leads. Raises: UnknownService, PeerUnreachable."""
+        await self.service(name)
+        found = leader(await self.pods(name))
+        if found is None:
+            raise PeerUnreachable(f"no replica of {name} leads now", remedy=f"see `kubectl deathless status {name}`")
+        return found
+
+    async def switch_over(self, name: str, timeout_s: float, said: Callable[[str], None]) -> Moved:
+        """Delete the primary's pod politely, and wait until another one leads.
+
+        Raises: UnknownService, PeerUnreachable, InvalidArgument, OutcomeUnknown.
+        """
+        old = await self.primary(name)
+        others = [pod for pod in await self.pods(name) if pod.uid != old.uid and pod.ready and pod.deleted_at is None]
+        if not others:
+            told = f"no other replica of {name} is ready: nobody could take over"
+            raise InvalidArgument(told, remedy="wait until one is, or scale up")
+        epoch, began = old.announced.epoch if old.announced is not None else 0, time.monotonic()
+        said(f"{old.name} leads in epoch {epoch}; asking it to hand over")
+        await self.api.delete(POD, self.namespace, old.name, uid=old.uid)
+        while time.monotonic() - began < timeout_s:
+            new = leader(await self.pods(name))
+            if new is not None and new.announced is not None and new.uid != old.uid and new.announced.epoch > epoch:
+                passed = round(time.monotonic() - began, 2)
+                return Moved(before=old.name, after=new.name, epoch=new.announced.epoch, seconds=passed)
+            await asyncio.sleep(LOOK_S)
+        told = f"no other replica of {name} led within {timeout_s:g} s"
+        raise OutcomeUnknown(told, remedy=f"see `kubectl deathless status {name}`")
+
+    async def annotate(self, name: str, key: str, value: str | None) -> None:
+        """Set or take away an annotation of a service. Raises: UnknownService."""
+        found = await self.service(name)
+        body = {"metadata": {"uid": found.uid, "annotations": {key: value}}}
+        await self.api.patch(SERVICE, self.namespace, name, body)
+
+    async def make_drill(self, name: str, spec: dict[str, object]) -> None:
+        """Make a FailoverDrill."""
+        metadata = {"namespace": self.namespace, "name": name}
+        await self.api.create(
+            {"apiVersion": names.API_VERSION, "kind": names.DRILL_KIND, "metadata": metadata, "spec": spec}
+        )
+
+    async def drill(self, name: str) -> DrillResource | None:
+        """Give one drill; None: it is gone."""
+        raw = await self.api.find(DRILL, self.namespace, name)
+        return read_drill(raw) if raw is not None else None
+
+    async def delete_drill(self, name: str) -> None:
+        """Delete a drill; what it did is undone first."""
+        await self.api.delete(DRILL, self.namespace, name)
+
+    # ---- the front door
+
+    async def context(self, resource: ResourceView) -> ssl.SSLContext | None:
+        """Give what checks the service's certificate; None: it shows none."""
+        spec = resource.spec
+        if spec is not None and spec.tls is not None and spec.tls.issuer == "Off":
+            return None
+        data = await self._secret(names.client_tls_secret(resource.name))
+        return ssl.create_default_context(cadata=data.get("ca.crt", b"").decode())
+
+    async def token(self, resource: ResourceView) -> str:
+        """Give the token that callers must show; empty: none."""
+        reference = resource.spec.token_secret_ref if resource.spec is not None else None
+        if reference is None:
+            return ""
+        return (await self._secret(reference.name)).get(reference.key, b"").decode().strip()
+
+    async def _secret(self, name: str) -> dict[str, bytes]:
+        raw = await self.api.get(SECRET, self.namespace, name)
+        return {key: base64.b64decode(value) for key, value in (raw.get("data") or {}).items()}
+
+
+def leader(pods: list[PodView]) -> PodView | None:
+    """Give the pod that leads in the highest epoch."""
+    leading = [
+        pod
+        for pod in pods
+        if pod.announced is not None and pod.labels.get(names.LABEL_ROLE) == names.ROLE_PRIMARY and not pod.deleted_at
+    ]
+    return max(leading, key=lambda pod: pod.announced.epoch if pod.announced is not None else 0, default=None)
+
+
+def fenced(resource: ResourceView) -> list[str]:
+    """Give the replicas that a service's annotation fences; ["*"]: all."""
+    return [one for one in resource.annotations.get(names.FENCED_ANNOTATION, "").split(",") if one]
+
+
+@asynccontextmanager
+async def forwarded(namespace: str, service: str) -> AsyncIterator[int]:
+    """Forward a local port to the Service's front door by kubectl; yields the port. Raises: PeerUnreachable."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise PeerUnreachable("kubectl is not on the PATH", remedy="it forwards the port: install it")
+    words = ("port-forward", "--namespace", namespace, f"service/{service}", f":{names.SERVICE_HTTP_PORT}")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(kubectl, *words, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FORWARD_TIMEOUT_S):
+                line = await process.stdout.readline()
+        found = _FORWARDING.search(line)
+        if found is None:
+            if process.returncode is None:
+                process.terminate()
+            said = (await process.stderr.read()).decode(errors="replace").strip()
+            raise PeerUnreachable(f"kubectl port-forward to {service}: {said or 'no answer'}", remedy="is it Ready?")
+        yield int(found.group(1))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def call(
+    cluster: Cluster,
+    name: str,
+    handler: str,
+    key: str,
+    arguments: dict[str, object],
+    *,
+    query: bool,
+    idempotency_key: str,
+    timeout_s: float,
+) -> object:
+    """Call a handler, or ask a query, through the front door.
+
+    Raises: UnknownService, PeerUnreachable, OutcomeUnknown, and what `read_answer` raises.
+    """
+    resource = await cluster.service(name)
+    context, token = await cluster.context(resource), await cluster.token(resource)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    path = f"/{quote(name, safe='')}/{quote(key or '-', safe='')}/{quote(handler, safe='')}"
+    async with forwarded(cluster.namespace, name) as port:
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:
+            url = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}{path}"
+            host = names.server_name(cluster.namespace, name) if context is not None else None
+            secure: ssl.SSLContext | bool = context if context is not None else True
+            if query:
+                texts = {each: value if isinstance(value, str) else _json(value) for each, value in arguments.items()}
+                url += f"?{urlencode(texts)}" if texts else ""
+                asked = session.get(url, ssl=secure, server_hostname=host)
+            else:
+                sent = {"Idempotency-Key": idempotency_key}
+                asked = session.post(url, json=arguments, headers=sent, ssl=secure, server_hostname=host)
+            try:
+                async with asked as answer:
+                    return read_answer(answer.status, await answer.read(), idempotency_key)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                told = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise OutcomeUnknown(told, remedy=_again(idempotency_key)) from None
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _again(key: str) -> str:
+    return f"the same command with --idempotency-key {key} gives the answer, and applies nothing twice"
+
+
+def read_answer(status: int, body: bytes, idempotency_key: str) -> object:
+    """Give the result in an answer.
+
+    Raises: the error that the service told, by its code; OutcomeUnknown for what a repetition learns.
+    """
+    try:
+        value = msgspec.json.decode(body) if body else None
+    except msgspec.DecodeError:
+        value = {"error": body.decode(errors="replace")[:300]}
+    if status == 200:
+        return value
+    told = value if isinstance(value, dict) else {}
+    text = f"{told.get('type') or ''} {told.get('error') or f'HTTP {status}'}".strip()
+    if status in (429, 503, 504, 507):
+        raise OutcomeUnknown(text, remedy=_again(idempotency_key))
+    kind = errors_by_code().get(str(told.get("code")), HandlerFailed if status == 409 else InvalidArgument)
+    raise kind(text, remedy=str(told.get("remedy") or "") or None)
+
+
+def errors_by_code() -> dict[str, type[DeathlessError]]:
+    """Give our errors by their codes."""
+    found: dict[str, type[DeathlessError]] = {}
+    left: list[type[DeathlessError]] = [DeathlessError]
+    while left:
+        kind = left.pop()
+        found.setdefault(kind.code, kind)
+        left += kind.__subclasses__()
+    return found

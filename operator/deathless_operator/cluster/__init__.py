@@ -1,0 +1,1 @@
+"""The API server: reading snapshots, carrying out plans, leader election, certificates."""

@@ -1,0 +1,248 @@
+"""Seeing one service: everything that a plan may know, read from the API server as one immutable snapshot.
+
+By reads, not from watch caches. A cache has to notice that its watch went silent, that its version expired, and
+that it lags behind our own writes; a read is what is stored now. It costs about twenty small requests (20 ms) each
+time something happens to a service, which is seldom; watches (kopf's) only say when to look, so an event that is
+missed costs time and never truth.
+
+Guarantees: reads are quorum reads (no resourceVersion), at most `Api`'s maximum at a time. A node that may not be
+read is shown as fine, never as gone: its absence would have pods deleted. Values of Secrets stay out. Does not:
+interpret (plan.reading makes the views), or write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from deathless.base.manifest import ServiceSpec
+from deathless_operator.cluster.api import Api, Object
+from deathless_operator.cluster.errors import Forbidden
+from deathless_operator.cluster.kinds import (
+    BUDGET,
+    CERTIFICATE,
+    CLAIM,
+    CONFIG_MAP,
+    CORE_EVENT,
+    KUBE_SERVICE,
+    NETWORK_POLICY,
+    NODE,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Kind,
+)
+from deathless_operator.cluster.trust import Trust, certificate_facts, is_managed, secret_facts
+from deathless_operator.model import names
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan import reading
+from deathless_operator.plan.snapshot import Failure, NodeView, Snapshot, Warned
+
+WARNINGS_S = 600.0
+SERVED_FRESH_S = 300.0
+# What a service's objects are listed by label of; Secrets are read by name, so that the role need not list them.
+LISTED = (
+    STATEFUL_SET, KUBE_SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, BUDGET, NETWORK_POLICY, CLAIM,
+)  # fmt: skip
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A snapshot, and the version at which the service was read: a status is written to that version alone."""
+
+    snapshot: Snapshot
+    version: str
+
+
+class Observer:
+    """Reads snapshots.
+
+    Args:
+        api: the API server.
+        trust: the installation's authority.
+        settings: the installation.
+        wall: wall seconds.
+        monotonic: for what is remembered, seconds.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        trust: Trust,
+        settings: OperatorSettings,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._trust = trust
+        self._settings = settings
+        self._wall = wall
+        self._monotonic = monotonic
+        self._cert_manager = False
+        self._cert_manager_at = float("-inf")
+        self._blind = False  # nodes may not be read
+
+    async def observe(self, namespace: str, name: str, failures: Iterable[Failure] = ()) -> Seen | None:
+        """Return what is there, None when the service is gone.
+
+        Args:
+            namespace: of the service.
+            name: of the service.
+            failures: refusals of its last run.
+
+        Raises:
+            ApiUnreachable: try again later.
+            ApiRefused: the operator's role lacks a rule.
+        """
+        raw = await self._api.find(SERVICE, namespace, name)
+        if raw is None:
+            return None
+        resource = reading.read_resource(raw)
+        cert_manager = await self._has_cert_manager()
+        children, pods, secrets, sources = await asyncio.gather(
+            self._children(namespace, name, cert_manager=cert_manager),
+            self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
+            self._secrets(namespace, secret_names(name, resource.spec)),
+            self._secrets(self._settings.namespace, {self._settings.lock_tls_secret, self._settings.lock_user_secret}),
+        )
+        views = tuple(reading.read_pod(pod) for pod in pods)
+        claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
+        claim = reading.read_claim(claim_raw) if claim_raw is not None else None
+        nodes = await self._nodes({view.node for view in views if view.node})
+        wanted = resource.spec.replicas if resource.spec is not None else 0
+        troubled = sum(view.ready for view in views) < wanted or (claim is not None and claim.phase != "Bound")
+        certificates = {names.tls_secret(name), names.client_tls_secret(name)}
+        owned = [_without_values(secret) for secret in secrets if is_managed(secret)]
+        snapshot = Snapshot(
+            now=self._wall(),
+            resource=resource,
+            children=tuple(reading.read_child(child) for child in [*children, *owned]),
+            pods=views,
+            nodes=nodes,
+            claim=claim,
+            certificates=tuple(certificate_facts(each) for each in secrets if _name(each) in certificates),
+            authority=self._trust.facts(),
+            lock_secrets=tuple(secret_facts(each) for each in secrets if _name(each) not in certificates),
+            lock_sources=tuple(secret_facts(each) for each in sources),
+            cert_manager=cert_manager,
+            warnings=await self._warnings(namespace, name) if troubled else (),
+            failures=tuple(failures),
+        )
+        return Seen(snapshot=snapshot, version=str(raw["metadata"]["resourceVersion"]))
+
+    async def _children(self, namespace: str, name: str, *, cert_manager: bool) -> list[Object]:
+        """Return every object with our label, and those that merely have a name that is to be ours."""
+        kinds = [*LISTED, CERTIFICATE] if cert_manager else [*LISTED]
+        label = f"{names.LABEL_SERVICE}={name}"
+        lists = await asyncio.gather(*(self._api.list(kind, namespace, labels=label) for kind in kinds))
+        found = [each for part in lists for each in part]
+        have = {(each["kind"], _name(each)) for each in found}
+        expected = expected_names(name, kinds, network_policies=self._settings.network_policies)
+        missing = [(kind, wanted) for kind, wanted in expected if (kind.kind, wanted) not in have]
+        unlabelled = await asyncio.gather(*(self._api.find(kind, namespace, wanted) for kind, wanted in missing))
+        return found + [each for each in unlabelled if each is not None]
+
+    async def _secrets(self, namespace: str, wanted: set[str]) -> list[Object]:
+        asked = sorted(wanted - {""})
+        found = await asyncio.gather(*(self._api.find(SECRET, namespace, each) for each in asked))
+        return [each for each in found if each is not None]
+
+    async def _claim(self, namespace: str, wanted: str, children: Iterable[Object]) -> Object | None:
+        for each in children:
+            if each["kind"] == CLAIM.kind and _name(each) == wanted:
+                return each
+        return await self._api.find(CLAIM, namespace, wanted)
+
+    async def _nodes(self, wanted: set[str]) -> tuple[NodeView, ...]:
+        """Return the nodes that are there; all of them as fine when they may not be read."""
+        try:
+            found = await asyncio.gather(*(self._api.find(NODE, None, each) for each in sorted(wanted)))
+        except Forbidden as error:
+            if not self._blind:
+                logger.warning("lost nodes are not seen, their pods not replaced: %s", error)
+            self._blind = True
+            return tuple(NodeView(name=each) for each in sorted(wanted))
+        self._blind = False
+        return tuple(reading.read_node(each) for each in found if each is not None)
+
+    async def _warnings(self, namespace: str, name: str) -> tuple[Warned, ...]:
+        """Return what Kubernetes itself warned of lately about the service's objects."""
+        raw = await self._api.list(CORE_EVENT, namespace, fields="type=Warning")
+        read = (reading.read_warning(each) for each in raw)
+        since = self._wall() - WARNINGS_S
+        return tuple(each for each in read if each is not None and each.at >= since and is_about(each, name))
+
+    async def _has_cert_manager(self) -> bool:
+        if self._monotonic() - self._cert_manager_at >= SERVED_FRESH_S:
+            self._cert_manager = await self._api.serves(CERTIFICATE)
+            self._cert_manager_at = self._monotonic()
+        return self._cert_manager
+
+
+def expected_names(name: str, kinds: Iterable[Kind], *, network_policies: bool) -> list[tuple[Kind, str]]:
+    """Return the objects of service `name`, by kind and name, among `kinds`; the claim is looked for apart."""
+    table: Mapping[Kind, tuple[str, ...]] = {
+        STATEFUL_SET: (name,),
+        KUBE_SERVICE: (name, names.primary_service(name), names.headless_service(name)),
+        CONFIG_MAP: (names.config_map(name),),
+        SERVICE_ACCOUNT: (name,),
+        ROLE: (name,),
+        ROLE_BINDING: (name,),
+        BUDGET: (name,),
+        NETWORK_POLICY: (name,) if network_policies else (),
+        CERTIFICATE: (names.tls_secret(name), names.client_tls_secret(name)),
+    }
+    return [(kind, wanted) for kind in kinds for wanted in table.get(kind, ())]
+
+
+def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
+    """Return the Secrets in the service's namespace that a plan wants to know of."""
+    found = {
+        names.tls_secret(name),
+        names.client_tls_secret(name),
+        names.lock_tls_secret(name),
+        names.lock_user_secret(name),
+    }
+    if spec is None:
+        return found
+    etcd = spec.lock.etcd
+    references = (
+        etcd.tls_secret_ref if etcd is not None else None,
+        etcd.user_secret_ref if etcd is not None else None,
+        spec.token_secret_ref,
+    )
+    return found | {each.name for each in references if each is not None}
+
+
+def is_about(warned: Warned, name: str) -> bool:
+    """Tell whether a warning is about an object of service `name`; our own words about the service itself are not."""
+    if warned.kind == POD.kind:
+        return re.fullmatch(rf"{re.escape(name)}-(\d+|check-.+)", warned.name) is not None
+    if warned.kind == CLAIM.kind:
+        return warned.name == names.log_claim(name)
+    expected = expected_names(name, [*LISTED, CERTIFICATE], network_policies=True)
+    return any((kind.kind, wanted) == (warned.kind, warned.name) for kind, wanted in expected)
+
+
+def claim_name(name: str, spec: ServiceSpec | None) -> str:
+    """Return the claim that holds the log."""
+    return (spec.log_storage.claim_name if spec is not None else "") or names.log_claim(name)
+
+
+def _name(found: Object) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _without_values(secret: Object) -> Object:
+    return {key: value for key, value in secret.items() if key not in {"data", "stringData"}}

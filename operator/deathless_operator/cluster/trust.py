@@ -1,0 +1,169 @@
+"""The installation's authority in its Secret, and what is made from it: certificates, copies of Secrets.
+
+Guarantees: the Secret is created or replaced only as read (by version), so two operators that both believe to lead
+cannot leave services with certificates of an authority that is not stored. A Secret without our label is a user's
+own authority: it is used as it is and never changed. Does not: decide what is due (the plan does), nor keep keys of
+services: those are in their Secrets alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+
+from deathless.base.errors import InvalidConfig
+from deathless_operator.cluster import authority as certificates
+from deathless_operator.cluster.api import Api, Object
+from deathless_operator.cluster.kinds import SECRET
+from deathless_operator.model import names
+from deathless_operator.plan.actions import CopySecret, IssueCertificate
+from deathless_operator.plan.snapshot import AuthorityFacts, CertificateFacts, SecretFacts
+
+
+class Trust:
+    """The authority of one installation.
+
+    Args:
+        api: the API server.
+        namespace: the operator's own.
+        life_s: of an authority that is made, seconds.
+    """
+
+    def __init__(self, api: Api, *, namespace: str, life_s: float) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._life_s = life_s
+        self._authority: certificates.Authority | None = None
+
+    async def maintain(self, now: float) -> str | None:
+        """Read the authority, make or change it where it is due, and store it; returns what was done, or None.
+
+        Raises:
+            Conflict: another process was first; call again.
+            InvalidConfig: a user's own Secret cannot be read.
+        """
+        found = await self._api.find(SECRET, self._namespace, names.AUTHORITY_SECRET)
+        stored = certificates.from_data(decoded(found)) if found is not None else None
+        if found is not None and not is_managed(found):
+            if stored is None:
+                raise InvalidConfig(
+                    f"Secret {self._namespace}/{names.AUTHORITY_SECRET} holds no readable ca.crt, tls.crt and tls.key",
+                    remedy="repair it, or delete it to have an authority made",
+                )
+            self._authority = stored
+            return None
+        wanted, sentence = certificates.maintained(stored, now, self._life_s)
+        if sentence is not None:
+            await self._store(found, wanted)
+        self._authority = wanted
+        return sentence
+
+    async def _store(self, found: Object | None, wanted: certificates.Authority) -> None:
+        manifest: Object = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {
+                "namespace": self._namespace,
+                "name": names.AUTHORITY_SECRET,
+                "labels": {names.LABEL_NAME: "deathless", names.LABEL_MANAGED_BY: names.FIELD_MANAGER},
+            },
+            "data": encoded(certificates.to_data(wanted)),
+        }
+        if found is None:
+            await self._api.create(manifest)
+            return
+        manifest["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+        manifest["type"] = found.get("type") or "Opaque"
+        await self._api.replace(manifest)
+
+    def facts(self) -> AuthorityFacts:
+        """Return what plans may know of the authority."""
+        if self._authority is None:
+            return AuthorityFacts()
+        return AuthorityFacts(
+            ready=True, signs=self._authority.current.key_id, trusts=tuple(sorted(self._authority.trusts))
+        )
+
+    async def issue(self, action: IssueCertificate, now: float) -> None:
+        """Sign a new key and apply it as the action's Secret, with every authority that is trusted."""
+        assert self._authority is not None, "no plan issues certificates before there is an authority"
+        certificate, key = certificates.issue(
+            self._authority,
+            common_name=action.common_name,
+            dns_names=action.dns_names,
+            purpose=action.purpose,
+            now=now,
+            life_s=action.life_s,
+        )
+        data = {"ca.crt": self._authority.bundle, "tls.crt": certificate, "tls.key": key}
+        manifest: Object = {"type": "kubernetes.io/tls", **action.manifest, "data": encoded(data)}
+        await self._api.apply(manifest, force=True)
+
+    async def copy(self, action: CopySecret) -> None:
+        """Apply the action's Secret with the data of the one it names in our namespace.
+
+        Raises:
+            NotFound: there is no such Secret any more.
+        """
+        source = await self._api.get(SECRET, self._namespace, action.source)
+        manifest: Object = {"type": "Opaque", **action.manifest, "data": source.get("data") or {}}
+        await self._api.apply(manifest, force=True)
+
+
+def certificate_facts(secret: Object) -> CertificateFacts:
+    """Return what a Secret's certificate says."""
+    meta = secret["metadata"]
+    name, uid, managed = str(meta["name"]), str(meta.get("uid") or ""), is_managed(secret)
+    facts = certificates.read_facts(decoded(secret))
+    if facts is None:
+        return CertificateFacts(secret=name, uid=uid, readable=False, managed=managed)
+    return CertificateFacts(
+        secret=name,
+        uid=uid,
+        not_before=facts.not_before,
+        not_after=facts.not_after,
+        dns_names=facts.dns_names,
+        signed_by=facts.signed_by,
+        trusts=tuple(sorted(facts.trusts)),
+        managed=managed,
+    )
+
+
+def secret_facts(secret: Object) -> SecretFacts:
+    """Return what plans may know of a Secret: its keys and a digest, no values."""
+    meta, data = secret["metadata"], secret.get("data") or {}
+    digest = hashlib.sha256()
+    for key in sorted(data):
+        digest.update(f"{len(key)}:{key}{len(str(data[key]))}:{data[key]}".encode())
+    return SecretFacts(
+        name=str(meta["name"]),
+        uid=str(meta.get("uid") or ""),
+        keys=tuple(sorted(data)),
+        digest=digest.hexdigest()[:16],
+        source=str((meta.get("annotations") or {}).get(names.SOURCE_ANNOTATION) or ""),
+        managed=is_managed(secret),
+    )
+
+
+def is_managed(found: Object) -> bool:
+    """Tell whether our label stands on an object."""
+    labels = (found.get("metadata") or {}).get("labels") or {}
+    return bool(labels.get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER)
+
+
+def decoded(secret: Object) -> dict[str, bytes]:
+    """Return a Secret's data as bytes; values that are no base64 are left out."""
+    data = {}
+    for key, value in (secret.get("data") or {}).items():
+        try:
+            data[str(key)] = base64.b64decode(str(value), validate=True)
+        except ValueError:
+            continue
+    return data
+
+
+def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    """Return data as a Secret holds it."""
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}

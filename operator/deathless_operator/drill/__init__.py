@@ -1,0 +1,1 @@
+"""Drills: the fault, the calls that watch it, the verdict. Runs in pods of its own."""

@@ -1,0 +1,1 @@
+"""Wiring: kopf's watches into one queue per kind, workers, metrics."""

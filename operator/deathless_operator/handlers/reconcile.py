@@ -1,0 +1,143 @@
+"""Looking at one service: observe, plan, carry out, tell. Level-triggered: what happened is never asked.
+
+Guarantees: an operator killed between any two requests leaves nothing that the next look does not find; refusals of
+one look are part of what the next one sees, so that the plan can tell them as conditions; a sentence is logged when
+something was done or when it differs from the last one. Does not: decide anything (the plan does), or retry (the
+queue does).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from deathless_operator.cluster.carry_out import Performer, scene_of, target
+from deathless_operator.cluster.events import Recorder, Subject
+from deathless_operator.cluster.kinds import SERVICE
+from deathless_operator.cluster.observe import Observer, Seen
+from deathless_operator.handlers.metrics import Metrics
+from deathless_operator.handlers.watches import NodeTable
+from deathless_operator.handlers.work_queue import Key
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.drill_snapshot import DrillAction
+from deathless_operator.plan.plan import Plan, make_plan
+from deathless_operator.plan.snapshot import Failure, Snapshot
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one look at an object ended."""
+
+    sentence: str  # what was done, in words
+    again_in_s: float | None  # look again after this; None: at the resync or when something happens
+    failure: str = ""  # what the API server refused; looked at again with growing pauses
+
+
+class Reconciler(Protocol):
+    """Looks at objects of one kind; one per kind is entered in the process's table."""
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Look at one object.
+
+        Raises:
+            DeathlessError: it could not be done now; it is tried again with growing pauses.
+        """
+        ...
+
+
+class ServiceReconciler:
+    """Looks at DeathlessServices.
+
+    Args:
+        observer: sees.
+        performer: does.
+        recorder: tells.
+        settings: of the installation.
+        metrics: counted here.
+        nodes: learns where pods are.
+    """
+
+    def __init__(
+        self,
+        *,
+        observer: Observer,
+        performer: Performer,
+        recorder: Recorder,
+        settings: OperatorSettings,
+        metrics: Metrics,
+        nodes: NodeTable,
+    ) -> None:
+        self._observer = observer
+        self._performer = performer
+        self._recorder = recorder
+        self._settings = settings
+        self._metrics = metrics
+        self._nodes = nodes
+        self._failures: dict[Key, Failure] = {}
+        self._said: dict[Key, str] = {}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """See `Reconciler`."""
+        before = self._failures.get(key)
+        seen = await self._observer.observe(key.namespace, key.name, [before] if before is not None else [])
+        if seen is None:
+            self._forget(key)
+            return Outcome(sentence="the service is gone", again_in_s=None)
+        plan = make_plan(seen.snapshot, self._settings)
+        failure = await self._performer.perform(scene_of(seen.snapshot), plan.actions)
+        if failure is not None:
+            self._failures[key] = failure
+        else:
+            self._failures.pop(key, None)
+        written = await self._tell(key, seen, plan)
+        if failure is not None:
+            said = f"{failure.kind} {failure.name} was refused: {failure.message}"
+            return Outcome(sentence=plan.sentence, again_in_s=None, failure=said)
+        # A status that could not be written was made for a version that is gone.
+        return Outcome(sentence=plan.sentence, again_in_s=plan.requeue_s if written else 0.0)
+
+    async def _tell(self, key: Key, seen: Seen, plan: Plan) -> bool:
+        """Write status and events, count, log; False when the status was for a version that is gone."""
+        resource, written = seen.snapshot.resource, True
+        subject = Subject(kind=SERVICE, namespace=resource.namespace, name=resource.name, uid=resource.uid)
+        if plan.status is not None:
+            self._count(key, seen.snapshot, plan)
+            written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
+        for event in plan.events if written else ():
+            await self._recorder.tell(subject, event)
+        for action in plan.actions:
+            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
+        level = logging.INFO if plan.actions or self._said.get(key) != plan.sentence else logging.DEBUG
+        self._said[key] = plan.sentence
+        done = [told_action(action) for action in plan.actions]
+        logger.log(level, "%s: %s", key, plan.sentence, extra=where(key) | ({"actions": done} if done else {}))
+        return written
+
+    def _count(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
+        assert plan.status is not None, "only a status is counted"
+        self._nodes.place(key, {pod.node for pod in snapshot.pods if pod.node})
+        told = [(each.type, each.status) for each in plan.status.conditions]
+        self._metrics.set_conditions(key.namespace, key.name, told)
+        moved = snapshot.resource.status.last_takeover_time != plan.status.last_takeover_time
+        if moved and snapshot.resource.status.primary:
+            self._metrics.takeovers.labels(key.namespace, key.name).inc()
+
+    def _forget(self, key: Key) -> None:
+        self._failures.pop(key, None)
+        if self._said.pop(key, None) is not None:
+            logger.info("%s: the service is gone", key, extra=where(key))
+        self._nodes.place(key, ())
+        self._metrics.forget(key.namespace, key.name)
+
+
+def told_action(action: DrillAction) -> str:
+    """Return an action in words, for the log."""
+    return f"{type(action).__name__} {' '.join(target(action))}: {action.why}"
+
+
+def where(key: Key) -> dict[str, object]:
+    """Return the fields of a log line about `key`."""
+    return {"kind": key.kind, "namespace": key.namespace, "object": key.name}

@@ -1,0 +1,88 @@
+"""Looking at one FailoverDrill: observe, plan, carry out, tell; as `reconcile` does for services.
+
+The status is written after the actions and to the version that was read. A plan touches a victim only when the
+status that it read names it, so a status that could not be written costs one more look and never a second victim.
+
+Guarantees and limits: as `reconcile`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from deathless_operator.cluster.carry_out import Performer, Scene
+from deathless_operator.cluster.events import Recorder, Subject
+from deathless_operator.cluster.kinds import DRILL
+from deathless_operator.cluster.observe_drill import DrillObserver, SeenDrill
+from deathless_operator.handlers.metrics import Metrics
+from deathless_operator.handlers.reconcile import Outcome, told_action, where
+from deathless_operator.handlers.work_queue import Key
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.drill import make_drill_plan
+from deathless_operator.plan.drill_snapshot import DrillPlan
+
+logger = logging.getLogger(__name__)
+
+
+class DrillReconciler:
+    """Looks at FailoverDrills.
+
+    Args:
+        observer: sees.
+        performer: does.
+        recorder: tells.
+        settings: of the installation.
+        metrics: counted here.
+    """
+
+    def __init__(
+        self,
+        *,
+        observer: DrillObserver,
+        performer: Performer,
+        recorder: Recorder,
+        settings: OperatorSettings,
+        metrics: Metrics,
+    ) -> None:
+        self._observer = observer
+        self._performer = performer
+        self._recorder = recorder
+        self._settings = settings
+        self._metrics = metrics
+        self._said: dict[Key, str] = {}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """See `Reconciler`."""
+        seen = await self._observer.observe(key.namespace, key.name)
+        if seen is None:
+            self._said.pop(key, None)
+            return Outcome(sentence="the drill is gone", again_in_s=None)
+        plan = make_drill_plan(seen.snapshot, self._settings)
+        # A pod's name belongs to one drill, a node is told from others by its mark: what is applied is ours.
+        scene = Scene(namespace=key.namespace, now=seen.snapshot.now, is_ours=lambda _: True)
+        failure = await self._performer.perform(scene, plan.actions)
+        if failure is not None:
+            # A status that says "done" must not follow what was refused.
+            said = f"{failure.kind} {failure.name} was refused: {failure.message}"
+            return Outcome(sentence=plan.sentence, again_in_s=None, failure=said)
+        written = await self._tell(key, seen, plan)
+        return Outcome(sentence=plan.sentence, again_in_s=plan.requeue_s if written else 0.0)
+
+    async def _tell(self, key: Key, seen: SeenDrill, plan: DrillPlan) -> bool:
+        """Write status and events, count, log; False when the status was for a version that is gone."""
+        resource, written = seen.snapshot.resource, True
+        subject = Subject(kind=DRILL, namespace=resource.namespace, name=resource.name, uid=resource.uid)
+        if plan.status is not None:
+            written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
+            ended = plan.status.last
+            if written and ended is not None and ended != resource.status.last:
+                self._metrics.drills.labels(key.namespace, key.name, ended.verdict).inc()
+        for event in plan.events if written else ():
+            await self._recorder.tell(subject, event)
+        for action in plan.actions:
+            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
+        level = logging.INFO if plan.actions or self._said.get(key) != plan.sentence else logging.DEBUG
+        self._said[key] = plan.sentence
+        done = [told_action(action) for action in plan.actions]
+        logger.log(level, "%s: %s", key, plan.sentence, extra=where(key) | ({"actions": done} if done else {}))
+        return written

@@ -1,0 +1,1 @@
+"""The custom resources as typed models, and the CRDs made from them. Pure."""

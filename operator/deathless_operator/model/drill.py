@@ -1,0 +1,221 @@
+"""A FailoverDrill: what is broken, how it is watched, when, and what came of it.
+
+A drill breaks one thing of a running service while its own client calls through the front door all the time, and says
+how long that client waited, and whether anything was lost or done twice. With `schedule` it repeats by itself.
+
+Guarantees: typed spec and status, from which the CRD is generated; relations that one field can't show are found by
+`drill_problems`. Does not: run drills. Imports base alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from deathless.base.manifest_parts import Name, ObjectName, Part, Text, told
+from deathless_operator.model.status import Condition, StatusPart
+
+FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"]
+# Faults that last, and are undone at their own deadline.
+LASTING: tuple[FaultType, ...] = ("NodeDrain", "Freeze", "Partition", "LockOutage")
+# Faults that need an agent beside the pod; the API server alone can do the others.
+AGENT_FAULTS: tuple[FaultType, ...] = ("ProcessKill", "Freeze", "Partition", "LockOutage")
+Verdict = Literal["", "Passed", "Failed", "Aborted", "Inconclusive"]
+Phase = Literal["", "Pending", "Warm", "Fault", "Healing", "Judged"]
+Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
+
+
+class ServiceRef(Part, frozen=True):
+    """The service that is drilled, in the drill's namespace."""
+
+    name: Annotated[Name, told("Name of the DeathlessService.")]
+
+
+class Fault(Part, frozen=True):
+    """What is broken."""
+
+    type: Annotated[
+        FaultType,
+        told(
+            "ProcessKill: kill -9 of the replica's worker. PodDelete: its pod, with grace 0. NodeDrain: its node is "
+            "cordoned and emptied politely, and uncordoned afterwards. Freeze: all its processes stop for "
+            "durationSeconds. Partition: its pod is cut from the other replicas. LockOutage: its pod is cut from the "
+            "lock store."
+        ),
+    ]
+    role: Annotated[
+        Literal["Primary", "Checkpointer", "Standby", "Any"],
+        told("Which replica it happens to, by role at that moment."),
+    ] = "Primary"
+    duration_seconds: Annotated[
+        int,
+        Meta(ge=1, le=600),
+        told("How long Freeze, Partition, LockOutage and the cordon of NodeDrain last; then they are undone."),
+    ] = 10
+    process: Annotated[
+        Literal["Worker", "Replica"], told("ProcessKill: the replica's worker, or the first process of its container.")
+    ] = "Worker"
+    grace_seconds: Annotated[
+        int, Meta(ge=0, le=600), told("PodDelete: 0 is a crash; more is a polite end, which hands over first.")
+    ] = 0
+    cut: Annotated[Literal["Peers", "All"], told("Partition: from the other replicas alone, or from everything.")] = (
+        "Peers"
+    )
+
+
+class Probe(Part, frozen=True):
+    """The calls that measure."""
+
+    calls_per_second: Annotated[int, Meta(ge=1, le=1000), told("How many calls the runner sends per second.")] = 50
+    clients: Annotated[int, Meta(ge=1, le=64), told("How many independent clients share them.")] = 4
+    warm_up_seconds: Annotated[int, Meta(ge=1, le=600), told("How long calls must go well before the fault.")] = 5
+    settle_seconds: Annotated[
+        int, Meta(ge=1, le=3600), told("How long calls go on after the service answers again and the fault is undone.")
+    ] = 10
+    call_timeout_seconds: Annotated[int, Meta(ge=1, le=300), told("After this a call counts as not answered.")] = 30
+
+
+class Limits(Part, frozen=True):
+    """What a drill may cost at most and still pass."""
+
+    unavailable_seconds_max: Annotated[
+        Annotated[float, Meta(gt=0, le=3600)], told("The longest time without a good call that passes.")
+    ] = 5.0
+
+
+class AbortIf(Part, frozen=True):
+    """When a drill does not begin, or ends before its fault."""
+
+    ready_replicas_below: Annotated[
+        int, Meta(ge=1, le=7), told("Fewer ready replicas than this: nothing is broken.")
+    ] = 2
+    conditions: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...],
+        Meta(max_length=16),
+        told("Conditions of the service that forbid a drill while they are True, for example Degraded."),
+    ] = ("Degraded", "UpgradeRequired")
+    unavailable_budget_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=86400)],
+        told("Nothing is broken once earlier runs have cost this many seconds in budgetWindowSeconds; 0: no budget."),
+    ] = 0.0
+    budget_window_seconds: Annotated[
+        int, Meta(ge=60, le=31536000), told("How far back unavailableBudgetSeconds looks.")
+    ] = 2592000
+
+
+class DrillSpec(Part, frozen=True):
+    """What to break, and when."""
+
+    service_ref: Annotated[ServiceRef, told("The service.")]
+    fault: Annotated[Fault, told("What is broken.")]
+    probe: Annotated[Probe, told("The calls that measure.")] = Probe()
+    limits: Annotated[Limits, told("What passes.")] = Limits()
+    abort_if: Annotated[AbortIf, told("When nothing is broken.")] = AbortIf()
+    schedule: Annotated[
+        Annotated[str, Meta(max_length=128)],
+        told("When to repeat, as cron has it: minute hour day month weekday. When empty: once."),
+    ] = ""
+    time_zone: Annotated[Annotated[str, Meta(max_length=64)], told("Time zone of the schedule; UTC when empty.")] = ""
+    concurrency_policy: Annotated[
+        Literal["Allow", "Forbid", "Replace"],
+        told(
+            "What becomes of a run that is due while one of this drill runs. Forbid: it is left out. Allow: it begins "
+            "after that one, within startingDeadlineSeconds. Replace: the running one is aborted. A service is never "
+            "drilled by two at a time."
+        ),
+    ] = "Forbid"
+    starting_deadline_seconds: Annotated[
+        int, Meta(ge=10, le=86400), told("A run that could not begin so long after its time is left out.")
+    ] = 300
+    active_deadline_seconds: Annotated[
+        int, Meta(ge=30, le=7200), told("A run ends after this whatever happens; its fault is undone.")
+    ] = 600
+    suspend: Annotated[bool, told("Begin no further run; one that runs goes on.")] = False
+    successful_runs_history_limit: Annotated[int, Meta(ge=0, le=50), told("Passed runs kept in status.history.")] = 5
+    failed_runs_history_limit: Annotated[int, Meta(ge=0, le=50), told("Other runs kept in status.history.")] = 5
+    runner_image: Annotated[
+        Text, told("Image of the runner; the operator's own when empty. It needs the operator's command.")
+    ] = ""
+
+
+class DrillRun(StatusPart, frozen=True):
+    """One run and what came of it."""
+
+    id: Annotated[str, Meta(max_length=63), told("Its name, as on its pod.")] = ""
+    scheduled_time: Annotated[Time, told("When it was due.")] = ""
+    start_time: Annotated[Time, told("When its runner began.")] = ""
+    fault_time: Annotated[Time, told("When the fault happened.")] = ""
+    completion_time: Annotated[Time, told("When it was judged.")] = ""
+    phase: Annotated[Phase, told("How far it is: Pending, Warm, Fault, Healing, Judged.")] = ""
+    healed_time: Annotated[Time, told("When the fault was over.")] = ""
+    target: Annotated[str, Meta(max_length=253), told("The pod it happened to.")] = ""
+    target_uid: Annotated[str, Meta(max_length=64), told("That pod's uid: its successor is not touched.")] = ""
+    node: Annotated[str, Meta(max_length=253), told("The node it happened on.")] = ""
+    fault: Annotated[str, Meta(max_length=32), told("What was broken.")] = ""
+    verdict: Annotated[Verdict, told("Passed, Failed, Aborted (ended before it could be judged) or Inconclusive.")] = ""
+    reason: Annotated[str, Meta(max_length=128), told("Why, in one word.")] = ""
+    message: Annotated[str, Meta(max_length=4096), told("Why, in a sentence.")] = ""
+    unavailable_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | None, told("The longest time without a good call, as the client saw it.")
+    ] = None
+    takeover_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | None, told("From the fault to the first good call of a new epoch.")
+    ] = None
+    calls_sent: Annotated[int, Meta(ge=0), told("Calls that the client sent.")] = 0
+    calls_answered: Annotated[int, Meta(ge=0), told("Calls that were answered.")] = 0
+    calls_failed: Annotated[int, Meta(ge=0), told("Calls that got an error after all retries.")] = 0
+    calls_lost: Annotated[int, Meta(ge=0), told("Answered calls whose effect is missing: must be 0.")] = 0
+    calls_doubled: Annotated[int, Meta(ge=0), told("Calls whose effect happened twice: must be 0.")] = 0
+    epoch_before: Annotated[int, Meta(ge=0), told("Epoch before the fault.")] = 0
+    epoch_after: Annotated[int, Meta(ge=0), told("Epoch at the end.")] = 0
+
+
+class DrillStatus(StatusPart, frozen=True):
+    """The status of a FailoverDrill."""
+
+    observed_generation: Annotated[int, Meta(ge=0), told("The generation of the spec this status was made for.")] = 0
+    active: Annotated[DrillRun | None, told("The run that is going on.")] = None
+    last: Annotated[DrillRun | None, told("The run that ended last.")] = None
+    last_schedule_time: Annotated[Time, told("When a run was due last.")] = ""
+    next_schedule_time: Annotated[Time, told("When the next run is due.")] = ""
+    verdict: Annotated[Verdict, told("Verdict of the last run.")] = ""
+    unavailable_seconds: Annotated[Annotated[float, Meta(ge=0)] | None, told("Of the last run.")] = None
+    takeover_seconds: Annotated[Annotated[float, Meta(ge=0)] | None, told("Of the last run.")] = None
+    calls_lost: Annotated[int | None, Meta(), told("Of the last run.")] = None
+    calls_doubled: Annotated[int | None, Meta(), told("Of the last run.")] = None
+    reason: Annotated[str, Meta(max_length=128), told("Why, in one word.")] = ""
+    runs_passed: Annotated[int, Meta(ge=0), told("Runs that passed, ever.")] = 0
+    runs_failed: Annotated[int, Meta(ge=0), told("Runs that failed, ever.")] = 0
+    history: Annotated[tuple[DrillRun, ...], Meta(max_length=100), told("Runs that ended, the latest first.")] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16), told("What holds, what does not, and why.")] = ()
+
+
+class DrillResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A FailoverDrill as the API server has it; spec None: it has problems."""
+
+    namespace: str
+    name: ObjectName
+    uid: str
+    generation: int
+    spec: DrillSpec | None
+    problems: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    deleted: bool = False
+    created_at: float = 0.0
+    status: DrillStatus = DrillStatus()
+
+
+def drill_problems(spec: DrillSpec) -> list[str]:
+    """Find what contradicts itself; the CRD's rules refuse the same."""
+    found = []
+    probe, fault = spec.probe, spec.fault
+    lasts = fault.duration_seconds if fault.type in LASTING else 0
+    if probe.warm_up_seconds + lasts + probe.settle_seconds > spec.active_deadline_seconds:
+        found.append("spec.activeDeadlineSeconds must be at least warmUpSeconds + durationSeconds + settleSeconds")
+    if spec.time_zone and not spec.schedule:
+        found.append("spec.timeZone needs a schedule")
+    return found

@@ -1,0 +1,150 @@
+"""Every name that the operator, the replicas and the chart must agree on (0005, "Objects of one DeathlessService").
+
+Why: a label that two places spell differently is an outage. Guarantees: one spelling each. Does not: know objects'
+contents. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "deathless.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+SERVICE_KIND: Final = "DeathlessService"
+SERVICE_PLURAL: Final = "deathlessservices"
+DRILL_KIND: Final = "FailoverDrill"
+DRILL_PLURAL: Final = "failoverdrills"
+FIELD_MANAGER: Final = "deathless-operator"
+
+# Labels.
+LABEL_NAME: Final = "app.kubernetes.io/name"
+LABEL_INSTANCE: Final = "app.kubernetes.io/instance"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+LABEL_SERVICE: Final = f"{GROUP}/service"
+LABEL_REPLICA: Final = f"{GROUP}/replica"
+LABEL_ROLE: Final = f"{GROUP}/role"
+LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
+LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | drill; replicas carry none
+ROLE_PRIMARY: Final = "primary"
+
+# Annotations.
+STATUS_ANNOTATION: Final = f"{GROUP}/status"  # on pods, written by the announcer
+FENCED_ANNOTATION: Final = f"{GROUP}/fenced"  # on pods "true"; on a service "r0,r2" or "*"
+FENCED_AT_ANNOTATION: Final = f"{GROUP}/fenced-at"  # on pods: wall seconds at which the operator asked for it
+PAUSED_ANNOTATION: Final = f"{GROUP}/paused"  # on a service "true": the operator changes nothing
+APPLIED_ANNOTATION: Final = f"{GROUP}/applied"  # hash of what the operator applied last
+MODULE_ANNOTATION: Final = f"{GROUP}/module"  # on the StatefulSet: the module that was accepted with its image
+LIMITS_ANNOTATION: Final = f"{GROUP}/limits"  # on the StatefulSet: limits that are part of the accepted code, JSON
+CONFIG_ANNOTATION: Final = f"{GROUP}/config"  # on pods: hash of replica.json
+SOURCE_ANNOTATION: Final = f"{GROUP}/source"  # on a copied Secret: digest of what it was copied from
+SERVED_BY_ANNOTATION: Final = f"{GROUP}/served-names"  # on a certificate's Secret: the names it was issued for
+DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first
+DRILL_ANNOTATION: Final = f"{GROUP}/drill"  # on its pods, and nodes it cordoned: namespace/drill/run
+PURPOSE_DRILL: Final = "drill"
+
+# Ports.
+CLIENT_PORT: Final = 7401
+REPLICATION_PORT: Final = 7402
+CONTROL_PORT: Final = 7403
+HTTP_PORT: Final = 8080
+HEALTH_PORT: Final = 8081
+SERVICE_HTTP_PORT: Final = 80
+
+# Paths in a pod.
+CONFIG_FOLDER: Final = "/etc/deathless"
+CONFIG_FILE: Final = "replica.json"
+TLS_FOLDER: Final = "/etc/deathless-tls"
+LOCK_TLS_FOLDER: Final = "/etc/deathless-lock-tls"
+LOCK_USER_FOLDER: Final = "/etc/deathless-lock-user"
+TOKEN_FOLDER: Final = "/etc/deathless-token"  # noqa: S105 - a folder's name, no secret
+LOG_FOLDER: Final = "/var/lib/deathless/log"
+RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
+CONTAINER: Final = "replica"
+
+AUTHORITY_SECRET: Final = "deathless-ca"  # noqa: S105 - a Secret's name
+
+
+def primary_service(name: str) -> str:
+    """Name the Service that points at the primary."""
+    return f"{name}-primary"
+
+
+def headless_service(name: str) -> str:
+    """Name the Service that gives pods their names."""
+    return f"{name}-replicas"
+
+
+def config_map(name: str) -> str:
+    """Name the ConfigMap with replica.json."""
+    return f"{name}-config"
+
+
+def tls_secret(name: str) -> str:
+    """Name the Secret with the replicas' certificate."""
+    return f"{name}-tls"
+
+
+def client_tls_secret(name: str) -> str:
+    """Name the Secret with the clients' certificate."""
+    return f"{name}-client-tls"
+
+
+def lock_tls_secret(name: str) -> str:
+    """Name the copy of the installation's certificate for the lock store."""
+    return f"{name}-lock-tls"
+
+
+def lock_user_secret(name: str) -> str:
+    """Name the copy of the installation's user of the lock store."""
+    return f"{name}-lock-user"
+
+
+def log_claim(name: str) -> str:
+    """Name the PersistentVolumeClaim that the operator makes."""
+    return f"{name}-log"
+
+
+def check_pod(name: str, digest: str) -> str:
+    """Name the pod that finds an image's fingerprint."""
+    return f"{name}-check-{digest}"
+
+
+def runner_pod(name: str) -> str:
+    """Name the pod that calls a service while it is drilled; the name is the lock: one drill per service."""
+    return f"{name}-drill"
+
+
+def agent_pod(namespace: str, name: str) -> str:
+    """Name the pod, in the operator's namespace, that breaks something of a service."""
+    return f"{namespace}-{name}-drill-agent"
+
+
+def pod(name: str, ordinal: int) -> str:
+    """Name the pod of replica `r<ordinal>`."""
+    return f"{name}-{ordinal}"
+
+
+def lock_prefix(namespace: str) -> str:
+    """Name the keys of a namespace in the lock store; below it each service has its name."""
+    return f"/deathless/{namespace}/"
+
+
+def server_name(namespace: str, name: str) -> str:
+    """Give the name that every replica's certificate carries, by which replicas and clients know them."""
+    return f"{name}.{namespace}.svc"
+
+
+def selector(name: str) -> dict[str, str]:
+    """Give the labels that replicas' pods have, and pods for checks and drills have not."""
+    return {LABEL_NAME: "deathless", LABEL_INSTANCE: name}
+
+
+def labels(name: str) -> dict[str, str]:
+    """Give the labels of every object of service `name`."""
+    return {
+        LABEL_NAME: "deathless",
+        LABEL_INSTANCE: name,
+        LABEL_MANAGED_BY: FIELD_MANAGER,
+        LABEL_SERVICE: name,
+    }

@@ -1,0 +1,259 @@
+"""Rules of the CRDs in CEL: relations between fields, and fields that must not change.
+
+Why: who applies a contradiction is told by `kubectl apply` at once, in words, not by an operator a minute later.
+
+    where      the object that `self` is, as a path of the resource
+    rule       CEL; true means in order; `oldSelf` makes it a rule about changes
+    message    what is wrong and what to write instead
+
+Guarantees: each relation that `relation_problems`, `cluster_problems` and `drill_problems` find has its rule here, and
+each rule a sample that passes and one that fails (tests/samples). Lists, mappings and texts they look at are bounded,
+so their cost estimates stay low. Does not: evaluate them; the API server does. Imports base and model.drill.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from deathless.base.limits import Limits
+from deathless_operator.model.drill import LASTING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule of a CRD."""
+
+    name: str  # of its samples
+    where: str  # spec, spec.limits, spec.ingress.allowFrom[]
+    rule: str
+    message: str
+
+    @property
+    def about_change(self) -> bool:
+        """Whether it compares with what was before."""
+        return "oldSelf" in self.rule
+
+
+def _set(path: str) -> str:
+    """Give CEL for: every step of `path` below self is there, and it is no empty text."""
+    steps = path.split(".")
+    there = " && ".join(f"has(self.{'.'.join(steps[: index + 1])})" for index in range(len(steps)))
+    return f"({there} && self.{path} != '')"
+
+
+def _or(path: str, default: str, *, of: str = "self") -> str:
+    """Give CEL for: the value at `path`, or a default."""
+    steps = path.split(".")
+    there = " && ".join(f"has({of}.{'.'.join(steps[: index + 1])})" for index in range(len(steps)))
+    return f"({there} ? {of}.{path} : {default})"
+
+
+def _fixed(name: str, path: str, what: str) -> Rule:
+    """A text that stays as it was at creation."""
+    return Rule(
+        name=name,
+        where="spec",
+        rule=f"{_or(path, _EMPTY)} == {_or(path, _EMPTY, of='oldSelf')}",
+        message=f"{path} can't change: {what}",
+    )
+
+
+_EMPTY: Final = "''"
+_L = Limits()
+
+
+def _limit(name: str, left: tuple[str, str], sign: str, right: tuple[str, str]) -> Rule:
+    """A relation of limits; each side is a factor in CEL and a field of `Limits`."""
+    shown = [(factor, _camel(field), getattr(_L, field)) for factor, field in (left, right)]
+    terms = [f"{factor}{_or(field, repr(default))}" for factor, field, default in shown]
+    slack = " + 0.000000001" if isinstance(shown[0][2], float) else ""
+    told = f" {sign} ".join(f"{factor.replace('.0', '')}{field}" for factor, field, _ in shown)
+    return Rule(
+        name=name,
+        where="spec.limits",
+        rule=f"{terms[0]} {sign} {terms[1]}{slack}",
+        message=f"{told} must hold; what is not given has its default",
+    )
+
+
+def _camel(word: str) -> str:
+    first, *rest = word.split("_")
+    return first + "".join(step[:1].upper() + step[1:] for step in rest)
+
+
+def _twice(field: str) -> Rule:
+    return Rule(
+        name=f"retention-{field.lower()}-once",
+        where="spec",
+        rule=(f"!(has(self.retention) && has(self.retention.{field}) && has(self.limits) && has(self.limits.{field}))"),
+        message=f"{field} is given under retention and under limits: keep the one under retention",
+    )
+
+
+SERVICE_RULES: Final = (
+    Rule(name="image-needed", where="spec", rule=_set("image"), message="image is missing: name the image of module"),
+    Rule(
+        name="lock-is-etcd",
+        where="spec",
+        rule=f"{_or('lock.type', repr('etcd'))} == 'etcd'",
+        message="lock.type directory is for one machine: a cluster elects through etcd, leave it out",
+    ),
+    Rule(
+        name="fence-is-etcd",
+        where="spec",
+        rule=f"{_or('fence', repr('etcd'))} == 'etcd'",
+        message="fence seal is for one machine: leave it out, in a cluster the fence is etcd",
+    ),
+    Rule(
+        name="log-claim-or-size",
+        where="spec",
+        rule=f"{_set('logStorage.claimName')} != {_set('logStorage.size')}",
+        message="logStorage needs one of claimName (an existing ReadWriteMany claim) and size (of a new one)",
+    ),
+    Rule(
+        name="log-class-with-size",
+        where="spec",
+        rule=f"!{_set('logStorage.className')} || {_set('logStorage.size')}",
+        message="logStorage.className needs size: an existing claim has its class",
+    ),
+    _fixed("log-claim-fixed", "logStorage.claimName", "the log lies there; adopt it elsewhere under a new service"),
+    _fixed("log-class-fixed", "logStorage.className", "the log lies there; adopt it elsewhere under a new service"),
+    _fixed("log-folder-fixed", "logStorage.subPath", "the log lies there; adopt it elsewhere under a new service"),
+    Rule(
+        name="log-size-grows",
+        where="spec",
+        rule=(
+            f"!{_set('logStorage.size')} || {_or('logStorage.size', _EMPTY, of='oldSelf')} == '' || "
+            "quantity(self.logStorage.size).compareTo(quantity(oldSelf.logStorage.size)) >= 0"
+        ),
+        message="logStorage.size can't shrink",
+    ),
+    Rule(
+        name="shards-fixed",
+        where="spec",
+        rule="self.shards == oldSelf.shards",
+        message="shards can't change: keys are divided by it",
+    ),
+    _fixed("lock-prefix-fixed", "lock.etcd.prefix", "a service with other keys is another service"),
+    Rule(
+        name="lock-secrets-with-endpoints",
+        where="spec",
+        rule=(
+            "!(has(self.lock) && has(self.lock.etcd)) || "
+            "!(has(self.lock.etcd.tlsSecretRef) || has(self.lock.etcd.userSecretRef)) || "
+            "(has(self.lock.etcd.endpoints) && self.lock.etcd.endpoints.size() > 0)"
+        ),
+        message="lock.etcd.endpoints is empty beside a Secret: name the endpoints that the Secret is for",
+    ),
+    Rule(
+        name="lock-endpoints-alike",
+        where="spec",
+        rule=(
+            "!(has(self.lock) && has(self.lock.etcd) && has(self.lock.etcd.endpoints)) || "
+            "self.lock.etcd.endpoints.all(e, e.startsWith('https://')) || "
+            "(self.lock.etcd.endpoints.all(e, e.startsWith('http://')) && !has(self.lock.etcd.tlsSecretRef))"
+        ),
+        message="lock.etcd.endpoints must be all https or all http; tlsSecretRef needs https",
+    ),
+    Rule(
+        name="tls-issuer-named",
+        where="spec",
+        rule="!has(self.tls) || (self.tls.issuer == 'CertManager') == has(self.tls.issuerRef)",
+        message="tls.issuerRef goes with tls.issuer CertManager, and only with it",
+    ),
+    Rule(
+        name="tls-certificate-with-key",
+        where="spec",
+        rule=f"{_set('tls.certificate')} == {_set('tls.key')}",
+        message="tls needs certificate and key, or neither: in a cluster neither",
+    ),
+    Rule(
+        name="ingress-ports-fit",
+        where="spec",
+        rule=f"{_or('ingress.port', '0')} + self.replicas <= 65536",
+        message="ingress.port: replica k takes port + k on a laptop; choose a lower port",
+    ),
+    _twice("checkpointsKept"),
+    _twice("checkpointEveryMessages"),
+    _twice("checkpointEveryBytes"),
+    _limit("limits-message-in-frame", ("", "message_bytes_max"), "<=", ("", "frame_bytes_max")),
+    _limit("limits-frame-in-segment", ("2 * ", "frame_bytes_max"), "<=", ("", "segment_bytes_max")),
+    _limit("limits-frame-in-spare", ("2 * ", "frame_bytes_max"), "<=", ("", "spare_bytes")),
+    _limit("limits-frame-in-pending", ("", "frame_bytes_max"), "<=", ("", "pending_bytes_max")),
+    _limit("limits-heartbeats", ("3.0 * ", "heartbeat_s"), "<=", ("", "suspect_after_s")),
+    _limit("limits-reigns", ("", "reign_min_s"), "<=", ("", "reign_max_s")),
+    Rule(
+        name="limits-key-size",
+        where="spec.limits",
+        rule="!has(self.keyBytesMax) || self.keyBytesMax < 65536",
+        message="keyBytesMax must be below 65536",
+    ),
+    Rule(
+        name="limits-checkpoints",
+        where="spec.limits",
+        rule="!has(self.checkpointsKept) || self.checkpointsKept >= 2",
+        message="checkpointsKept must be at least 2",
+    ),
+    Rule(
+        name="peer-range-alone",
+        where="spec.ingress.allowFrom[]",
+        rule="!has(self.ipBlock) || !(has(self.podSelector) || has(self.namespaceSelector))",
+        message="ipBlock stands alone: write selectors as another entry",
+    ),
+    Rule(
+        name="peer-range-alone-outwards",
+        where="spec.networkPolicy.allowTo[]",
+        rule="!has(self.ipBlock) || !(has(self.podSelector) || has(self.namespaceSelector))",
+        message="ipBlock stands alone: write selectors as another entry",
+    ),
+    Rule(
+        name="env-of-the-operator",
+        where="spec.podTemplate.env[]",
+        rule="!self.name.startsWith('DEATHLESS_') && !self.name.startsWith('POD_')",
+        message="variables that begin with DEATHLESS_ or POD_ are the operator's: choose another name",
+    ),
+    Rule(
+        name="mounts-of-the-operator",
+        where="spec.podTemplate.volumeMounts[]",
+        rule="!self.mountPath.startsWith('/etc/deathless') && !self.mountPath.startsWith('/var/lib/deathless')",
+        message="/etc/deathless and /var/lib/deathless are the operator's: choose another mountPath",
+    ),
+)
+
+DRILL_RULES: Final = (
+    Rule(
+        name="drill-fits-its-deadline",
+        where="spec",
+        rule=(
+            "(has(self.probe) ? self.probe.warmUpSeconds + self.probe.settleSeconds : 15) + "
+            f"(self.fault.type in {list(LASTING)} ? self.fault.durationSeconds : 0) "
+            "<= self.activeDeadlineSeconds"
+        ),
+        message="activeDeadlineSeconds must be at least warmUpSeconds + durationSeconds + settleSeconds",
+    ),
+    Rule(
+        name="drill-zone-with-schedule",
+        where="spec",
+        rule=f"!{_set('timeZone')} || {_set('schedule')}",
+        message="timeZone needs a schedule",
+    ),
+    Rule(
+        name="drill-schedule-has-five-fields",
+        where="spec",
+        rule=f"!{_set('schedule')} || self.schedule.matches('^[^ ]+( [^ ]+){{4}}$')",
+        message="schedule has five fields, with one space between: minute hour day month weekday",
+    ),
+    Rule(
+        name="drill-target-fixed",
+        where="spec",
+        rule="self.serviceRef.name == oldSelf.serviceRef.name",
+        message="serviceRef can't change: make another drill",
+    ),
+    Rule(
+        name="drill-of-once-fixed",
+        where="spec",
+        rule=f"{_set('schedule')} || self.fault == oldSelf.fault",
+        message="the fault of a drill without schedule can't change: make another drill",
+    ),
+)

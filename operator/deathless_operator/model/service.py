@@ -1,0 +1,136 @@
+"""A DeathlessService as the API server has it, read into the spec that laptop and cluster share.
+
+Guarantees: a resource that this version can't read gives problems with place and remedy, never an error: the operator
+then says so and leaves everything as it is. Does not: know other objects. Imports base and model.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from deathless.base.manifest import Manifest, Metadata, ServiceSpec, relation_problems
+from deathless.base.manifest_parts import EtcdSpec, Ingress, Peer, TlsSpec
+from deathless.base.schema_check import Path, Problem, find_problems, show_path
+from deathless_operator.model.status import ServiceStatus
+from deathless_operator.model.values import JsonObject, part
+
+PROBLEMS_MAX = 8
+OWN_VARIABLES = ("DEATHLESS_", "POD_")
+OWN_FOLDERS = ("/etc/deathless", "/var/lib/deathless")
+
+
+def read_spec(raw: JsonObject) -> tuple[ServiceSpec | None, tuple[str, ...]]:
+    """Give the spec of a resource, or what is wrong with it.
+
+    Args:
+        raw: the whole resource.
+    """
+    found: list[Problem] = []
+    spec = None
+    try:
+        # To find every mistake takes a hundred times longer than to find that there is none.
+        spec = msgspec.convert(part(raw, "spec"), ServiceSpec)
+    except msgspec.ValidationError as error:
+        found = find_problems(part(raw, "spec"), ServiceSpec) or [Problem(("spec",), None, str(error), "correct it")]
+    if spec is not None:
+        # What a laptop elects by its directory, a cluster elects through etcd. The name was the API server's to check.
+        lock = msgspec.structs.replace(spec.lock, type=spec.lock.type or "etcd")
+        whole = Manifest(
+            api_version="deathless.dev/v1alpha1",
+            kind="DeathlessService",
+            metadata=Metadata(name="x"),
+            spec=msgspec.structs.replace(spec, lock=lock),
+        )
+        found = relation_problems(whole) + cluster_problems(spec)
+    if not found:
+        return spec, ()
+    shown = [f"{show_path(problem.path)}: {problem.what}; {problem.remedy}" for problem in _rooted(found)]
+    more = [f"and {len(shown) - PROBLEMS_MAX} more"] if len(shown) > PROBLEMS_MAX else []
+    return None, tuple(shown[:PROBLEMS_MAX] + more)
+
+
+def _rooted(found: list[Problem]) -> list[Problem]:
+    return [
+        problem if problem.path[:1] == ("spec",) else problem._replace(path=("spec", *problem.path))
+        for problem in found
+    ]
+
+
+def cluster_problems(spec: ServiceSpec) -> list[Problem]:
+    """Find what a laptop takes and a cluster can't; rules of the CRD refuse the same."""
+    storage, tls = spec.log_storage, spec.tls or TlsSpec()
+    checks = (
+        (not spec.image, ("spec", "image"), "is missing", "name the image that holds the module"),
+        (spec.lock.type == "directory", ("spec", "lock", "type"), "is directory", "a cluster elects through etcd"),
+        (spec.fence == "seal", ("spec", "fence"), "is seal", "leave it out: in a cluster the fence is etcd"),
+        (
+            bool(storage.claim_name) == bool(storage.size),
+            ("spec", "logStorage"),
+            "needs one of claimName and size",
+            "name an existing ReadWriteMany claim, or give the size of a new one",
+        ),
+        (
+            bool(storage.class_name) and not storage.size,
+            ("spec", "logStorage", "className"),
+            "needs size",
+            "leave it out: an existing claim has its class",
+        ),
+        (
+            (tls.issuer == "CertManager") != (tls.issuer_ref is not None),
+            ("spec", "tls", "issuerRef"),
+            "goes with tls.issuer CertManager, and only with it",
+            "name the issuer, or leave it out",
+        ),
+    )
+    found = [Problem(path, None, what, remedy) for wrong, path, what, remedy in checks if wrong]
+    return found + _lock_problems(spec) + _peer_problems(spec) + _pod_problems(spec)
+
+
+def _lock_problems(spec: ServiceSpec) -> list[Problem]:
+    etcd = spec.lock.etcd or EtcdSpec()
+    at: Path = ("spec", "lock", "etcd", "endpoints")
+    secure = {endpoint.startswith("https:") for endpoint in etcd.endpoints}
+    if not etcd.endpoints and (etcd.tls_secret_ref is not None or etcd.user_secret_ref is not None):
+        return [Problem(at, None, "is empty beside a Secret", "name the endpoints that the Secret is for")]
+    if len(secure) > 1 or (secure == {False} and etcd.tls_secret_ref is not None):
+        return [Problem(at, None, "are not alike", "write all https or all http; tlsSecretRef needs https")]
+    return []
+
+
+def _peer_problems(spec: ServiceSpec) -> list[Problem]:
+    lists: tuple[tuple[Path, tuple[Peer, ...]], ...] = (
+        (("spec", "ingress", "allowFrom"), (spec.ingress or Ingress()).allow_from),
+        (("spec", "networkPolicy", "allowTo"), spec.network_policy.allow_to),
+    )
+    return [
+        Problem((*at, index), None, "has an ipBlock beside selectors", "write selectors as another entry")
+        for at, peers in lists
+        for index, peer in enumerate(peers)
+        if peer.ip_block is not None and (peer.pod_selector is not None or peer.namespace_selector is not None)
+    ]
+
+
+def _pod_problems(spec: ServiceSpec) -> list[Problem]:
+    template, at = spec.pod_template, ("spec", "podTemplate")
+    return [
+        *(
+            Problem((*at, "env", index), None, f"{item.name} is the operator's", "choose another name")
+            for index, item in enumerate(template.env)
+            if item.name.startswith(OWN_VARIABLES)
+        ),
+        *(
+            Problem(
+                (*at, "volumeMounts", index), None, f"{item.mount_path} is the operator's", "choose another mountPath"
+            )
+            for index, item in enumerate(template.volume_mounts)
+            if item.mount_path.startswith(OWN_FOLDERS)
+        ),
+    ]
+
+
+def read_status(raw: JsonObject) -> ServiceStatus:
+    """Give the status as it was written last; an empty one where it can't be read."""
+    try:
+        return msgspec.convert(part(raw, "status") or {}, ServiceStatus)
+    except msgspec.ValidationError:
+        return ServiceStatus()

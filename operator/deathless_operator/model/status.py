@@ -1,0 +1,81 @@
+"""What the operator tells about a service: `status` of a DeathlessService.
+
+Guarantees: typed, so that CRD, planner and command line speak of the same fields. Does not: decide anything.
+Imports base alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from deathless.base.manifest_parts import told
+
+Text = Annotated[str, Meta(max_length=4096)]
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class StatusPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A part of a status; what is unknown to this version is passed over."""
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One condition, as Kubernetes' conventions ask for."""
+
+    type: Annotated[
+        str, Meta(max_length=316, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"), told("What is told about.")
+    ]
+    status: Annotated[ConditionStatus, told("Whether it holds.")]
+    reason: Annotated[
+        str,
+        Meta(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+        told("Why, in one word for machines."),
+    ]
+    message: Annotated[str, Meta(max_length=32768), told("Why, and what to do, for people.")] = ""
+    last_transition_time: Annotated[
+        str, Meta(max_length=64, extra_json_schema={"format": "date-time"}), told("When status changed last.")
+    ] = ""
+    observed_generation: Annotated[int, Meta(ge=0), told("The generation of the spec this was found for.")] = 0
+
+
+class ReplicaStatus(StatusPart, frozen=True):
+    """One replica, as its pod and its own announcement show it."""
+
+    name: Annotated[str, Meta(max_length=63), told("Its name: r0, r1, ...")]
+    pod: Annotated[str, Meta(max_length=253), told("Its pod.")] = ""
+    node: Annotated[str, Meta(max_length=253), told("The node the pod runs on.")] = ""
+    role: Annotated[str, Meta(max_length=63), told("Its role, as it announces it.")] = ""
+    ready: Annotated[bool, told("Whether its pod is ready.")] = False
+    epoch: Annotated[int, Meta(ge=0), told("The epoch it knows.")] = 0
+    problem: Annotated[Text, told("What keeps it from serving, in its own words.")] = ""
+
+
+class ServiceStatus(StatusPart, frozen=True):
+    """The status of a DeathlessService."""
+
+    observed_generation: Annotated[int, Meta(ge=0), told("The generation of the spec this status was made for.")] = 0
+    replicas: Annotated[int, Meta(ge=0), told("Pods that exist.")] = 0
+    ready_replicas: Annotated[int, Meta(ge=0), told("Pods that are ready.")] = 0
+    updated_replicas: Annotated[int, Meta(ge=0), told("Pods that run the spec as it stands.")] = 0
+    selector: Annotated[Text, told("Label selector of the pods, for the scale subresource.")] = ""
+    ready: Annotated[str, Meta(max_length=16), told("Ready pods of wanted pods, as text.")] = ""
+    primary: Annotated[str, Meta(max_length=253), told("The pod that leads.")] = ""
+    epoch: Annotated[int, Meta(ge=0), told("The highest epoch announced.")] = 0
+    image: Annotated[Text, told("The image that replicas are made from; spec.image once it is accepted.")] = ""
+    module: Annotated[Text, told("The module that was accepted with the image.")] = ""
+    fingerprint: Annotated[Text, told("Fingerprint of the code that serves, as the replicas announce it.")] = ""
+    service_id: Annotated[str, Meta(max_length=64), told("Id the service got at its first start.")] = ""
+    incarnation: Annotated[int, Meta(ge=0), told("Changes when the service is adopted anew.")] = 0
+    last_takeover_time: Annotated[
+        str, Meta(max_length=64, extra_json_schema={"format": "date-time"}), told("When the primary changed last.")
+    ] = ""
+    doing: Annotated[Text, told("What the operator is doing, in one sentence.")] = ""
+    members: Annotated[tuple[ReplicaStatus, ...], Meta(max_length=16), told("The replicas.")] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=32), told("What holds, what does not, and why.")] = ()
+
+
+def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """Give the condition of that type, None where there is none."""
+    return next((found for found in conditions if found.type == kind), None)

@@ -1,0 +1,105 @@
+"""Replaces replicas on nodes that are lost, and keeps fenced pods fenced.
+
+A StatefulSet never replaces a pod whose node does not answer: it could still run. Here it may: the epoch fences what
+the old process writes, and its pod's uid keeps what it owns apart from its replacement's (0005, "A replica in a pod").
+
+Guarantees: a pod is force-deleted only when its node has been unreachable for `replaceAfterSeconds`, and never when
+every node of a service that has several is unreachable at once: then it is the API server that sees nobody.
+Does not: decide who leads. Imports model and base only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deathless.base.manifest import ServiceSpec
+from deathless_operator.model import names
+from deathless_operator.plan.actions import Action, DeletePod, Event, PatchMetadata
+from deathless_operator.plan.pods import replicas, wants_fence
+from deathless_operator.plan.reading import is_fenced
+from deathless_operator.plan.snapshot import NodeView, PodView, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What is lost, and what is done about it."""
+
+    actions: tuple[Action, ...] = field(default=())
+    events: tuple[Event, ...] = field(default=())
+    pods: tuple[str, ...] = field(default=())  # on nodes that do not answer
+    message: str = ""
+    requeue_s: float | None = None
+    deleting: frozenset[str] = field(default=frozenset())  # pods that this plan force-deletes
+
+
+def replace_lost(snapshot: Snapshot, spec: ServiceSpec) -> Lost:
+    """Plan for pods on nodes that do not answer."""
+    pods = [pod for pod in replicas(snapshot).values() if pod.node]
+    lost = [(pod, node) for pod in pods if (node := snapshot.node(pod.node)) is not None and _is_lost(node)]
+    if not lost:
+        return Lost()
+    nodes = {pod.node for pod in pods}
+    names_of = tuple(pod.name for pod, _ in lost)
+    if len(nodes) > 1 and {pod.node for pod, _ in lost} == nodes:
+        return Lost(
+            pods=names_of,
+            message=(
+                f"all {len(nodes)} nodes of the service are unreachable for the control plane; pods stay, since they "
+                "may well run. Look at the control plane first"
+            ),
+        )
+    actions: list[Action] = []
+    events: list[Event] = []
+    waits: list[float] = []
+    for pod, node in lost:
+        left = (node.unready_since or snapshot.now) + spec.replace_after_seconds - snapshot.now
+        if left > 0:
+            waits.append(left)
+            continue
+        why = f"node {node.name} has been unreachable for {spec.replace_after_seconds} s"
+        actions.append(DeletePod(name=pod.name, uid=pod.uid, grace_s=0, force=True, why=why))
+        events.append(Event(type="Warning", reason="ReplicaReplaced", message=f"{pod.name} is made anew: {why}"))
+    shown = ", ".join(f"{pod.name} on {node.name}" for pod, node in lost)
+    return Lost(
+        actions=tuple(actions),
+        events=tuple(events),
+        pods=names_of,
+        message=f"unreachable: {shown}; replaced {spec.replace_after_seconds} s after the node went silent",
+        requeue_s=min(waits) if waits else 5.0,
+        deleting=frozenset(action.name for action in actions if isinstance(action, DeletePod)),
+    )
+
+
+def _is_lost(node: NodeView) -> bool:
+    return node.unreachable and not node.ready
+
+
+def fence(snapshot: Snapshot, besides: frozenset[str] = frozenset()) -> tuple[Action, ...]:
+    """Bring the pods' fencing annotations in line with the service's.
+
+    Args:
+        snapshot: of the service.
+        besides: pods that are fenced for another reason, a suspension.
+    """
+    actions = []
+    for ordinal, pod in replicas(snapshot).items():
+        wanted = wants_fence(snapshot, ordinal) or pod.name in besides
+        # What somebody wrote on a pod by hand stays until somebody takes it away.
+        ours = names.FENCED_AT_ANNOTATION in pod.annotations
+        if wanted != is_fenced(pod) and (wanted or ours) and pod.deleted_at is None:
+            actions.append(_patch(snapshot, pod, wanted))
+    return tuple(actions)
+
+
+def _patch(snapshot: Snapshot, pod: PodView, wanted: bool) -> PatchMetadata:
+    return PatchMetadata(
+        api_version="v1",
+        kind="Pod",
+        name=pod.name,
+        uid=pod.uid,
+        annotations={
+            names.FENCED_ANNOTATION: "true" if wanted else None,
+            names.FENCED_AT_ANNOTATION: str(int(snapshot.now)) if wanted else None,
+        },
+        why="the service asks for it to be fenced" if wanted else "the service asks for it no longer",
+    )

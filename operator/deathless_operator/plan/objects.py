@@ -1,0 +1,349 @@
+"""Every object of one DeathlessService, as it should be (0005, "Objects of one DeathlessService").
+
+Guarantees: a pure function of resource, settings and the code that was accepted; each manifest bears the labels, the
+owner, and a hash of itself, so that what has to be applied is seen without asking the API server. Does not: say when
+they are applied (`plan`), or know pods. Imports model and base only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.limits import REPLICATED, Limits
+from deathless.base.manifest import ServiceSpec, limits_of
+from deathless.base.manifest_parts import REPLICAS_MAX, Ingress, Peer, TlsSpec
+from deathless_operator.model import names
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.model.values import Json, JsonObject
+from deathless_operator.plan.placement import Mounted, digest, stateful_set
+from deathless_operator.plan.snapshot import ResourceView
+
+DNS_PORT: Final = 53
+# What differs from a laptop's config; the rest a pod finds out by itself.
+_DEFAULTS: Final = ReplicaConfig(service="x", module="x:x", directory="x", replica="x")
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the lock store is, and the Secrets in the service's namespace that open it."""
+
+    endpoints: tuple[str, ...]
+    prefix: str
+    tls_secret: str = ""
+    tls_has_certificate: bool = False  # whether the Secret holds tls.crt, or the authority alone
+    user_secret: str = ""
+    lease_ttl_s: int = 10
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs, as far as the fingerprint looks: the accepted image, module, and limits that decide over turns."""
+
+    image: str
+    module: str
+    limits: dict[str, int | float] = {}  # of `REPLICATED`, those that are not as by default
+
+
+def code_of(spec: ServiceSpec) -> Code:
+    """Give the code that a spec names."""
+    given = limits_of(spec)
+    default = Limits()
+    limits: dict[str, int | float] = {
+        str(name): given[name] for name in REPLICATED if name in given and given[name] != getattr(default, name)
+    }
+    return Code(image=spec.image, module=spec.module, limits=limits)
+
+
+def tls_of(spec: ServiceSpec) -> TlsSpec:
+    """Give the certificates that are wanted: in a cluster the operator's where nothing is said."""
+    return spec.tls or TlsSpec()
+
+
+def claim_of(resource: ResourceView, spec: ServiceSpec) -> str:
+    """Name the claim that holds the log."""
+    return spec.log_storage.claim_name or names.log_claim(resource.name)
+
+
+def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: Code) -> JsonObject:
+    """Give replica.json: what all replicas share; each adds its own name, instance and address."""
+    tls = None
+    if tls_of(spec).issuer != "Off":
+        asked = tls_of(spec).require_client_certificate
+        tls = TlsConfig(
+            ca=f"{names.TLS_FOLDER}/ca.crt",
+            certificate=f"{names.TLS_FOLDER}/tls.crt",
+            key=f"{names.TLS_FOLDER}/tls.key",
+            require_client_certificate=True if asked is None else asked,
+            server_name=names.server_name(resource.namespace, resource.name),
+        )
+    lock_tls = None
+    if lock.tls_secret:
+        folder, shown = names.LOCK_TLS_FOLDER, lock.tls_has_certificate
+        lock_tls = TlsConfig(
+            ca=f"{folder}/ca.crt",
+            certificate=f"{folder}/tls.crt" if shown else "",
+            key=f"{folder}/tls.key" if shown else "",
+        )
+    user = names.LOCK_USER_FOLDER if lock.user_secret else ""
+    config = ReplicaConfig(
+        service=resource.name,
+        module=code.module,
+        directory=names.LOG_FOLDER,
+        replica="",
+        tls=tls,
+        lock="etcd",
+        etcd=EtcdConfig(
+            endpoints=lock.endpoints,
+            prefix=lock.prefix,
+            tls=lock_tls,
+            username_file=f"{user}/username" if user else "",
+            password_file=f"{user}/password" if user else "",
+            lease_ttl_s=lock.lease_ttl_s,
+        ),
+        fence="etcd",
+        promote_checkpointer=spec.promote_checkpointer,
+        log_level=spec.log_level,
+        allow_any_file_system=spec.log_storage.allow_any_file_system,
+        token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
+        limits={name: value for name, value in limits_of(spec).items() if name not in REPLICATED} | code.limits,
+    )
+    encoded: JsonObject = msgspec.json.decode(msgspec.json.encode(config))
+    plain: JsonObject = msgspec.json.decode(msgspec.json.encode(_DEFAULTS))
+    return {key: value for key, value in encoded.items() if value != plain.get(key) and key != "replica"}
+
+
+class Objects:
+    """Makes the manifests of one service.
+
+    Args:
+        resource: the service.
+        spec: its spec.
+        settings: of the installation.
+    """
+
+    def __init__(self, resource: ResourceView, spec: ServiceSpec, settings: OperatorSettings) -> None:
+        self._resource = resource
+        self._spec = spec
+        self._settings = settings
+        self._name = resource.name
+
+    def owner(self) -> JsonObject:
+        """Give the ownerReference of everything that goes with the service."""
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": names.SERVICE_KIND,
+            "name": self._name,
+            "uid": self._resource.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def make(
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        body: JsonObject,
+        *,
+        owned: bool = True,
+        annotations: dict[str, str] | None = None,
+    ) -> JsonObject:
+        """Give a manifest with labels, owner and the hash of all of it."""
+        labels: JsonObject = dict(names.labels(self._name))
+        noted: JsonObject = dict(annotations or {})
+        metadata: JsonObject = {"name": name, "namespace": self._resource.namespace, "labels": labels}
+        if owned:
+            metadata["ownerReferences"] = [self.owner()]
+        head: JsonObject = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+        manifest = head | body
+        noted[names.APPLIED_ANNOTATION] = digest([manifest, dict(noted)])
+        metadata["annotations"] = noted
+        return manifest
+
+    def supports(self, lock: Lock, code: Code) -> list[JsonObject]:
+        """Give everything beside claim, certificates and StatefulSet, in the order they are to be applied."""
+        found = [*self.access(), self.config_map(lock, code), *self.services(), self.budget()]
+        if self._settings.network_policies and self._spec.network_policy.type == "Managed":
+            found.append(self.network_policy(lock))
+        return found
+
+    def access(self) -> list[JsonObject]:
+        """Give the identity of the pods: they may read and patch pods of their own set, by name."""
+        pods: list[Json] = [names.pod(self._name, ordinal) for ordinal in range(REPLICAS_MAX)]
+        rules: list[Json] = [
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get", "watch", "patch"]}
+        ]
+        rbac = "rbac.authorization.k8s.io"
+        subject: JsonObject = {"kind": "ServiceAccount", "name": self._name, "namespace": self._resource.namespace}
+        return [
+            self.make(
+                "v1",
+                "ServiceAccount",
+                self._name,
+                {"automountServiceAccountToken": False},
+                annotations=dict(self._spec.pod_template.service_account_annotations),
+            ),
+            self.make(f"{rbac}/v1", "Role", self._name, {"rules": rules}),
+            self.make(
+                f"{rbac}/v1",
+                "RoleBinding",
+                self._name,
+                {"roleRef": {"apiGroup": rbac, "kind": "Role", "name": self._name}, "subjects": [subject]},
+            ),
+        ]
+
+    def config_map(self, lock: Lock, code: Code) -> JsonObject:
+        """Give the ConfigMap with replica.json."""
+        text = msgspec.json.format(msgspec.json.encode(self.config(lock, code), order="sorted"), indent=2).decode()
+        return self.make("v1", "ConfigMap", names.config_map(self._name), {"data": {names.CONFIG_FILE: f"{text}\n"}})
+
+    def config(self, lock: Lock, code: Code) -> JsonObject:
+        """Give replica.json."""
+        return replica_config(self._resource, self._spec, lock, code)
+
+    def services(self) -> list[JsonObject]:
+        """Give the Services: any replica, the primary, and names for pods."""
+        ingress = self._spec.ingress or Ingress()
+        ports: list[Json] = [
+            {"name": "http", "port": names.SERVICE_HTTP_PORT, "targetPort": "http", "protocol": "TCP"},
+            {"name": "client", "port": names.CLIENT_PORT, "targetPort": "client", "protocol": "TCP"},
+        ]
+        own: JsonObject = dict(names.selector(self._name))
+        primary: JsonObject = own | {names.LABEL_ROLE: names.ROLE_PRIMARY}
+        inner: list[Json] = [
+            {"name": "replication", "port": names.REPLICATION_PORT, "protocol": "TCP"},
+            {"name": "control", "port": names.CONTROL_PORT, "protocol": "TCP"},
+        ]
+        return [
+            self.make(
+                "v1",
+                "Service",
+                self._name,
+                {"spec": {"type": ingress.service_type, "selector": own, "ports": ports}},
+                annotations=dict(ingress.service_annotations),
+            ),
+            self.make(
+                "v1",
+                "Service",
+                names.primary_service(self._name),
+                {"spec": {"type": "ClusterIP", "selector": primary, "ports": ports}},
+            ),
+            self.make(
+                "v1",
+                "Service",
+                names.headless_service(self._name),
+                {
+                    "spec": {
+                        "clusterIP": "None",
+                        "publishNotReadyAddresses": True,
+                        "selector": own,
+                        "ports": [*ports[1:], *inner],
+                    }
+                },
+            ),
+        ]
+
+    def budget(self) -> JsonObject:
+        """Give the PodDisruptionBudget: one at a time may be evicted."""
+        chosen: JsonObject = {"matchLabels": dict(names.selector(self._name))}
+        # A replica that does not serve may go: it protects nothing, and its node may need to be emptied.
+        body: JsonObject = {
+            "spec": {"maxUnavailable": 1, "selector": chosen, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+        }
+        return self.make("policy/v1", "PodDisruptionBudget", self._name, body)
+
+    def claim(self) -> JsonObject | None:
+        """Give the claim that the operator makes; None where the spec names one.
+
+        It goes with the service (by its ownerReference) only where the spec says Delete.
+        """
+        storage = self._spec.log_storage
+        if storage.claim_name:
+            return None
+        body: JsonObject = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": storage.size}}}
+        if storage.class_name:
+            body["storageClassName"] = storage.class_name
+        return self.make(
+            "v1",
+            "PersistentVolumeClaim",
+            names.log_claim(self._name),
+            {"spec": body},
+            owned=storage.deletion_policy == "Delete",
+        )
+
+    def network_policy(self, lock: Lock) -> JsonObject:
+        """Give the NetworkPolicy of the replicas' pods."""
+        own: JsonObject = {"podSelector": {"matchLabels": dict(names.selector(self._name))}}
+        drills: JsonObject = {"podSelector": {"matchLabels": {names.LABEL_PURPOSE: "drill"}}}
+        front = _ports(names.CLIENT_PORT, names.HTTP_PORT)
+        ingress = self._spec.ingress or Ingress()
+        door: JsonObject = {"ports": front}
+        if ingress.allow_from:
+            door["from"] = [drills, *map(_peer, ingress.allow_from)]
+        elif ingress.service_type == "ClusterIP":
+            door["from"] = [{"namespaceSelector": {}}]
+        inwards: list[Json] = [
+            {"from": [own], "ports": [*_ports(names.REPLICATION_PORT, names.CONTROL_PORT), *front]},
+            door,
+            # Probes come from nodes and metrics from anywhere; there are no data behind this port.
+            {"ports": _ports(names.HEALTH_PORT)},
+        ]
+        policy = self._spec.network_policy
+        outwards: list[Json] = [{}]
+        if policy.egress == "Restricted":
+            store = sorted({_port_of(endpoint) for endpoint in lock.endpoints})
+            dns: list[Json] = [{"protocol": kind, "port": DNS_PORT} for kind in ("UDP", "TCP")]
+            outwards = [
+                {"to": [own]},
+                {"ports": dns},
+                {"ports": _ports(*store)},
+                {"ports": _ports(*self._settings.api_server_ports)},
+            ]
+            if policy.allow_to:
+                outwards.append({"to": [_peer(peer) for peer in policy.allow_to]})
+        body: JsonObject = {
+            "podSelector": {"matchLabels": dict(names.selector(self._name))},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": inwards,
+            "egress": outwards,
+        }
+        return self.make("networking.k8s.io/v1", "NetworkPolicy", self._name, {"spec": body})
+
+    def stateful_set(self, mounted: Mounted, lock: Lock, code: Code, *, replicas: int) -> JsonObject:
+        """Give the StatefulSet, with what was accepted written on it."""
+        body = stateful_set(
+            self._name,
+            self._spec,
+            self._settings,
+            mounted,
+            image=code.image,
+            config=digest(self.config(lock, code)),
+            replicas=replicas,
+        )
+        accepted = {names.MODULE_ANNOTATION: code.module}
+        if code.limits:
+            accepted[names.LIMITS_ANNOTATION] = msgspec.json.encode(code.limits, order="sorted").decode()
+        return self.make("apps/v1", "StatefulSet", self._name, {"spec": body}, annotations=accepted)
+
+
+def _ports(*ports: int) -> list[Json]:
+    return [{"protocol": "TCP", "port": port} for port in ports]
+
+
+def _peer(peer: Peer) -> JsonObject:
+    pairs = (
+        ("namespaceSelector", peer.namespace_selector),
+        ("podSelector", peer.pod_selector),
+        ("ipBlock", peer.ip_block),
+    )
+    shown = {key: value for key, value in pairs if value is not None}
+    decoded: JsonObject = msgspec.json.decode(msgspec.json.encode(shown))
+    return decoded
+
+
+def _port_of(endpoint: str) -> int:
+    tail = endpoint.rpartition(":")[2]
+    if tail.isdecimal():
+        return int(tail)
+    return 443 if endpoint.startswith("https:") else 80

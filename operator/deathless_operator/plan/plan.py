@@ -1,0 +1,340 @@
+"""What to do about one service: a pure function from what is seen to what is done and told.
+
+    going           its objects go with it, by their ownerReferences; the log only where the spec says Delete
+    spec unreadable nothing is changed, what runs goes on
+    paused          nothing is changed
+    else            code to run (image_check) -> lock store (access), certificates -> objects that differ are applied
+                    -> size and roll (rollout) -> lost nodes, fencing (loss) -> what is told (trouble, summary)
+
+Guarantees: the same snapshot gives the same plan; a plan carried out in part and made anew converges, since nothing is
+remembered but what the API server holds. A pod is deleted for a roll only by a plan that applies nothing to the
+StatefulSet and sees that its controller has read it. Never writes a spec. Does not: talk to the API server. Imports
+model and base only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from deathless.base.manifest import ServiceSpec
+from deathless_operator.model import names
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.model.status import ServiceStatus
+from deathless_operator.model.values import JsonObject, number, part, text
+from deathless_operator.plan import access as lock_access
+from deathless_operator.plan import image_check, loss, rollout
+from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event
+from deathless_operator.plan.certificates import Certificates, plan_certificates
+from deathless_operator.plan.conditions import Findings
+from deathless_operator.plan.covering import needs_apply
+from deathless_operator.plan.objects import Lock, Objects, claim_of, tls_of
+from deathless_operator.plan.placement import Mounted, template_hash
+from deathless_operator.plan.pods import held, replicas, serves
+from deathless_operator.plan.snapshot import ChildView, Snapshot
+from deathless_operator.plan.summary import Facts, sum_up
+from deathless_operator.plan.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be done about one service, and what is to be told."""
+
+    actions: tuple[Action, ...]  # in order
+    status: ServiceStatus | None  # None: the resource is going, write nothing
+    events: tuple[Event, ...]  # changes only
+    requeue_s: float | None  # look again after this at the latest; None: when something changes, or at the resync
+    sentence: str  # what is being done, in one sentence
+
+
+def make_plan(snapshot: Snapshot, settings: OperatorSettings) -> Plan:
+    """Make the plan for one service.
+
+    Args:
+        snapshot: what the API server shows.
+        settings: what the installation was told.
+    """
+    resource = snapshot.resource
+    if resource.deleted_at is not None:
+        sentence = "the service is going, and its objects with it"
+        return Plan(actions=(), status=None, events=(), requeue_s=None, sentence=sentence)
+    if resource.spec is None:
+        findings = Findings()
+        findings.tell("Accepted", "False", "InvalidSpec", "; ".join(resource.problems) or "the spec can't be read")
+        return _only_tell(snapshot, settings, findings, "nothing is changed until the spec is mended")
+    if resource.annotations.get(names.PAUSED_ANNOTATION) == "true":
+        findings = Findings()
+        told = f"nothing is changed until the annotation {names.PAUSED_ANNOTATION} is taken away"
+        findings.tell("Paused", "True", "ByAnnotation", told)
+        return _only_tell(snapshot, settings, findings, told)
+    return _Planner(snapshot, resource.spec, settings).make()
+
+
+def _only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Findings, sentence: str) -> Plan:
+    """Plan nothing, and tell how things stand."""
+    child = snapshot.child("StatefulSet", snapshot.resource.name)
+    wanted = number(child.raw, "spec", "replicas") if child is not None else 0
+    if not findings.told.get("Paused"):
+        findings.tell("Paused", "False", "NotPaused", "the operator works on it")
+    said = tell_replicas(snapshot, findings)
+    tell_kubernetes(snapshot, findings)
+    tell_fenced(snapshot, findings)
+    facts = Facts(wanted=wanted, suspended=wanted == 0 and child is not None, doing=sentence, said=said)
+    status, events = sum_up(snapshot, findings, facts)
+    return Plan(actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence)
+
+
+def is_foreign(child: ChildView, snapshot: Snapshot) -> bool:
+    """Tell whether an object is somebody else's: without our label, or controlled by another owner."""
+    ours = child.labels.get(names.LABEL_SERVICE) == snapshot.resource.name
+    return not ours or child.controller_uid not in ("", snapshot.resource.uid)
+
+
+@dataclass(slots=True)
+class _Planner:
+    """Makes one plan; each step adds to actions, events and findings."""
+
+    snapshot: Snapshot
+    spec: ServiceSpec
+    settings: OperatorSettings
+    actions: list[Action] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+    waits: list[float] = field(default_factory=list)  # seconds
+    foreign: list[str] = field(default_factory=list)
+
+    def make(self) -> Plan:
+        """Make it."""
+        snapshot, spec = self.snapshot, self.spec
+        objects = Objects(snapshot.resource, spec, self.settings)
+        decision = image_check.decide(snapshot, spec, self.settings, objects)
+        access = lock_access.plan_access(snapshot, spec, self.settings, objects)
+        certificates = plan_certificates(snapshot, spec, self.settings, objects)
+        for waiting in (decision.requeue_s, certificates.requeue_s):
+            self._look_again(waiting)
+        self.actions += [*access.actions, *certificates.actions]
+        late = self._apply_claim(objects)
+        facts = Facts(
+            wanted=0 if spec.suspend else spec.replicas,
+            suspended=spec.suspend,
+            progressing="Waiting",
+            waits="the lock store",
+        )
+        if access.lock is not None:
+            for manifest in objects.supports(access.lock, decision.code):
+                self._apply(manifest)
+            facts = self._run(objects, access.lock, certificates, decision)
+        self.actions += [*late, *decision.actions]
+        self._remove_unwanted()
+        self._tell(access, certificates, decision)
+        return self._finish(facts)
+
+    def _look_again(self, after_s: float | None) -> None:
+        if after_s is not None:
+            self.waits.append(after_s)
+
+    def _apply(self, manifest: JsonObject) -> bool:
+        """Apply a manifest where it differs; False where its name is somebody else's."""
+        kind, name = text(manifest, "kind"), text(manifest, "metadata", "name")
+        child = self.snapshot.child(kind, name)
+        if child is not None and is_foreign(child, self.snapshot):
+            self.foreign.append(f"{kind} {name}")
+            return False
+        if needs_apply(child, manifest):
+            self.actions.append(Apply(manifest=manifest, why="it is not there" if child is None else "it differs"))
+        return True
+
+    def _apply_claim(self, objects: Objects) -> list[Action]:
+        """Apply the claim: first where it is new, since pods wait for it; else last, since it may be refused."""
+        manifest = objects.claim()
+        if manifest is None:
+            return []
+        before = len(self.actions)
+        self._apply(manifest)
+        if self.snapshot.child("PersistentVolumeClaim", text(manifest, "metadata", "name")) is None:
+            return []
+        late = self.actions[before:]
+        del self.actions[before:]
+        return late
+
+    def _mounted(self, lock: Lock) -> Mounted:
+        name, spec = self.snapshot.resource.name, self.spec
+        token = spec.token_secret_ref
+        return Mounted(
+            config_map=names.config_map(name),
+            claim=claim_of(self.snapshot.resource, spec),
+            tls=names.tls_secret(name) if tls_of(spec).issuer != "Off" else "",
+            lock_tls=lock.tls_secret,
+            lock_user=lock.user_secret,
+            token=token.name if token else "",
+        )
+
+    def _run(self, objects: Objects, lock: Lock, certificates: Certificates, decision: image_check.Decision) -> Facts:
+        """Plan StatefulSet, size, roll and lost replicas."""
+        snapshot, spec = self.snapshot, self.spec
+        child = snapshot.child("StatefulSet", snapshot.resource.name)
+        current = number(child.raw, "spec", "replicas") if child is not None else None
+        size = rollout.decide_size(snapshot, spec, current)
+        self._look_again(size.requeue_s)
+        manifest = objects.stateful_set(self._mounted(lock), lock, decision.code, replicas=size.replicas)
+        body = part(manifest, "spec", "template")
+        assert isinstance(body, dict), "a StatefulSet has a template"
+        template = template_hash(body)
+        if child is None and (blocked := self._blocked(certificates)):
+            return Facts(
+                wanted=size.wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, template=template,
+                code=decision.code, doing=f"waiting for {blocked}",
+            )  # fmt: skip
+        before = len(self.actions)
+        if not self._apply(manifest):
+            return Facts(wanted=size.wanted, doing="the StatefulSet's name is somebody else's", code=decision.code)
+        applied = len(self.actions) > before
+        lost = loss.replace_lost(snapshot, spec)
+        self.actions += [*lost.actions, *loss.fence(snapshot, size.fenced)]
+        self.events += lost.events
+        self._look_again(lost.requeue_s)
+        if lost.message:
+            self.findings.tell("Degraded", "True", "NodeUnreachable", lost.message)
+        step = rollout.Step()
+        if size.replicas == size.wanted > 0 and not applied and not lost.pods and child is not None and _is_seen(child):
+            step = rollout.next_step(snapshot, spec, template, size.wanted)
+            if step.delete is not None:
+                self.actions.append(step.delete)
+                self.events.append(Event(type="Normal", reason="ReplicaRolled", message=step.event))
+        return self._facts(size, step, lost, decision, template)
+
+    def _blocked(self, certificates: Certificates) -> str:
+        """Give what has to be there before the first pod is made; empty: nothing."""
+        if not certificates.usable:
+            return "certificates"
+        if self.spec.log_storage.claim_name and self.snapshot.claim is None:
+            return f"claim {self.spec.log_storage.claim_name}"
+        token = self.spec.token_secret_ref
+        if token is not None and token.name not in {secret.name for secret in self.snapshot.lock_secrets}:
+            return f"Secret {token.name} (spec.tokenSecretRef)"
+        return ""
+
+    def _facts(
+        self, size: rollout.Size, step: rollout.Step, lost: loss.Lost, decision: image_check.Decision, template: str
+    ) -> Facts:
+        pods = replicas(self.snapshot)
+        unready = [
+            pod.name
+            for ordinal, pod in pods.items()
+            if ordinal < size.wanted and not serves(pod) and not held(self.snapshot, ordinal, pod)
+        ]
+        missing = [
+            names.pod(self.snapshot.resource.name, ordinal) for ordinal in range(size.wanted) if ordinal not in pods
+        ]
+        waits = step.waits or size.waits or ", ".join([*unready, *missing])
+        reason, doing = "", "nothing to do"
+        if size.waits or size.replicas != size.wanted or any(ordinal >= size.wanted for ordinal in pods):
+            reason = "Suspending" if self.spec.suspend else "Scaling"
+            doing = f"{size.replicas} replicas on the way to {size.wanted}; waiting for {waits or 'pods to end'}"
+        elif step.outdated:
+            reason, doing = "Rolling", f"rolling {', '.join(step.outdated)}; waiting for {waits}"
+        elif missing:
+            reason, doing = "Creating", f"making {', '.join(missing)}"
+        elif unready and self._are_young(unready):
+            reason, doing = "Starting", f"waiting for {waits} to become ready"
+        elif decision.outcome == "Checking":
+            reason, doing = "CheckingImage", decision.message
+        if lost.message:
+            doing = lost.message
+        return Facts(
+            wanted=size.wanted,
+            suspended=self.spec.suspend,
+            progressing=reason,
+            waits=waits,
+            stalled=bool(reason in ("Rolling", "Scaling") and unready) and not self._are_young(unready),
+            template=template,
+            code=decision.code,
+            doing=doing,
+        )
+
+    def _are_young(self, shown: list[str]) -> bool:
+        """Tell whether one of the pods still has time to become ready; looks again when the time is over."""
+        born = {pod.name: pod.created_at for pod in replicas(self.snapshot).values()}
+        left = max(born.get(name, 0.0) for name in shown) + self.settings.step_deadline_s - self.snapshot.now
+        if left > 0:
+            self.waits.append(left)
+        return left > 0
+
+    def _remove_unwanted(self) -> None:
+        """Delete what is ours and no part of the spec any more."""
+        name = self.snapshot.resource.name
+        unwanted: list[tuple[str, str]] = []
+        if not self.settings.network_policies or self.spec.network_policy.type == "Off":
+            unwanted.append(("NetworkPolicy", name))
+        if tls_of(self.spec).issuer != "CertManager":
+            unwanted += [("Certificate", names.tls_secret(name)), ("Certificate", names.client_tls_secret(name))]
+        for kind, wanted in unwanted:
+            child = self.snapshot.child(kind, wanted)
+            if child is not None and child.controller_uid == self.snapshot.resource.uid and child.deleted_at is None:
+                self.actions.append(
+                    DeleteObject(
+                        api_version=child.api_version,
+                        kind=kind,
+                        name=wanted,
+                        uid=child.uid,
+                        why="the spec asks for it no longer",
+                    )
+                )
+
+    def _tell(self, access: lock_access.Access, certificates: Certificates, decision: image_check.Decision) -> None:
+        """Tell root causes; the first of a type stands."""
+        findings = self.findings
+        if decision.outcome in ("Refused", "Unanswered"):
+            findings.tell("Accepted", "False", decision.reason, decision.message)
+        if decision.outcome == "Refused":
+            findings.tell("UpgradeRequired", "True", decision.reason, decision.message)
+        if self.foreign:
+            shown = ", ".join(self.foreign)
+            findings.tell(
+                "ObjectsOwned",
+                "False",
+                "OwnedByAnother",
+                f"{shown}: exists and is not this service's. Delete it, rename the service, or label it "
+                f"{names.LABEL_SERVICE}={self.snapshot.resource.name} to have it taken over",
+            )
+            self._look_again(10.0)
+        if access.lock is None:
+            findings.tell("LockReady", "False", access.reason, access.message)
+            self._look_again(10.0)
+        if certificates.usable:
+            findings_status = certificates.reason != "NoAuthority"
+            findings.tell(
+                "CertificateReady", "True" if findings_status else "False", certificates.reason, certificates.message
+            )
+        else:
+            findings.tell("CertificateReady", "False", certificates.reason, certificates.message)
+
+    def _finish(self, facts: Facts) -> Plan:
+        snapshot, findings = self.snapshot, self.findings
+        said = tell_replicas(snapshot, findings)
+        tell_storage(
+            snapshot,
+            findings,
+            claim_of(snapshot.resource, self.spec),
+            made_here=not self.spec.log_storage.claim_name,
+        )
+        tell_kubernetes(snapshot, findings)
+        tell_fenced(snapshot, findings)
+        findings.tell("LockReady", "True", "Configured", "no replica complains about the lock store")
+        findings.tell("Accepted", "True", "SpecAccepted", "the spec is being carried out")
+        findings.tell("ObjectsOwned", "True", "Owned", "every object of the service is its own")
+        findings.tell("UpgradeRequired", "False", "SameCode", "the code that serves is what the spec names")
+        findings.tell("Paused", "False", "NotPaused", "the operator works on it")
+        facts = replace(facts, said=said)
+        status, events = sum_up(snapshot, findings, facts)
+        return Plan(
+            actions=tuple(self.actions),
+            status=status,
+            events=(*self.events, *events),
+            requeue_s=min([float(self.settings.resync_s), *self.waits]),
+            sentence=facts.doing or "nothing to do",
+        )
+
+
+def _is_seen(child: ChildView) -> bool:
+    """Tell whether the StatefulSet's controller has read it as it stands: else it would make pods of before."""
+    return number(child.raw, "status", "observedGeneration") >= number(child.raw, "metadata", "generation")

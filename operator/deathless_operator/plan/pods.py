@@ -1,0 +1,102 @@
+"""Questions about a service's pods that several parts of a plan ask.
+
+Guarantees: one answer each to "which replica is this", "who leads", "what is wrong with it". Does not: decide anything.
+Imports model and base only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from deathless_operator.model import names
+from deathless_operator.plan.reading import is_fenced
+from deathless_operator.plan.snapshot import ContainerView, PodView, Snapshot
+
+_CODE: Final = re.compile(r"\bDL\d{4}\b")
+# Waiting for a reason that time does not mend: replacing such a pod takes nothing away.
+BROKEN: Final = (
+    "CrashLoopBackOff",
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
+PULL_REASONS: Final = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
+
+
+def ordinal_of(pod: PodView, service: str) -> int | None:
+    """Give the ordinal of a replica's pod; None for another pod."""
+    head, _, tail = pod.name.rpartition("-")
+    if head != service or not tail.isdecimal() or names.LABEL_PURPOSE in pod.labels:
+        return None
+    return int(tail)
+
+
+def replicas(snapshot: Snapshot) -> dict[int, PodView]:
+    """Give the replicas' pods by ordinal, lowest first."""
+    name = snapshot.resource.name
+    found = ((ordinal_of(pod, name), pod) for pod in snapshot.pods)
+    return dict(sorted((ordinal, pod) for ordinal, pod in found if ordinal is not None))
+
+
+def primary(pods: dict[int, PodView]) -> int | None:
+    """Give the ordinal of the pod that leads: of several that claim it, the one with the highest epoch."""
+    claims = [
+        (pod.announced.epoch if pod.announced else 0, -ordinal)
+        for ordinal, pod in pods.items()
+        if pod.labels.get(names.LABEL_ROLE) == names.ROLE_PRIMARY
+    ]
+    return -max(claims)[1] if claims else None
+
+
+def container(pod: PodView, name: str = names.CONTAINER) -> ContainerView | None:
+    """Give the pod's container of that name."""
+    return next((found for found in pod.containers if found.name == name), None)
+
+
+def serves(pod: PodView) -> bool:
+    """Tell whether a replica stands with the others: ready (caught up, by its own word) and not going."""
+    return pod.ready and pod.deleted_at is None
+
+
+def is_broken(pod: PodView) -> bool:
+    """Tell whether a pod can't become ready by itself."""
+    found = container(pod)
+    return pod.phase == "Failed" or (found is not None and not found.running and found.waiting_reason in BROKEN)
+
+
+def is_current(pod: PodView, template: str) -> bool:
+    """Tell whether a pod was made from the template with that hash."""
+    return pod.labels.get(names.LABEL_TEMPLATE) == template
+
+
+def trouble(pod: PodView) -> tuple[str, str]:
+    """Give the code and the words of what keeps a replica from serving; ("", "") where it says nothing."""
+    if serves(pod):
+        return "", ""
+    spoken = pod.announced
+    last = container(pod)
+    words = []
+    if spoken is not None:
+        words += [spoken.text, spoken.condition, spoken.problem]
+    if last is not None and not last.running:
+        words.append(last.message)
+    said = max((word.strip() for word in words), key=lambda word: (bool(_CODE.search(word)), len(word)), default="")
+    code = _CODE.search(said)
+    return (code.group(0) if code else ""), said
+
+
+def wants_fence(snapshot: Snapshot, ordinal: int) -> bool:
+    """Tell whether the service's annotation fences a replica: "r0,r2", or "*" for all."""
+    value = snapshot.resource.annotations.get(names.FENCED_ANNOTATION, "")
+    wanted = {item.strip() for item in value.split(",")}
+    return "*" in wanted or f"r{ordinal}" in wanted
+
+
+def held(snapshot: Snapshot, ordinal: int, pod: PodView) -> bool:
+    """Tell whether a replica is stopped on purpose."""
+    return is_fenced(pod) or wants_fence(snapshot, ordinal)

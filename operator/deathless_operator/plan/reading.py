@@ -1,0 +1,207 @@
+"""Makes the views of a snapshot from raw objects of the API server.
+
+Guarantees: never raises on an object of a foreign or newer shape; what can't be read is empty. Times are wall seconds.
+Does not: fetch anything. Imports model and base only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+import msgspec
+
+from deathless_operator.model.names import FENCED_ANNOTATION
+from deathless_operator.model.service import read_spec, read_status
+from deathless_operator.model.values import Json, JsonObject, number, objects, part, text, texts
+from deathless_operator.plan.snapshot import (
+    Announcement,
+    ChildView,
+    ClaimView,
+    ContainerView,
+    NodeView,
+    PodView,
+    ResourceView,
+    Warned,
+)
+
+ANNOUNCEMENT_BYTES_MAX: Final = 1 << 16
+TAINTS_OF_LOSS: Final = ("node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service")
+
+
+def read_time(value: Json) -> float | None:
+    """Give a timestamp of the API server as wall seconds; None where there is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return dt.datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        return None
+
+
+def show_time(at: float) -> str:
+    """Give wall seconds as the API server writes them."""
+    return dt.datetime.fromtimestamp(int(at), tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_resource(raw: JsonObject) -> ResourceView:
+    """Read a DeathlessService."""
+    spec, problems = read_spec(raw)
+    finalizers = part(raw, "metadata", "finalizers")
+    return ResourceView(
+        namespace=text(raw, "metadata", "namespace"),
+        name=text(raw, "metadata", "name"),
+        uid=text(raw, "metadata", "uid"),
+        generation=number(raw, "metadata", "generation"),
+        spec=spec,
+        problems=problems,
+        labels=texts(raw, "metadata", "labels"),
+        annotations=texts(raw, "metadata", "annotations"),
+        finalizers=tuple(item for item in finalizers if isinstance(item, str)) if isinstance(finalizers, list) else (),
+        deleted_at=read_time(part(raw, "metadata", "deletionTimestamp")),
+        status=read_status(raw),
+        created_at=read_time(part(raw, "metadata", "creationTimestamp")) or 0.0,
+    )
+
+
+def read_child(raw: JsonObject) -> ChildView:
+    """Read any other object; apiVersion and kind must stand in it."""
+    owners = objects(raw, "metadata", "ownerReferences")
+    return ChildView(
+        api_version=text(raw, "apiVersion"),
+        kind=text(raw, "kind"),
+        name=text(raw, "metadata", "name"),
+        uid=text(raw, "metadata", "uid"),
+        raw=raw,
+        labels=texts(raw, "metadata", "labels"),
+        annotations=texts(raw, "metadata", "annotations"),
+        owner_uids=tuple(text(owner, "uid") for owner in owners),
+        controller_uid=next((text(owner, "uid") for owner in owners if owner.get("controller") is True), ""),
+        deleted_at=read_time(part(raw, "metadata", "deletionTimestamp")),
+    )
+
+
+def read_announcement(value: str) -> Announcement | None:
+    """Read the annotation that a replica's announcer writes; None where there is none or it is broken."""
+    if not value or len(value) > ANNOUNCEMENT_BYTES_MAX:
+        return None
+    try:
+        found: Json = msgspec.json.decode(value.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    since = found.get("since")
+    return Announcement(
+        replica=text(found, "replica"),
+        instance=text(found, "instance"),
+        role=text(found, "role"),
+        epoch=number(found, "epoch"),
+        condition=text(found, "condition"),
+        problem=text(found, "problem"),
+        text=text(found, "text"),
+        fingerprint=text(found, "fingerprint"),
+        service_id=text(found, "service_id"),
+        incarnation=number(found, "incarnation"),
+        since=float(since)
+        if isinstance(since, int | float) and not isinstance(since, bool)
+        else read_time(since) or 0.0,
+    )
+
+
+def read_pod(raw: JsonObject) -> PodView:
+    """Read a pod."""
+    child = read_child(raw)
+    conditions = {text(found, "type"): found for found in objects(raw, "status", "conditions")}
+    placed = conditions.get("PodScheduled", {})
+    return PodView(
+        name=child.name,
+        uid=child.uid,
+        node=text(raw, "spec", "nodeName"),
+        phase=text(raw, "status", "phase") or "Pending",
+        ready=text(conditions.get("Ready", {}), "status") == "True",
+        labels=child.labels,
+        annotations=child.annotations,
+        announced=read_announcement(child.annotations.get("deathless.dev/status", "")),
+        containers=tuple(_container(found) for found in objects(raw, "status", "containerStatuses")),
+        created_at=read_time(part(raw, "metadata", "creationTimestamp")) or 0.0,
+        deleted_at=child.deleted_at,
+        controller_uid=child.controller_uid,
+        unschedulable=text(placed, "message") if text(placed, "status") == "False" else "",
+        phase_reason=text(raw, "status", "reason"),
+        phase_message=text(raw, "status", "message"),
+    )
+
+
+def _container(raw: JsonObject) -> ContainerView:
+    ended = part(raw, "state", "terminated")
+    last = ended if isinstance(ended, dict) else part(raw, "lastState", "terminated")
+    return ContainerView(
+        name=text(raw, "name"),
+        image=text(raw, "image"),
+        running=isinstance(part(raw, "state", "running"), dict),
+        waiting_reason=text(raw, "state", "waiting", "reason"),
+        waiting_message=text(raw, "state", "waiting", "message"),
+        exit_code=number(last, "exitCode") if isinstance(last, dict) else None,
+        message=text(last, "message"),
+        reason=text(last, "reason"),
+        finished_at=read_time(part(last, "finishedAt")),
+        terminated=isinstance(ended, dict),
+        restarts=number(raw, "restartCount"),
+    )
+
+
+def read_node(raw: JsonObject) -> NodeView:
+    """Read a node."""
+    found = next((item for item in objects(raw, "status", "conditions") if text(item, "type") == "Ready"), {})
+    state = text(found, "status")
+    taints = {text(taint, "key") for taint in objects(raw, "spec", "taints")}
+    return NodeView(
+        name=text(raw, "metadata", "name"),
+        ready=state == "True",
+        unready_since=None if state == "True" else read_time(part(found, "lastTransitionTime")),
+        unreachable=state == "Unknown" or bool(taints.intersection(TAINTS_OF_LOSS)),
+        cordoned=part(raw, "spec", "unschedulable") is True,
+    )
+
+
+def read_claim(raw: JsonObject) -> ClaimView:
+    """Read a PersistentVolumeClaim."""
+    child = read_child(raw)
+    modes = part(raw, "spec", "accessModes")
+    return ClaimView(
+        name=child.name,
+        uid=child.uid,
+        phase=text(raw, "status", "phase") or "Pending",
+        access_modes=tuple(mode for mode in modes if isinstance(mode, str)) if isinstance(modes, list) else (),
+        capacity=text(raw, "status", "capacity", "storage"),
+        storage_class=text(raw, "spec", "storageClassName"),
+        deleted_at=child.deleted_at,
+        owner_uids=child.owner_uids,
+        created_at=read_time(part(raw, "metadata", "creationTimestamp")) or 0.0,
+    )
+
+
+def read_warning(raw: JsonObject) -> Warned | None:
+    """Read an event; None where it is no warning."""
+    if text(raw, "type") != "Warning":
+        return None
+    times = (
+        part(raw, "series", "lastObservedTime"),
+        part(raw, "lastTimestamp"),
+        part(raw, "eventTime"),
+        part(raw, "metadata", "creationTimestamp"),
+    )
+    regarding = "involvedObject" if "involvedObject" in raw else "regarding"
+    return Warned(
+        kind=text(raw, regarding, "kind"),
+        name=text(raw, regarding, "name"),
+        reason=text(raw, "reason"),
+        message=text(raw, "message") or text(raw, "note"),
+        at=next((at for at in map(read_time, times) if at is not None), 0.0),
+    )
+
+
+def is_fenced(pod: PodView) -> bool:
+    """Tell whether the fencing annotation stands on a pod."""
+    return pod.annotations.get(FENCED_ANNOTATION) == "true"

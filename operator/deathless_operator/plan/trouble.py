@@ -1,0 +1,200 @@
+"""From what replicas, pods and Kubernetes say is wrong to conditions and remedies.
+
+Guarantees: every error code that stops a replica leads to one condition; words of the replica itself are kept, since
+they name file, address or field. Does not: look at anything but the snapshot. Imports model only.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from deathless_operator.model import names
+from deathless_operator.plan.conditions import Findings
+from deathless_operator.plan.pods import PULL_REASONS, container, held, replicas, trouble
+from deathless_operator.plan.snapshot import PodView, Snapshot, Warned
+
+
+class Meaning(NamedTuple):
+    """What a code means for a service."""
+
+    condition: str
+    reason: str
+    remedy: str
+
+
+MEANINGS: Final = {
+    "DL1003": Meaning("StorageReady", "OutOfSpace", "grow the volume; the service goes on by itself"),
+    "DL1004": Meaning("LockReady", "LockUnavailable", "look at etcd, and at the network between it and the pods"),
+    "DL3001": Meaning("Degraded", "InvalidConfig", "correct what it names in the spec, or use another volume"),
+    "DL3010": Meaning("CertificateReady", "Unauthorized", "look at certificates and token of both sides"),
+    "DL3012": Meaning("StorageReady", "PermissionRefused", "see podTemplate.securityContext.fsGroup"),
+    "DL3013": Meaning("Degraded", "InvalidService", "correct spec.module, or the image"),
+    "DL3020": Meaning("LockReady", "LockRefused", "see user, password and prefix of spec.lock.etcd"),
+    "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see runbook"),
+    "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see runbook"),
+    "DL4003": Meaning("StorageReady", "LogTruncated", "the volume lacks what was confirmed: mount the right one"),
+    "DL4004": Meaning("StorageReady", "NewerFormat", "use the image that wrote the log, or a newer one"),
+    "DL4005": Meaning("StorageReady", "ForeignDirectory", "point spec.logStorage at this service's own log"),
+    "DL4006": Meaning("LockReady", "StoreOlderThanLog", "etcd was restored from a backup: `deathless adopt`"),
+    "DL4007": Meaning("StorageReady", "HalfCopy", "the volume is empty or another one: mount the right one"),
+    "DL4008": Meaning("Degraded", "Diverged", "a handler is not deterministic: `deathless check`"),
+    "DL4009": Meaning("UpgradeRequired", "OtherCode", "set spec.image and spec.module back to what wrote the log"),
+}
+# Those that say "wait": told about the service only when nobody serves.
+PASSING: Final = ("DL1001", "DL1005", "DL2001", "DL2002")
+BAD_STATUS: Final = {"UpgradeRequired": "True", "Degraded": "True"}
+
+
+def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
+    """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages."""
+    said: dict[str, str] = {}
+    for ordinal, pod in replicas(snapshot).items():
+        if held(snapshot, ordinal, pod):
+            continue
+        code, words = trouble(pod)
+        pod_words = words or _pod_words(pod)
+        if pod_words:
+            said[pod.name] = pod_words
+        if not code or code in PASSING:
+            continue
+        meaning = MEANINGS.get(code, Meaning("Degraded", "ReplicaFailed", f"see docs/errors/{code}.md"))
+        findings.tell(
+            meaning.condition,
+            "True" if meaning.condition in BAD_STATUS else "False",
+            meaning.reason,
+            f"{pod.name}: {words[:800]}. What to do: {meaning.remedy}",
+        )
+    return said
+
+
+def _pod_words(pod: PodView) -> str:
+    found = container(pod)
+    if pod.unschedulable:
+        return f"not placed: {pod.unschedulable}"
+    if pod.phase == "Failed":
+        return f"{pod.phase_reason or 'Failed'}: {pod.phase_message}".rstrip(": ")
+    if found is None or found.running:
+        return ""
+    if found.reason == "OOMKilled":
+        return "OOMKilled: it needs more memory than spec.resources.limits allows"
+    return f"{found.waiting_reason}: {found.waiting_message}".strip(": ") if found.waiting_reason else ""
+
+
+def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
+    """Tell what keeps Kubernetes from making pods."""
+    for failure in snapshot.failures:
+        reason = "QuotaExceeded" if "exceeded quota" in failure.message else "ApplyRefused"
+        remedy = "raise the quota, or lower spec.replicas and spec.resources" if reason == "QuotaExceeded" else ""
+        findings.tell(
+            "Degraded",
+            "True",
+            reason,
+            f"{failure.kind} {failure.name} was refused: {failure.message[:800]}" + (f". {remedy}" if remedy else ""),
+        )
+    for warned in sorted(snapshot.warnings, key=lambda found: -found.at):
+        _tell_warning(warned, findings, snapshot)
+    for pod in replicas(snapshot).values():
+        found = container(pod)
+        if found is not None and found.waiting_reason in PULL_REASONS:
+            findings.tell(
+                "Degraded",
+                "True",
+                "ImagePullFailed",
+                f"{pod.name}: {found.waiting_message or found.waiting_reason}. Correct spec.image, or add "
+                "podTemplate.imagePullSecrets",
+            )
+        if found is not None and found.reason == "OOMKilled" and not pod.ready:
+            findings.tell("Degraded", "True", "OutOfMemory", f"{pod.name}: {_pod_words(pod)}")
+        if pod.unschedulable:
+            findings.tell(
+                "Degraded",
+                "True",
+                "Unschedulable",
+                f"{pod.name} is not placed: {pod.unschedulable}. Add nodes, or lower what it asks for",
+            )
+
+
+def _tell_warning(warned: Warned, findings: Findings, snapshot: Snapshot) -> None:
+    running = len(replicas(snapshot)) >= (snapshot.resource.spec.replicas if snapshot.resource.spec else 0)
+    if warned.kind == "StatefulSet" and warned.reason == "FailedCreate" and not running:
+        quota = "exceeded quota" in warned.message
+        findings.tell(
+            "Degraded",
+            "True",
+            "QuotaExceeded" if quota else "PodsRefused",
+            f"pods can't be made: {warned.message[:800]}. "
+            + (
+                "Raise the quota, or lower spec.replicas and spec.resources"
+                if quota
+                else "See the namespace's policies"
+            ),
+        )
+    pods = {pod.name: pod for pod in replicas(snapshot).values()}
+    if warned.reason in ("FailedMount", "FailedAttachVolume") and warned.name in pods:
+        pod = pods[warned.name]
+        if not pod.ready and "deathless-log" in warned.message:
+            findings.tell(
+                "StorageReady", "False", "MountFailed", f"{pod.name} can't mount the log: {warned.message[:800]}"
+            )
+    claim = snapshot.claim
+    if warned.kind == "PersistentVolumeClaim" and claim is not None and claim.phase == "Pending":
+        findings.tell(
+            "StorageReady", "False", "ClaimPending", f"claim {claim.name} is not bound: {warned.message[:800]}"
+        )
+
+
+def tell_storage(snapshot: Snapshot, findings: Findings, claim_name: str, *, made_here: bool) -> None:
+    """Tell how the log's volume stands."""
+    claim = snapshot.claim
+    if claim is None:
+        if made_here:
+            findings.tell("StorageReady", "Unknown", "ClaimBeingMade", f"claim {claim_name} is being made")
+        else:
+            findings.tell(
+                "StorageReady",
+                "False",
+                "ClaimNotFound",
+                f"spec.logStorage.claimName names {claim_name}, which is not there: create it (ReadWriteMany)",
+            )
+    elif claim.deleted_at is not None:
+        findings.tell(
+            "StorageReady",
+            "False",
+            "ClaimGoing",
+            f"claim {claim.name} is marked for deletion and goes when the last pod ends: save the log first",
+        )
+    elif claim.phase == "Lost":
+        findings.tell("StorageReady", "False", "VolumeLost", f"the volume of claim {claim.name} is gone: restore it")
+    elif "ReadWriteMany" not in claim.access_modes:
+        # On one node it works, and a laptop's cluster often has nothing else.
+        wrong = ", ".join(claim.access_modes) or "no access mode"
+        together = len({pod.node for pod in replicas(snapshot).values() if pod.node}) <= 1
+        findings.tell(
+            "StorageReady",
+            "True" if together else "False",
+            "OneNodeOnly" if together else "NotShared",
+            f"claim {claim.name} has {wrong}: replicas on several nodes need ReadWriteMany",
+        )
+    elif claim.phase != "Bound":
+        findings.tell(
+            "StorageReady",
+            "Unknown",
+            "ClaimPending",
+            f"claim {claim.name} is not bound yet; a class that binds late waits for the first pod",
+        )
+    else:
+        findings.tell("StorageReady", "True", "Bound", f"claim {claim.name}, {claim.capacity or 'of unknown size'}")
+
+
+def tell_fenced(snapshot: Snapshot, findings: Findings) -> None:
+    """Tell which replicas are stopped on purpose."""
+    shown = [pod.name for ordinal, pod in replicas(snapshot).items() if held(snapshot, ordinal, pod)]
+    if shown:
+        findings.tell(
+            "Fenced",
+            "True",
+            "ByAnnotation",
+            f"stopped until the annotation {names.FENCED_ANNOTATION} is taken away: {', '.join(shown)}",
+        )
+    else:
+        findings.tell("Fenced", "False", "NotFenced", "no replica is stopped on purpose")

@@ -1,0 +1,284 @@
+"""The parts of a manifest: types of single fields, and the structs below `spec`.
+
+Why apart: `manifest` says what a service is and what becomes of it; here stand the fields, each with the sentence that
+`kubectl explain` and the documents show. The CRD is generated from these structs, so a field has one meaning on a
+laptop and in a cluster, or says where it has none.
+
+Guarantees: every list, mapping and text has a maximum, so that rules over them stay cheap for an API server. Does not:
+check relations between fields (`manifest.relation_problems`, and rules of the CRD). Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+REPLICAS_MAX: Final = 7
+
+
+def told(explanation: str) -> Meta:
+    """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes."""
+    return Meta(extra_json_schema={"explain": explanation})
+
+
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        max_length=40,
+        description="a DNS label: lower-case letters, digits and inner dashes, at most 40 characters",
+    ),
+]
+ObjectName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        max_length=253,
+        description="the name of an object: lower-case letters, digits, inner dashes and dots",
+    ),
+]
+Count = Annotated[int, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Module = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^:]+:[A-Za-z_][A-Za-z0-9_]*$",
+        max_length=1024,
+        description="package.module:attribute or path/to/file.py:attribute",
+    ),
+]
+NonEmpty = Annotated[str, Meta(min_length=1, max_length=253)]
+Text = Annotated[str, Meta(max_length=1024)]
+FilePath = Annotated[str, Meta(max_length=4096)]
+LongText = Annotated[str, Meta(max_length=32768)]
+Host = Annotated[
+    str, Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+)$", max_length=253, description="a host without its port")
+]
+Endpoint = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/,]+$",
+        max_length=512,
+        description="a base URL: http://host:port or https://host:port",
+    ),
+]
+Quantity = Annotated[
+    str,
+    Meta(
+        pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
+        max_length=32,
+        description="a quantity as Kubernetes writes it, as text: 500m, 2, 1Gi",
+    ),
+]
+Texts = Annotated[dict[str, Text], Meta(max_length=64)]
+# Handed to Kubernetes as it is; the API server checks it when a pod is made from it.
+AsIs = dict[str, object]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A part of the manifest: camelCase, nothing unknown."""
+
+
+class SecretRef(Part, frozen=True):
+    """A Secret in the service's namespace."""
+
+    name: Annotated[ObjectName, told("Name of the Secret.")]
+
+
+class LogStorage(Part, frozen=True):
+    """Where the log lives: a folder that all replicas share."""
+
+    path: Annotated[
+        FilePath,
+        told(
+            "On a laptop: the log's folder, relative to the manifest; .deathless/<name> beside it when empty. "
+            "No effect in a cluster."
+        ),
+    ] = ""
+    claim_name: Annotated[
+        Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)],
+        told("An existing PersistentVolumeClaim with access mode ReadWriteMany. Instead of size. It is never deleted."),
+    ] = ""
+    class_name: Annotated[
+        Text, told("Storage class of the claim that the operator makes; the cluster's default when empty.")
+    ] = ""
+    size: Annotated[
+        Annotated[str, Meta(pattern=r"^$|^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$", max_length=32)],
+        told("Size of the claim that the operator makes, for example 10Gi. It may grow. Instead of claimName."),
+    ] = ""
+    sub_path: Annotated[
+        Annotated[str, Meta(pattern=r"^$|^[^/.][^/]*(/[^/.][^/]*)*$", max_length=512)],
+        told("Folder of the volume that holds this service's log; the volume itself when empty."),
+    ] = ""
+    deletion_policy: Annotated[
+        Literal["Retain", "Delete"],
+        told("What becomes of a claim that the operator made when the service is deleted. The default keeps the log."),
+    ] = "Retain"
+    allow_any_file_system: Annotated[
+        bool, told("Run the seal fence on file systems that are not on the allow-list. Laptops and tests only.")
+    ] = False
+
+
+class TlsFiles(Part, frozen=True):
+    """PEM files on this machine. No effect in a cluster."""
+
+    ca: Annotated[FilePath, told("File with the authorities that are trusted.")] = ""
+    certificate: Annotated[FilePath, told("File with the certificate that is shown.")] = ""
+    key: Annotated[FilePath, told("File with its key.")] = ""
+    server_name: Annotated[Text, told("Name that the other side's certificate must carry; its host when empty.")] = ""
+
+
+class EtcdSpec(Part, frozen=True):
+    """How to reach etcd 3.5.5 or later."""
+
+    endpoints: Annotated[
+        tuple[Endpoint, ...],
+        Meta(max_length=16),
+        told(
+            "Base URLs of its members. When empty: the lock store of the operator's installation; on a laptop "
+            "http://127.0.0.1:2379."
+        ),
+    ] = ()
+    prefix: Annotated[
+        Annotated[str, Meta(pattern=r"^$|^/([^/\s]+/)+$", max_length=512)],
+        told(
+            "Prefix of keys; below it each service has its name. When empty: /deathless/<namespace>/; on a laptop "
+            "/deathless/. Fixed at creation."
+        ),
+    ] = ""
+    tls: Annotated[TlsFiles | None, told("Files for https endpoints, on a laptop. In a cluster: tlsSecretRef.")] = None
+    tls_secret_ref: Annotated[
+        SecretRef | None,
+        told(
+            "In a cluster: the Secret with ca.crt, and tls.crt with tls.key where the store asks for a client "
+            "certificate."
+        ),
+    ] = None
+    username: Annotated[Text, told("User to log in as, on a laptop. In a cluster: userSecretRef.")] = ""
+    password_file: Annotated[FilePath, told("File with the password, on a laptop. In a cluster: userSecretRef.")] = ""
+    user_secret_ref: Annotated[
+        SecretRef | None, told("In a cluster: the Secret with username and password to log in with.")
+    ] = None
+    lease_ttl_s: Annotated[
+        int, Meta(ge=2, le=3600), told("Seconds after which a silent holder loses the lock even if nobody takes it.")
+    ] = 10
+
+
+class LockSpec(Part, frozen=True):
+    """What elects the primary."""
+
+    type: Annotated[
+        Literal["directory", "etcd"] | None,
+        told("When absent: etcd in a cluster, directory on a laptop. A cluster accepts etcd alone."),
+    ] = None
+    etcd: Annotated[EtcdSpec | None, told("How to reach the lock store.")] = None
+
+
+class Retention(Part, frozen=True):
+    """When checkpoints are taken and how many are kept; the log below the oldest one is collected."""
+
+    checkpoints_kept: Annotated[
+        Annotated[int, Meta(ge=2)] | None, told("Checkpoints that are kept; 2 when absent.")
+    ] = None
+    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after so many messages.")] = None
+    checkpoint_every_bytes: Annotated[Count | None, told("A checkpoint is due after so many bytes of log.")] = None
+
+
+class Peer(Part, frozen=True):
+    """Who may call, as a NetworkPolicy says it: selectors together, or an address range alone."""
+
+    namespace_selector: Annotated[AsIs | None, told("Namespaces by label; this one when absent.")] = None
+    pod_selector: Annotated[AsIs | None, told("Pods by label; all when absent.")] = None
+    ip_block: Annotated[AsIs | None, told("Addresses: cidr, except.")] = None
+
+
+class Ingress(Part, frozen=True):
+    """The HTTP interface. Run locally, replica k listens on `port` + k; port 0 takes any free one."""
+
+    listen: Annotated[Host, told("Address to listen on, on a laptop. A pod listens on every address.")] = "127.0.0.1"
+    port: Annotated[Port, told("Port on a laptop: replica k takes port + k. In a cluster 8080, behind port 80.")] = 8080
+    service_type: Annotated[
+        Literal["ClusterIP", "NodePort", "LoadBalancer"],
+        told("Type of the Service that any replica answers on, in a cluster."),
+    ] = "ClusterIP"
+    service_annotations: Annotated[Texts, told("Annotations of that Service, as load balancers ask for.")] = {}
+    allow_from: Annotated[
+        tuple[Peer, ...],
+        Meta(max_length=32),
+        told("Who may call through the front door, in a cluster. When empty: every pod of the cluster's namespaces."),
+    ] = ()
+
+
+class NetworkPolicySpec(Part, frozen=True):
+    """Whom replicas may talk to. Run locally without effect."""
+
+    type: Annotated[
+        Literal["Managed", "Off"], told("Managed: the operator makes a NetworkPolicy for the pods. Off: none.")
+    ] = "Managed"
+    egress: Annotated[
+        Literal["Restricted", "Open"],
+        told(
+            "Restricted: pods reach each other, the lock store, DNS and the API server, and what allowTo names. "
+            "Open: everything, for activities that call out."
+        ),
+    ] = "Restricted"
+    allow_to: Annotated[
+        tuple[Peer, ...], Meta(max_length=32), told("What activities may reach besides, with egress Restricted.")
+    ] = ()
+
+
+class IssuerRef(Part, frozen=True):
+    """An issuer of cert-manager."""
+
+    name: Annotated[ObjectName, told("Name of the issuer.")]
+    kind: Annotated[Literal["Issuer", "ClusterIssuer"], told("Its kind.")] = "Issuer"
+    group: Annotated[Text, told("Its API group.")] = "cert-manager.io"
+
+
+class TlsSpec(Part, frozen=True):
+    """How replicas and clients know each other. On a laptop by files, in a cluster by an issuer, on by default."""
+
+    issuer: Annotated[
+        Literal["Operator", "CertManager", "Off"],
+        told("Who signs certificates in a cluster: the operator's own authority, cert-manager, or no TLS at all."),
+    ] = "Operator"
+    issuer_ref: Annotated[IssuerRef | None, told("The issuer to ask, with issuer CertManager.")] = None
+    require_client_certificate: Annotated[
+        bool | None,
+        told("Whether callers must show a certificate of the same authority. When absent: yes in a cluster."),
+    ] = None
+    ca: Annotated[FilePath, told("File with the trusted authorities, on a laptop.")] = ""
+    certificate: Annotated[FilePath, told("File with the certificate, on a laptop.")] = ""
+    key: Annotated[FilePath, told("File with its key, on a laptop.")] = ""
+    server_name: Annotated[Text, told("Name that certificates of replicas carry, on a laptop.")] = ""
+
+
+class SecretKeyRef(Part, frozen=True):
+    """One key of a Secret in the service's namespace."""
+
+    name: Annotated[ObjectName, told("Name of the Secret.")]
+    key: Annotated[NonEmpty, told("Key in it.")] = "token"
+
+
+class UpdateStrategy(Part, frozen=True):
+    """How a cluster rolls a change out."""
+
+    type: Annotated[
+        Literal["RollingUpdate", "OnDelete"],
+        told(
+            "RollingUpdate: the operator replaces pods one by one, the primary last. OnDelete: whoever deletes a pod "
+            "gets a new one."
+        ),
+    ] = "RollingUpdate"
+
+
+class Resources(Part, frozen=True):
+    """What a replica's container asks for and may use."""
+
+    requests: Annotated[
+        Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("What is set aside for it: cpu, memory, ...")
+    ] = {}
+    limits: Annotated[Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("What it may use at most.")] = {}

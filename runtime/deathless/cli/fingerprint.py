@@ -1,0 +1,71 @@
+"""`deathless fingerprint`: what this installation's code would be known by in a service's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from deathless.base.errors import DeathlessError
+from deathless.cli.options import json_option
+from deathless.cli.output import print_json
+
+if TYPE_CHECKING:
+    from deathless.shell.code_check import CodeCheck
+
+
+@click.command()
+@click.argument("module", required=False)
+@click.option(
+    "--config",
+    "path",
+    default="/etc/deathless/replica.json",
+    show_default=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="The replica's config: its limits count, and its module where none is named.",
+)
+@click.option(
+    "--termination-file",
+    default="",
+    metavar="FILE",
+    type=click.Path(),
+    help="Leave the answer, or the error, there too.",
+)
+@click.option("--limits", default="", metavar="JSON", help="Limits, instead of those of the config.")
+@json_option
+def fingerprint(module: str | None, path: str, termination_file: str, limits: str, as_json: bool) -> int:
+    """Print the fingerprint of a service's code: what cuts and checkpoints of its log carry.
+
+    MODULE is package.module:attribute or path/to/file.py:attribute. Equal fingerprints mean that this code may go on
+    with the log that other code wrote.
+
+    \b
+    deathless fingerprint bank.service:bank
+    deathless fingerprint --json
+    """
+    from deathless.shell.code_check import check_code
+    from deathless.shell.termination import leave_word
+
+    try:
+        found = check_code(module, path, limits)
+    except DeathlessError as error:
+        leave_word(termination_file, str(error))
+        raise
+    leave_word(termination_file, found.message)
+    _show(found, as_json=as_json)
+    return 0
+
+
+def _show(found: CodeCheck, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "service": found.service,
+                "module": found.module,
+                "fingerprint": found.fingerprint,
+                "parts": dict(found.parts),
+            }
+        )
+    else:
+        print(found.fingerprint)

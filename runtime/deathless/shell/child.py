@@ -1,0 +1,40 @@
+"""A child process of a supervisor, and when to start it again.
+
+Guarantees: one that fails is started again after a pause that doubles up to RESTART_MAX_S, for ever. Does not: start or
+wait for anything; whoever owns it does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of one that fails
+STABLE_S = 10.0  # one that ran so long starts again without waiting
+AT_ONCE_S = 1.0  # the same for one that ended in order: nothing spins, whatever it does
+
+
+class Child:
+    """A child process with its restarts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopped = False  # by a signal
+        self.started_at = 0.0
+        self.delay_s = 0.0
+        self.start_at: float | None = 0.0  # when to start it next; None: not at all
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0: none runs."""
+        return self.process.pid if self.process is not None else 0
+
+    def ended(self, now: float, *, at_once: bool) -> None:
+        """Plan the next start: with doubling delay, but at once after a long run, or an expected end of a fair one."""
+        self.process = None
+        self.stopped = False
+        if now - self.started_at >= (AT_ONCE_S if at_once else STABLE_S):
+            self.delay_s = 0.0
+        else:
+            self.delay_s = min(max(self.delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
+        self.start_at = now + self.delay_s

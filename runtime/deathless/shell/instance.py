@@ -1,0 +1,163 @@
+"""Which process is a replica: a lock against a second supervisor, and instances where several may live at once.
+
+On one machine a kernel lock on a file is enough: there is one supervisor of a replica, or the second is refused. In a
+cluster a pod that was cut off may live on while its replacement runs, and no lock can tell the two. So each pod is an
+*instance*: the file lock carries the pod's uid, and which of two instances is the later one is known without a clock:
+
+    replicas/<r>/instance.<N>   content: the instance. Linked exclusively, N above all that stand; the highest is the
+                                latest. An instance that starts again keeps its N.
+
+Guarantees: no two instances have the same N; an instance that is not the latest does not start. Does not: make anything
+safe (the epoch does, whoever is later); look again after the start (members/ and other supervisors tell). Imports base.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+
+KEPT_MAX: Final = 64  # instances that are remembered; one older than that would count as new
+_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_ENTRY: Final = re.compile(r"instance\.(\d{9})")
+
+
+def check_instance(instance: str) -> None:
+    """Raises: InvalidConfig when it can't be part of a file's name."""
+    if instance and not _NAME.fullmatch(instance):
+        raise InvalidConfig(f"instance {instance!r} must be letters, digits and dashes, at most 64")
+
+
+def lock_replica(folder: Path, replica: str, instance: str = "") -> int:
+    """Take the lock of this replica, or of this instance of it; gives the descriptor that holds it.
+
+    Args:
+        folder: the replica's own, made when missing.
+        replica: its name, for messages.
+        instance: empty where only one may run.
+
+    Raises: OtherSupervisor; InvalidConfig, PermissionRefused for a folder that can't be used; OSError.
+    """
+    check_instance(instance)
+    path = folder / (f"supervisor.{instance}.lock" if instance else "supervisor.lock")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable(error, str(folder)) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        other = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise OtherSupervisor(f"replica {replica} in {folder.parent.parent} is run by process {other}") from None
+    except OSError:
+        # Some network file systems carry no locks; a pod is the only one of its instance without one.
+        if not instance:
+            os.close(descriptor)
+            raise
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def unusable(error: OSError, folder: str) -> DeathlessError:
+    """Give the error of ours for a folder that the service can't be kept in."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionRefused(
+            f"{error.filename or folder}: {error.strerror}", remedy="give this user the folder, or choose another"
+        )
+    return InvalidConfig(f"{folder}: {error.strerror}")
+
+
+def take_generation(folder: Path, replica: str, instance: str) -> int:
+    """Give this instance's number among those of its replica; 0 without an instance.
+
+    Raises: OtherSupervisor when a later instance has started; OSError.
+    """
+    if not instance:
+        return 0
+    while True:
+        standing = _standing(folder)
+        latest = max(standing, default=0)
+        own = max((number for number, name in standing.items() if name == instance), default=0)
+        if own and own == latest:
+            return own
+        if own:
+            raise OtherSupervisor(
+                f"replica {replica} is run by instance {standing[latest] or latest}, which started later",
+                remedy="nothing to do where its pod is being replaced; else delete this pod",
+            )
+        if _link(folder, latest + 1, instance):
+            _forget(folder, {number for number in standing if number <= latest + 1 - KEPT_MAX})
+            return latest + 1
+
+
+def clear_former(folder: Path, instance: str) -> None:
+    """Take away small files that former instances left; those of one that lives on this machine stay."""
+    if not instance:
+        return
+    own = {f"supervisor.{instance}.lock", f"ingress.{instance}.address"}
+    for path in folder.iterdir():
+        if path.name in own:
+            continue
+        if path.match("ingress.*.address"):
+            path.unlink(missing_ok=True)
+        elif path.match("supervisor.*.lock"):
+            with contextlib.suppress(OSError):
+                _unlink_unlocked(path)
+
+
+def _unlink_unlocked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _standing(folder: Path) -> dict[int, str]:
+    """Every instance that stands, by number; empty text for one that can't be read."""
+    found = {}
+    for path in folder.iterdir():
+        entry = _ENTRY.fullmatch(path.name)
+        if entry is not None:
+            try:
+                found[int(entry.group(1))] = path.read_text().strip()
+            except (OSError, UnicodeDecodeError):
+                found[int(entry.group(1))] = ""
+    return found
+
+
+def _link(folder: Path, number: int, instance: str) -> bool:
+    """Write whole, then link under the number; False: another instance was faster."""
+    temporary = folder / f".instance.{instance}.{os.getpid()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, instance.encode())
+        os.fsync(descriptor)
+        os.link(temporary, folder / f"instance.{number:09d}")
+    except FileExistsError:
+        return False
+    finally:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+    parent = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    return True
+
+
+def _forget(folder: Path, numbers: set[int]) -> None:
+    for number in numbers:
+        with contextlib.suppress(OSError):
+            (folder / f"instance.{number:09d}").unlink()

@@ -1,0 +1,99 @@
+"""What a service keeps for its life, once more in its own directory: `service.json`.
+
+The lock store holds the service's id, incarnation and seeds. Without the seeds no handler that draws chance can run the
+log again, so a lock store that is lost would take a whole log with it. This copy is written at the first start and
+compared at every later one; from it `deathless adopt` restores a lock store that was wiped.
+
+Guarantees: written whole or not at all, by one process alone, and never changed; durable when `keep_copy` returns. Does
+not: count as the truth while the lock store has one. May import engine (ports) and base.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import ForeignDirectory, HalfCopy
+from deathless.engine.ports import ServiceRecord
+
+FILE: Final = "service.json"
+
+
+class ServiceCopy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The record's lasting part; bytes are base64."""
+
+    name: str
+    service_id: bytes
+    incarnation: int
+    seed: bytes
+    hash_seed: int
+    fence: str  # that of the first start; what `adopt` accepted since stands in adopted.json
+
+    def record(self) -> ServiceRecord:
+        """Give the record as a lock store begins with it."""
+        return ServiceRecord(
+            self.name, self.service_id, self.incarnation, self.seed, self.hash_seed, self.fence, live=False
+        )
+
+
+def copy_of(record: ServiceRecord) -> ServiceCopy:
+    """Give what of a record lasts."""
+    return ServiceCopy(record.name, record.service_id, record.incarnation, record.seed, record.hash_seed, record.fence)
+
+
+def read_copy(directory: str) -> ServiceCopy | None:
+    """Give the copy; None: there is none.
+
+    Raises: HalfCopy when it can't be read.
+    """
+    path = Path(directory) / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ServiceCopy)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise HalfCopy(
+            f"{path}: {error}", remedy="restore the file; where the lock store is whole, remove it: it is written again"
+        ) from None
+
+
+def keep_copy(directory: str, record: ServiceRecord) -> None:
+    """Write the copy where there is none, else compare.
+
+    Raises: ForeignDirectory when it is of another service, incarnation or seed; HalfCopy; OSError.
+    """
+    mine = copy_of(record)
+    kept = read_copy(directory)
+    if kept is None:
+        _write(directory, mine)
+        kept = read_copy(directory)
+    for name in ServiceCopy.__struct_fields__:
+        if name != "fence" and getattr(kept, name) != getattr(mine, name):
+            raise ForeignDirectory(
+                f"{directory}/{FILE} keeps another {name.replace('_', ' ')} than the lock store has",
+                remedy="point logStorage and lock at one service",
+            )
+
+
+def _write(directory: str, copy: ServiceCopy) -> None:
+    folder = Path(directory)
+    temporary = folder / f".{FILE}.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(copy), indent=2))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, folder / FILE)
+        except FileExistsError:
+            return  # a neighbour's first start was faster; what it wrote is compared
+    finally:
+        temporary.unlink(missing_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,55 @@
+"""How a replica stands, as its supervisor tells the processes beside it: JSON lines over a socket pair.
+
+    supervisor --Standing--> announcer   what the pod's labels and annotations shall say
+               --Standing--> health      what probes and metrics are told
+               <--Fenced---- announcer   an operator keeps the worker stopped, or does not any more
+
+Guarantees: a record is the whole truth at its moment, so a reader needs the last one only. Does not: decide anything.
+Imports msgspec only: the announcer's process stays small.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+BEAT_S = 1.0  # a standing that does not change is told again after this
+HEARD_MAX_S = 10.0  # a supervisor that has told nothing for so long is not well
+SERVING = frozenset({"primary", "checkpointer", "standby", "taking-over"})
+"""Roles of a replica that answers callers, by itself or by the primary."""
+
+SHARED = (
+    "replica", "instance", "generation", "role", "state", "epoch", "lsn", "condition", "problem", "client", "ingress",
+)  # fmt: skip
+"""Fields that are as in the supervisor's report to the others."""
+
+
+class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
+    """One replica at one moment; times in seconds of the wall clock."""
+
+    service: str
+    replica: str
+    instance: str = ""
+    generation: int = 0
+    role: str = "starting"
+    state: str = "starting"  # of the worker, as the detector names it
+    epoch: int = 0
+    lsn: int = 0
+    lag: int = 0  # messages behind the replica that is farthest
+    condition: str = ""  # code of the error that keeps the worker stopped
+    problem: str = ""  # code of the error that the worker is started again after
+    text: str = ""  # that error, `DLnnnn text (remedy)`
+    fingerprint: str = ""  # hexadecimal; empty: not known yet
+    service_id: str = ""  # hexadecimal
+    incarnation: int = 0
+    since: float = 0.0  # when the role began
+    takeovers: int = 0  # how often this replica became primary since its supervisor started
+    client: str = ""  # address of the worker's client port; empty: it does not listen
+    ingress: str = ""  # address of the HTTP port; empty: there is none
+    stopping: bool = False  # told to end
+    others: tuple[str, ...] = ()  # names of the other replicas
+
+
+class Fenced(msgspec.Struct, tag="fenced", frozen=True):
+    """An operator's word: the worker is to stay stopped, or may run."""
+
+    fenced: bool

@@ -1,0 +1,183 @@
+"""Callers of a service in the cluster: through its Service, over HTTPS, as anybody's client would.
+
+    with Callers(address, name="ledger", authority=ca_pem) as callers:
+        callers.wait_more()
+        ... break something ...
+        callers.wait_more()
+    callers.check_exactly_once()
+
+Each call notes a tag of its own under one Idempotency-Key and is sent again until it is answered. What was answered is
+compared with what the service holds. `longest_gap_s` is the time in which nobody got a good answer, as callers saw it.
+
+Guarantees: no call is given up before the deadline. Does not: know replicas, roles or Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import ssl
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+KEYS = 5
+ATTEMPT_S = 1.0  # a Service without endpoints may swallow a connect: short, then again
+CONNECT_S = 0.3
+PAUSE_S = 0.02  # between two attempts
+DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a service is called.
+
+    Args:
+        address: host:port of its Service.
+        service: its name, first part of every path.
+        authority: PEM of who signed its certificate; empty: plain HTTP.
+        server_name: that its certificate carries.
+    """
+
+    address: str
+    service: str
+    authority: str = ""
+    server_name: str = ""
+
+    def url(self, key: str, method: str) -> str:
+        """Give a method's address."""
+        return f"http{'s' if self.authority else ''}://{self.address}/{self.service}/{key}/{method}"
+
+    def context(self) -> ssl.SSLContext | bool:
+        """What checks the certificate."""
+        return ssl.create_default_context(cadata=self.authority) if self.authority else False
+
+
+class Callers:
+    """Several callers in a thread of their own."""
+
+    def __init__(self, door: Door, *, callers: int = 4, pause_s: float = 0.005, name: str = "") -> None:
+        self.sent: list[str] = []
+        self.answered: list[str] = []
+        self.good_at: list[float] = []  # when each good answer came, seconds of the monotonic clock
+        self.failures: list[str] = []  # attempts that got no good answer
+        self.errors: list[BaseException] = []
+        self._door = door
+        self._count = callers
+        self._pause_s = pause_s
+        self._name = name or uuid.uuid4().hex[:6]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._stop.set()
+
+    def stop(self) -> None:
+        """Let what is under way be answered, begin no more."""
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), f"calls are not answered; last attempts: {self.failures[-3:]}"
+        if self.errors:
+            raise self.errors[0]
+
+    def wait_more(self, count: int = 50) -> None:
+        """Wait until `count` more calls were answered."""
+        goal, end, pause = len(self.answered) + count, time.monotonic() + DEADLINE_S, threading.Event()
+        while len(self.answered) < goal:
+            if self.errors:
+                raise self.errors[0]
+            assert time.monotonic() < end, f"no answers for {DEADLINE_S:g} s; last attempts: {self.failures[-3:]}"
+            pause.wait(0.01)
+
+    def longest_gap_s(self, since: float = 0.0) -> float:
+        """The longest time between two good answers after `since` (monotonic), seconds."""
+        times = [at for at in self.good_at if at >= since]
+        return max((after - before for before, after in itertools.pairwise(times)), default=0.0)
+
+    def check_exactly_once(self) -> None:
+        """Every answered call is held once, every other at most once. Ask after `stop`."""
+        held = Counter(tag for tag in asyncio.run(self._held()) if tag.startswith(f"{self._name}."))
+        lost = sorted(set(self.answered) - set(held))
+        doubled = sorted(tag for tag, count in held.items() if count > 1)
+        assert not lost, f"lost {len(lost)} of {len(self.answered)}: {lost[:5]}"
+        assert not doubled, f"doubled {len(doubled)}: {doubled[:5]}"
+        assert set(held) <= set(self.sent)
+
+    # ---- inside the thread -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        async with self._session() as session:
+            await asyncio.gather(*(self._calls(session, number) for number in range(self._count)))
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._door.context(), limit=0),
+            timeout=aiohttp.ClientTimeout(total=ATTEMPT_S, sock_connect=CONNECT_S),
+        )
+
+    async def _calls(self, session: aiohttp.ClientSession, number: int) -> None:
+        try:
+            count = 0
+            while not self._stop.is_set():
+                tag = f"{self._name}.{number}.{count}"
+                self.sent.append(tag)
+                await self._until_answered(session, tag, f"k{count % KEYS}")
+                self.answered.append(tag)
+                self.good_at.append(time.monotonic())
+                count += 1
+                await asyncio.sleep(self._pause_s)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    async def _until_answered(self, session: aiohttp.ClientSession, tag: str, key: str) -> None:
+        identity = str(uuid.uuid4())
+        while True:
+            try:
+                async with session.post(
+                    self._door.url(key, "note"),
+                    json={"tag": tag},
+                    headers={"Idempotency-Key": identity},
+                    server_hostname=self._door.server_name or None,
+                ) as response:
+                    text = await response.text()
+                    if response.status == 200:
+                        return
+                    self.failures.append(f"{response.status} {text[:200]}")
+                    assert response.status in {429, 502, 503, 504, 507}, f"{tag}: {response.status} {text}"
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(PAUSE_S)
+
+    async def _held(self) -> list[str]:
+        async with self._session() as session:
+            return [tag for key in range(KEYS) for tag in await self._notes(session, f"k{key}")]
+
+    async def _notes(self, session: aiohttp.ClientSession, key: str) -> list[str]:
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+                async with session.get(
+                    self._door.url(key, "notes"), server_hostname=self._door.server_name or None
+                ) as response:
+                    if response.status == 200:
+                        found: list[str] = await response.json()
+                        return found
+            assert time.monotonic() < end, f"{self._door.service}/{key}/notes is not answered"
+            await asyncio.sleep(PAUSE_S)

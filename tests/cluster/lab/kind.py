@@ -1,0 +1,107 @@
+"""A cluster of kind: nodes are containers of a Docker engine. For machines that have one.
+
+Why: it is what most developers have. The faults are those of the Docker engine: pause and unpause, disconnect and
+connect, kill and start.
+
+Guarantees: the cluster has a name of its own and no other of the user's is touched.
+
+Does not: give a node a log file system of its own, small volumes or links without netem; tests that need those ask
+for the `bare` cluster. It builds nothing: kind, kubectl and helm come from the search path.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.cluster.lab.cluster import SHARED, Cluster
+from tests.cluster.lab.machine import run, say, state_folder, succeeds, wait_until
+
+NAME = "deathless"
+_CONTROL = f"{NAME}-control-plane"
+_WORKERS = (f"{NAME}-worker", f"{NAME}-worker2", f"{NAME}-worker3")
+_NETWORK = "kind"
+_MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+_ASIDE = "/var/tmp/kube-apiserver.yaml"
+
+
+def why_not() -> str | None:
+    """Return why this machine cannot run it, in words for a person; None when it can."""
+    missing = [name for name in ("docker", "kind", "kubectl", "helm") if shutil.which(name) is None]
+    if missing:
+        return f"for a cluster of kind {', '.join(missing)} must be on the search path"
+    if not succeeds("docker", "version"):
+        return "kind needs a Docker engine, and none answers"
+    return None
+
+
+class KindCluster(Cluster):
+    """The cluster of this user's Docker engine."""
+
+    def __init__(self) -> None:
+        self.kubeconfig = state_folder() / "kind.conf"
+        self.binaries = {name: Path(shutil.which(name) or name) for name in ("kubectl", "helm")}
+
+    @property
+    def workers(self) -> list[str]:
+        return list(_WORKERS)
+
+    def running(self) -> bool:
+        """Tell whether it is up and answers."""
+        ready = ("--kubeconfig", self.kubeconfig, "get", "--raw", "/readyz")
+        return self.kubeconfig.exists() and succeeds(self.binaries["kubectl"], *ready)
+
+    def up(self) -> None:
+        """Start it from nothing; returns when every node is Ready."""
+        self.down()
+        shared = state_folder() / "kind-shared"
+        shared.mkdir(parents=True, exist_ok=True)
+        shared.chmod(0o777)
+        mounts = [{"hostPath": str(shared), "containerPath": SHARED}]
+        roles = ["control-plane", *("worker" for _ in _WORKERS)]
+        config = {
+            "kind": "Cluster",
+            "apiVersion": "kind.x-k8s.io/v1alpha4",
+            "nodes": [{"role": role, "extraMounts": mounts} for role in roles],
+        }
+        say("starting kind")
+        how = ["--name", NAME, "--kubeconfig", str(self.kubeconfig), "--config", "-", "--wait", "180s"]
+        run("kind", "create", "cluster", *how, stdin=json.dumps(config), timeout_s=900)
+
+    def down(self) -> None:
+        """End it, whatever is left of it."""
+        run("kind", "delete", "cluster", "--name", NAME, "--kubeconfig", self.kubeconfig, timeout_s=300)
+        shutil.rmtree(state_folder() / "kind-shared", ignore_errors=True)
+
+    def node_exec(self, node: str, *command: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
+        return run("docker", "exec", "-i", "--privileged", node, *command, stdin=stdin, timeout_s=timeout_s)
+
+    def load_image(self, archive: Path) -> None:
+        run("kind", "load", "image-archive", archive, "--name", NAME, timeout_s=600)
+
+    def crash_node(self, node: str) -> None:
+        run("docker", "kill", node)
+
+    def start_node(self, node: str) -> None:
+        run("docker", "start", node)
+
+    def freeze_node(self, node: str) -> None:
+        run("docker", "pause", node)
+
+    def thaw_node(self, node: str) -> None:
+        run("docker", "unpause", node)
+
+    def unplug_node(self, node: str) -> None:
+        run("docker", "network", "disconnect", _NETWORK, node)
+
+    def plug_node(self, node: str) -> None:
+        run("docker", "network", "connect", _NETWORK, node)
+
+    def kill_api_server(self) -> None:
+        # Without its manifest kubelet does not start it again; the process is killed all the same.
+        self.node_exec(_CONTROL, "sh", "-c", f"mv {_MANIFEST} {_ASIDE} && pkill -KILL -x kube-apiserver")
+
+    def start_api_server(self) -> None:
+        self.node_exec(_CONTROL, "mv", _ASIDE, _MANIFEST)
+        wait_until(self.running, "the API server is ready", within_s=120)

@@ -1,0 +1,195 @@
+"""A service in a real cluster is called all the time while something is broken: lost 0, doubled 0.
+
+Each test breaks one thing, lets it heal, and compares what callers were told with what the service holds. The slow
+part is Kubernetes noticing; callers are served again by the takeover, which the bench measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.cluster.front_door import Callers
+from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
+from tests.cluster.lab.bare import BareCluster
+from tests.cluster.lab.cluster import Pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+
+@pytest.fixture(scope="module")
+def ledger(cluster: Lab, deathless: None) -> Iterator[Ledger]:
+    """One service for all the faults that it heals from; its log can hang on one node."""
+    with Ledger(cluster, "faults", per_node_log=True) as ledger:
+        ledger.wait_ready()
+        yield ledger
+
+
+@contextmanager
+def called(ledger: Ledger) -> Iterator[Callers]:
+    """Call all the time; afterwards everything is well again and nothing was lost or done twice."""
+    ledger.wait_ready()
+    with Callers(ledger.door()) as callers:
+        callers.wait_more()
+        yield callers
+        callers.wait_more()
+        ledger.wait_ready()
+        callers.wait_more()
+    callers.check_exactly_once()
+
+
+def test_killed_process_loses_nothing(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        for pattern in ("deathless.shell.worker", "deathless replica"):
+            old = ledger.epoch()
+            ledger.cluster.kill_process(ledger.primary(), pattern)
+            callers.wait_more()
+            wait_epoch(ledger, old)
+            ledger.wait_ready()
+
+
+def wait_epoch(ledger: Ledger, old: int) -> None:
+    """Wait until somebody has taken over."""
+    ledger.wait_for(lambda: ledger.epoch() > old, f"an epoch above {old}")
+
+
+def test_pod_deleted_without_grace_loses_nothing(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        old = ledger.primary()
+        ledger.cluster.delete_pod(old, grace_s=0)
+        ledger.wait_other_primary(old)
+        callers.wait_more()
+
+
+def test_all_pods_deleted_at_once_lose_nothing(ledger: Ledger) -> None:
+    with called(ledger):
+        for pod in ledger.pods():
+            ledger.cluster.delete_pod(pod, grace_s=0)
+
+
+def test_crashed_node_loses_nothing(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        old = ledger.primary()
+        with ledger.cluster.crashed_node(old.node):
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+
+
+def test_i2_node_that_freezes_and_thaws_releases_nothing_more(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        old = ledger.primary()
+        with ledger.cluster.frozen_node(old.node):
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+
+
+def test_unplugged_node_loses_nothing(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        old = ledger.primary()
+        with ledger.cluster.unplugged_node(old.node):
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+
+
+def test_primary_cut_from_the_lock_store_is_replaced(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        old = ledger.primary()
+        with ledger.cluster.partitioned(old, ledger.cluster.addresses(NAMESPACE, LOCK_STORE)):
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+
+
+def test_primary_cut_from_its_peers_loses_nothing(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        old = ledger.primary()
+        others = [pod.address for pod in ledger.pods() if pod.uid != old.uid]
+        with ledger.cluster.partitioned(old, others):
+            callers.wait_more()
+        callers.wait_more()
+
+
+def test_log_that_hangs_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
+    assert isinstance(ledger.cluster, BareCluster), "needs a file system that can hang"
+    with called(ledger) as callers:
+        old = ledger.primary()
+        with ledger.cluster.hung_log(old.node):
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+
+
+def test_log_that_dies_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
+    assert isinstance(ledger.cluster, BareCluster), "needs a file system that can die"
+    with called(ledger) as callers:
+        old = ledger.primary()
+        ledger.cluster.kill_log(old.node)
+        try:
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+        finally:
+            ledger.cluster.start_log(old.node)
+        stuck(ledger, old)
+
+
+def stuck(ledger: Ledger, pod: Pod) -> None:
+    """A pod keeps the dead mount until somebody replaces it: a person on call would."""
+    ledger.cluster.delete_pod(ledger.cluster.pod(pod.namespace, pod.name), grace_s=0)
+
+
+def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None:
+    assert isinstance(cluster, BareCluster), "needs a file system with stale caches"
+    with Ledger(cluster, "stale", per_node_log=True) as ledger:
+        ledger.wait_ready()
+        with called(ledger) as callers:
+            for _ in range(3):
+                old = ledger.primary()
+                epoch = ledger.epoch()
+                cluster.kill_process(old, "deathless.shell.worker")
+                wait_epoch(ledger, epoch)
+                callers.wait_more()
+
+
+def test_service_goes_on_while_the_api_server_is_down(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        primary = ledger.primary()
+        with ledger.cluster.api_server_down():
+            callers.wait_more()
+            ledger.cluster.kill_process(primary, "deathless.shell.worker")
+            callers.wait_more()
+
+
+def test_without_an_operator_takeovers_go_on(ledger: Ledger) -> None:
+    cluster = ledger.cluster
+    with called(ledger) as callers:
+        cluster.kubectl("-n", NAMESPACE, "scale", "deployment/deathless-operator", "--replicas=0")
+        try:
+            old = ledger.primary()
+            cluster.delete_pod(old, grace_s=0)
+            ledger.wait_other_primary(old)
+            callers.wait_more()
+        finally:
+            cluster.kubectl("-n", NAMESPACE, "scale", "deployment/deathless-operator", "--replicas=2")
+            cluster.wait_rolled_out(NAMESPACE, "deployment/deathless-operator")
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_leader_of_the_lock_store_that_is_gone_loses_nothing(ledger: Ledger, fault: str) -> None:
+    cluster = ledger.cluster
+    with called(ledger) as callers:
+        if fault == "killed":
+            cluster.kill_etcd_leader(NAMESPACE, LOCK_STORE)
+            callers.wait_more()
+        else:
+            with cluster.frozen_etcd_leader(NAMESPACE, LOCK_STORE):
+                callers.wait_more()
+
+
+def test_drain_of_every_node_in_turn_fails_no_call(ledger: Ledger) -> None:
+    with called(ledger) as callers:
+        before = len(callers.failures)
+        for node in ledger.cluster.workers:
+            with ledger.cluster.drained(node):
+                callers.wait_more()
+            ledger.wait_ready()
+        refused = [line for line in callers.failures[before:] if not line.startswith("503")]
+        assert not refused, refused[:5]

@@ -1,0 +1,313 @@
+"""The lab itself: a real cluster of three nodes, our image in it, and each fault seen from inside a pod.
+
+Why: an end-to-end test is worth as much as the fault it claims to make. Each test makes one and looks at what a pod
+meets, then undoes it and looks again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from tests.cluster.lab.bare import BareCluster
+from tests.cluster.lab.cluster import LOG, SHARED, Cluster, Pod
+from tests.cluster.lab.kind import KindCluster
+from tests.cluster.lab.machine import CommandFailed, wait_until
+
+AnyCluster = BareCluster | KindCluster
+
+# Answers "NAME" to any line, at once.
+SERVER = """
+import os, socketserver
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        for _ in self.rfile:
+            self.wfile.write(os.environ["NAME"].encode() + b"\\n")
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address, request_queue_size, daemon_threads = True, 128, True
+Server(("", 8080), Answer).serve_forever()
+"""
+# Prints what the server at argv[1] answers; ends with 1 when it does not within argv[2] seconds.
+CLIENT = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 8080), timeout=float(sys.argv[2])) as link:
+    link.sendall(b"who\\n")
+    print(link.recv(100).decode().strip())
+"""
+
+
+def server(name: str, image: str, *, node: str = "", folder: str = "") -> dict[str, Any]:
+    """A pod that tells its name, without rights and with a read-only root, as a replica runs."""
+    container: dict[str, Any] = {
+        "name": "server",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", SERVER],
+        "env": [{"name": "NAME", "value": name}],
+        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    if node:
+        spec["nodeName"] = node
+    if folder:
+        spec["volumes"] = [{"name": "shared", "hostPath": {"path": folder}}]
+        container["volumeMounts"] = [{"name": "shared", "mountPath": "/data"}]
+    meta = {"name": name, "labels": {"app": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def service(name: str) -> dict[str, Any]:
+    """A Service before the pod of that name."""
+    spec = {"selector": {"app": name}, "ports": [{"port": 8080}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def start(cluster: Cluster, namespace: str, *objects: dict[str, Any]) -> list[Pod]:
+    """Apply the objects and return the pods of the namespace once they are Ready."""
+    cluster.apply(*objects, namespace=namespace)
+    cluster.kubectl("-n", namespace, "wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s")
+    return cluster.pods(namespace)
+
+
+def asks(cluster: Cluster, pod: Pod, host: str, *, within_s: float = 1.0) -> str:
+    """Return what a server answers to a pod, empty when it does not answer in time."""
+    try:
+        return cluster.exec(pod, "python3", "-c", CLIENT, host, str(within_s)).strip()
+    except CommandFailed:
+        return ""
+
+
+def two_pods(cluster: Cluster, namespace: str, image: str) -> tuple[Pod, Pod]:
+    """Two servers on two nodes."""
+    one, two = cluster.workers[:2]
+    pods = start(cluster, namespace, server("one", image, node=one), server("two", image, node=two))
+    return pods[0], pods[1]
+
+
+def test_three_workers_are_ready_and_the_image_runs_without_rights(
+    cluster: AnyCluster, image: str, namespace: str
+) -> None:
+    assert len(cluster.ready_nodes()) == 3
+    pods = start(cluster, namespace, server("plain", image))
+    assert "Usage: deathless" in cluster.exec(pods[0], "deathless", "--help")
+    assert "Usage: deathless-operator" in cluster.exec(pods[0], "deathless-operator", "--help")
+    assert cluster.exec(pods[0], "id", "-u").strip() == "65532"
+    with pytest.raises(CommandFailed, match="Read-only file system"):
+        cluster.exec(pods[0], "touch", "/app/file")
+    with pytest.raises(CommandFailed, match="No module named pip"):
+        cluster.exec(pods[0], "/usr/bin/env", "python3", "-m", "pip", "--version")
+    for tool in ("nft", "nsenter"):  # what a drill's agent breaks links with
+        cluster.exec(pods[0], tool, "--version")
+
+
+def test_services_are_found_by_name_across_nodes(cluster: AnyCluster, image: str, namespace: str) -> None:
+    one, two = cluster.workers[:2]
+    objects = server("one", image, node=one), server("two", image, node=two), service("two")
+    pods = start(cluster, namespace, *objects)
+    wait_until(lambda: asks(cluster, pods[0], f"two.{namespace}") == "two", "the Service answers")
+
+
+@pytest.mark.parametrize("top", [SHARED, LOG])
+def test_one_folder_is_shared_by_all_nodes(cluster: AnyCluster, image: str, namespace: str, top: str) -> None:
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("only nodes of namespaces have a log file system each")
+    cluster.shared_folder(namespace)
+    folder = f"{top}/{namespace}"
+    one, two = cluster.workers[:2]
+    pods = start(
+        cluster, namespace, server("one", image, node=one, folder=folder), server("two", image, node=two, folder=folder)
+    )
+    cluster.exec(pods[0], "sh", "-c", "echo hello >/data/file && ln /data/file /data/linked")
+    assert cluster.exec(pods[1], "cat", "/data/linked") == "hello\n"
+    assert cluster.exec(pods[1], "stat", "-c", "%u %h", "/data/file") == "65532 2\n"
+
+
+def test_killed_process_starts_again_in_its_pod(cluster: AnyCluster, image: str, namespace: str) -> None:
+    (pod,) = start(cluster, namespace, server("one", image))
+    assert cluster.kill_process(pod, "python3") == 1
+    wait_until(lambda: cluster.pod(namespace, "one").restarts == 1, "the container starts again")
+    wait_until(lambda: cluster.pod(namespace, "one").ready, "it is Ready again")
+
+
+def test_frozen_pod_answers_nothing_until_it_goes_on(cluster: AnyCluster, image: str, namespace: str) -> None:
+    pod, other = two_pods(cluster, namespace, image)
+    with cluster.frozen_pod(other):
+        assert asks(cluster, pod, other.address) == ""
+    assert asks(cluster, pod, other.address) == "two"
+    assert cluster.pod(namespace, "two").restarts == 0
+
+
+def test_partition_cuts_named_addresses_alone(cluster: AnyCluster, image: str, namespace: str) -> None:
+    pod, other = two_pods(cluster, namespace, image)
+    with cluster.partitioned(pod, cluster.addresses(namespace, "app=two")):
+        assert asks(cluster, pod, other.address) == ""
+        assert asks(cluster, other, pod.address) == ""
+        assert asks(cluster, pod, pod.address) == "one"
+        assert cluster.pod(namespace, "one").ready  # probes come from its node
+    assert asks(cluster, pod, other.address) == "two"
+
+
+def test_partition_from_all_makes_a_pod_not_ready(cluster: AnyCluster, image: str, namespace: str) -> None:
+    pod, _ = two_pods(cluster, namespace, image)
+    with cluster.partitioned(pod):
+        wait_until(lambda: not cluster.pod(namespace, "one").ready, "its probes fail", within_s=30)
+    wait_until(lambda: cluster.pod(namespace, "one").ready, "its probes succeed", within_s=30)
+
+
+def test_slow_link_delays_every_packet(cluster: AnyCluster, image: str, namespace: str) -> None:
+    pod, other = two_pods(cluster, namespace, image)
+    program = (
+        "import socket, sys, time; t = time.monotonic(); "
+        "socket.create_connection((sys.argv[1], 8080), timeout=9); print(time.monotonic() - t)"
+    )
+
+    def connect_s() -> float:
+        return float(cluster.exec(pod, "python3", "-c", program, other.address))
+
+    with cluster.slow_link(pod, delay_s=0.2):
+        assert 0.2 <= connect_s() < 2.0
+    assert connect_s() < 0.2
+
+
+def test_narrow_link_limits_what_a_pod_sends(cluster: AnyCluster, image: str, namespace: str) -> None:
+    pod, other = two_pods(cluster, namespace, image)
+    program = (
+        "import socket, sys, time; t = time.monotonic(); s = socket.create_connection((sys.argv[1], 8080)); "
+        "s.sendall(b'x' * 65535 + b'\\n'); s.recv(9); print(time.monotonic() - t)"
+    )
+    with cluster.narrow_link(pod, kbit_per_s=512):
+        assert float(cluster.exec(pod, "python3", "-c", program, other.address)) > 0.8  # 524 kbit
+    assert float(cluster.exec(pod, "python3", "-c", program, other.address)) < 0.8
+
+
+def test_deleted_pod_is_gone_at_once(cluster: AnyCluster, image: str, namespace: str) -> None:
+    (pod,) = start(cluster, namespace, server("one", image))
+    cluster.delete_pod(pod, grace_s=0)
+    wait_until(lambda: not cluster.pods(namespace), "the pod is gone", within_s=10)
+
+
+def ready(cluster: Cluster, node: str) -> bool:
+    """Tell whether a node is Ready."""
+    return node in cluster.ready_nodes()
+
+
+def test_frozen_node_is_not_ready_until_it_goes_on(cluster: AnyCluster) -> None:
+    node = cluster.workers[-1]
+    with cluster.frozen_node(node):
+        wait_until(lambda: not ready(cluster, node), "the node is missed", within_s=60)
+    wait_until(lambda: ready(cluster, node), "the node is back", within_s=60)
+
+
+def test_unplugged_node_is_not_ready_until_it_is_plugged_in(cluster: AnyCluster) -> None:
+    node = cluster.workers[-1]
+    with cluster.unplugged_node(node):
+        wait_until(lambda: not ready(cluster, node), "the node is missed", within_s=60)
+    wait_until(lambda: ready(cluster, node), "the node is back", within_s=60)
+
+
+def test_crashed_node_comes_back_with_its_pods(cluster: AnyCluster, image: str, namespace: str) -> None:
+    node = cluster.workers[-1]
+    start(cluster, namespace, server("one", image, node=node))
+    started = time.monotonic()
+    cluster.reboot_node(node)
+    # Short enough that nobody evicts its pods; the same pod starts again.
+    wait_until(lambda: cluster.pod(namespace, "one").restarts > 0, "its container starts again", within_s=60)
+    wait_until(lambda: cluster.pod(namespace, "one").ready, "its pod is Ready again", within_s=60)
+    assert time.monotonic() - started < 60
+
+
+def test_drained_node_gets_pods_again(cluster: AnyCluster, image: str, namespace: str) -> None:
+    node = cluster.workers[0]
+    start(cluster, namespace, server("one", image, node=node))
+    with cluster.drained(node):
+        assert cluster.pods(namespace) == []
+        assert cluster.get("node", node)["spec"]["unschedulable"] is True
+    assert "unschedulable" not in cluster.get("node", node)["spec"]
+
+
+def test_pods_go_on_while_the_api_server_is_away(cluster: AnyCluster, image: str, namespace: str) -> None:
+    pod, other = two_pods(cluster, namespace, image)
+    with cluster.api_server_down():
+        with pytest.raises(CommandFailed):
+            cluster.kubectl("get", "nodes", "--request-timeout=2s")
+        shown = cluster.node_exec(pod.node, "python3", "-c", CLIENT, other.address, "2")
+        assert shown.strip() == "two"
+    assert asks(cluster, pod, other.address) == "two"
+
+
+def etcd(name: str) -> dict[str, Any]:
+    """An etcd of one member that answers on its own loopback."""
+    command = ["etcd", "--data-dir=/data/etcd"]
+    image = "gcr.io/etcd-development/etcd:v3.6.16"
+    container: dict[str, Any] = {"name": "etcd", "image": image, "imagePullPolicy": "Never", "command": command}
+    container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    meta = {"name": name, "labels": {"app": "store"}}
+    spec = {"containers": [container], "volumes": [{"name": "data", "emptyDir": {}}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def test_leader_of_an_etcd_in_pods_is_found_frozen_and_killed(cluster: AnyCluster, namespace: str) -> None:
+    start(cluster, namespace, etcd("store-0"))
+    health = ("etcdctl", "endpoint", "health", "--command-timeout=1s")
+    with cluster.frozen_etcd_leader(namespace, "app=store") as leader:
+        assert leader.name == "store-0"
+        with pytest.raises(CommandFailed):
+            cluster.exec(leader, *health)
+    assert "healthy" in cluster.exec(leader, *health) + "healthy"
+    cluster.kill_etcd_leader(namespace, "app=store")
+    wait_until(lambda: cluster.pod(namespace, "store-0").restarts == 1, "the member starts again")
+
+
+@pytest.fixture
+def bare(cluster: AnyCluster) -> BareCluster:
+    """The cluster, where its nodes have a log file system each."""
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("only nodes of namespaces have a log file system each")
+    return cluster
+
+
+def test_hung_log_makes_one_node_wait_and_no_other(bare: BareCluster, image: str, namespace: str) -> None:
+    bare.shared_folder(namespace)
+    folder = f"{LOG}/{namespace}"
+    one, two = bare.workers[:2]
+    objects = server("one", image, node=one, folder=folder), server("two", image, node=two, folder=folder)
+    pod, other = start(bare, namespace, *objects)
+    with bare.hung_log(pod.node):
+        with pytest.raises(CommandFailed):
+            bare.exec(pod, "timeout", "-s", "KILL", "1", "touch", "/data/first")
+        bare.exec(other, "touch", "/data/second")
+    wait_until(lambda: "second" in bare.exec(pod, "ls", "/data"), "the log goes on")
+
+
+def test_dead_log_fails_on_one_node_until_it_is_started(bare: BareCluster, image: str, namespace: str) -> None:
+    bare.shared_folder(namespace)
+    (pod,) = start(bare, namespace, server("one", image, node=bare.workers[0], folder=f"{LOG}/{namespace}"))
+    bare.kill_log(pod.node)
+    try:
+        with pytest.raises(CommandFailed, match="not connected"):
+            bare.exec(pod, "ls", "/data/")
+    finally:
+        bare.start_log(pod.node)
+    bare.delete_pod(pod, grace_s=0)
+    wait_until(lambda: not bare.pods(namespace), "the pod is gone")
+    (pod,) = start(bare, namespace, server("one", image, node=bare.workers[0], folder=f"{LOG}/{namespace}"))
+    bare.exec(pod, "touch", "/data/file")
+
+
+def test_full_volume_refuses_writes_until_there_is_room(bare: BareCluster, image: str, namespace: str) -> None:
+    with bare.small_volume(namespace, size_mb=32) as folder:
+        (pod,) = start(bare, namespace, server("one", image, folder=f"{SHARED}/{namespace}"))
+        write = ("dd", "if=/dev/zero", "of=/data/file", "bs=1M", "count=4")
+        with bare.full_volume(folder), pytest.raises(CommandFailed, match="No space left on device"):
+            bare.exec(pod, *write)
+        bare.exec(pod, *write)
+        bare.delete_pod(pod, grace_s=0)
+        wait_until(lambda: not bare.pods(namespace), "the pod is gone")

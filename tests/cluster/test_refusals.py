@@ -1,0 +1,82 @@
+"""What stands in a service's way is told in its conditions, in words that say what to do; nothing is lost by it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cluster.front_door import Callers
+from tests.cluster.installed import Lab, Ledger
+from tests.cluster.lab.bare import BareCluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+
+def told(ledger: Ledger) -> str:
+    """All that the status says."""
+    return json.dumps(ledger.get().get("status", {}))
+
+
+def test_missing_claim_is_named_and_mended_by_making_it(cluster: Lab) -> None:
+    with Ledger(cluster, "noclaim", claim=False) as ledger:
+        message = ledger.wait_condition("StorageReady", "False")
+        assert "log" in message
+        ledger.make_claim()
+        ledger.wait_ready()
+
+
+def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) -> None:
+    with Ledger(cluster, "quota", replicas=1) as ledger:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": ledger.namespace},
+            "spec": {"hard": {"pods": "1"}},
+        }
+        ledger.wait_ready()
+        cluster.apply(quota)
+        ledger.apply(replicas=3)
+        ledger.wait_for(lambda: "quota" in told(ledger), "the status names the quota")
+        with Callers(ledger.door()) as callers:
+            callers.wait_more()
+        cluster.kubectl("-n", ledger.namespace, "delete", "resourcequota", "few")
+        ledger.wait_ready()
+        callers.check_exactly_once()
+
+
+def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: Lab) -> None:
+    with Ledger(cluster, "first", volume="shared-log") as first:
+        first.wait_ready()
+        with Callers(first.door()) as callers:
+            callers.wait_more()
+            second = Ledger(cluster, "second", volume="shared-log")
+            second.keep_volume = True
+            with second:
+                second.wait_for(lambda: "DL4" in told(second), "the second names the error's code")
+                assert second.condition("Ready")[0] == "False"
+                callers.wait_more()
+        callers.check_exactly_once()
+
+
+def test_volume_that_came_back_empty_is_refused(cluster: Lab) -> None:
+    assert isinstance(cluster, BareCluster), "reaches into the volume"
+    with Ledger(cluster, "emptied") as ledger:
+        ledger.wait_ready()
+        with Callers(ledger.door()) as callers:
+            callers.wait_more()
+        ledger.apply(suspend=True)
+        ledger.wait_for(lambda: not ledger.pods(), "no pods")
+        folder = cluster.shared_folder("emptied-log")
+        aside = folder.with_name("emptied-aside")
+        folder.rename(aside)
+        cluster.shared_folder("emptied-log")
+        ledger.apply(suspend=False)
+        ledger.wait_for(lambda: "DL4" in told(ledger), "the status names the error's code")
+        assert ledger.condition("Available")[0] == "False"
+        ledger.apply(suspend=True)
+        ledger.wait_for(lambda: not ledger.pods(), "no pods")
+        cluster.node_exec(cluster.workers[0], "rm", "-rf", "/srv/shared/emptied-log")
+        aside.rename(folder)
+        ledger.apply(suspend=False)
+        ledger.wait_ready()
+        callers.check_exactly_once()

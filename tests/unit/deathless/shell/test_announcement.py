@@ -1,0 +1,165 @@
+"""What a replica writes on pods: as little as needed, its own label first, another's only from one it has deposed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deathless.shell.announcement import (
+    FENCED,
+    HANDED_ON_S,
+    REPLICA,
+    ROLE,
+    STATUS,
+    claimed_epoch,
+    is_fenced,
+    is_older,
+    label_of,
+    own_patch,
+    relief_patch,
+    resource_version,
+    uid_of,
+)
+from deathless.shell.standing import Standing
+
+NEVER = float("inf")
+UID = "84a7"
+STANDING = Standing(service="bank", replica="r0", instance=UID, role="standby", state="running", epoch=3)
+ROLES = ["starting", "recovering", "taking-over", "primary", "checkpointer", "standby", "stopping", "fenced", "dead"]
+
+
+def standing(role: str = "standby", **changes: object) -> Standing:
+    return msgspec.structs.replace(STANDING, role=role, **changes)
+
+
+def merged(pod: Mapping[str, object], patch: Mapping[str, object]) -> dict[str, object]:
+    """A JSON merge patch (RFC 7386)."""
+    result = dict(pod)
+    for name, value in patch.items():
+        old = result.get(name)
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            result[name] = merged(old if isinstance(old, Mapping) else {}, value)
+        else:
+            result[name] = value
+    return result
+
+
+def pod(role: str = "", epoch: int | None = None, annotations: Mapping[str, str] | None = None) -> dict[str, object]:
+    told = {} if epoch is None else {STATUS: json.dumps({"epoch": epoch})}
+    labels = {"app": "x", **({ROLE: role} if role else {})}
+    return {
+        "metadata": {
+            "uid": UID,
+            "resourceVersion": "9",
+            "labels": labels,
+            "annotations": {**told, **(annotations or {})},
+        }
+    }
+
+
+def label(seen: Mapping[str, object], name: str = ROLE) -> object:
+    metadata = seen["metadata"]
+    assert isinstance(metadata, dict)
+    return metadata["labels"].get(name)
+
+
+@given(st.sampled_from(ROLES), st.sampled_from(["", *ROLES]), st.floats(0, 20), st.booleans())
+def test_patch_that_is_applied_leaves_nothing_to_patch(role: str, seen: str, ceased_s: float, stopping: bool) -> None:
+    now = standing(role, stopping=stopping)
+    patch = own_patch(pod(seen), now, ceased_s=ceased_s)
+    assert patch is not None, "the status is not there yet"
+    after = merged(pod(seen), patch)
+    assert own_patch(after, now, ceased_s=ceased_s) is None
+    assert (label(after, REPLICA), label(after, "app"), uid_of(after)) == ("r0", "x", UID)
+
+
+def test_status_tells_everything_an_operator_reads() -> None:
+    now = standing(condition="DL4007", text="DL4007 half", fingerprint="ab", service_id="cd", incarnation=7, since=1.5)
+    patch = own_patch(pod(), now, ceased_s=NEVER)
+    assert patch is not None
+    status = json.loads(merged(pod(), patch)["metadata"]["annotations"][STATUS])  # type: ignore[index]  # JSON
+    assert status == {
+        "replica": "r0", "instance": UID, "generation": 0, "role": "standby", "state": "running", "epoch": 3,
+        "condition": "DL4007", "problem": "", "text": "DL4007 half", "fingerprint": "ab", "service_id": "cd",
+        "incarnation": 7, "since": 1.5,
+    }  # fmt: skip
+
+
+def test_what_changes_with_every_message_is_not_written() -> None:
+    patch = own_patch(pod(), STANDING, ceased_s=NEVER)
+    assert patch is not None
+    assert own_patch(merged(pod(), patch), standing(lsn=7, lag=9, client="a:1", takeovers=2), ceased_s=NEVER) is None
+
+
+def test_pod_that_replaced_ours_refuses_our_patch() -> None:
+    patch = own_patch(pod(), STANDING, ceased_s=NEVER)
+    assert patch is not None
+    assert uid_of(patch) == UID
+
+
+@pytest.mark.parametrize(
+    ("ceased_s", "kept"), [(0.0, "primary"), (HANDED_ON_S - 0.1, "primary"), (HANDED_ON_S, "dead")]
+)
+def test_primary_that_ceased_keeps_its_label_until_another_takes_it_or_time_is_over(ceased_s: float, kept: str) -> None:
+    patch = own_patch(pod("primary"), standing("dead"), ceased_s=ceased_s)
+    assert patch is not None
+    assert label(merged(pod("primary"), patch)) == kept
+    taken = own_patch(pod(), standing("dead"), ceased_s=ceased_s)
+    assert taken is not None
+    assert label(taken) == "dead"
+
+
+def test_standby_never_gets_the_primarys_label() -> None:
+    patch = own_patch(pod("primary"), STANDING, ceased_s=NEVER)
+    assert patch is not None
+    assert label(patch) == "standby"
+
+
+@pytest.mark.parametrize(
+    ("role", "epoch", "taken"),
+    [
+        ("primary", 2, True),
+        ("primary", None, True),
+        ("primary", 3, False),
+        ("primary", 4, False),
+        ("standby", 2, False),
+    ],
+)
+def test_label_is_taken_only_from_one_that_claims_a_lower_epoch(role: str, epoch: int | None, taken: bool) -> None:
+    patch = relief_patch(pod(role, epoch), 3)
+    assert (patch is not None) == taken
+    if patch is not None:
+        assert resource_version(patch) == "9"
+        assert label(merged(pod(role, epoch), patch)) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"epoch":"9"}'])
+def test_status_that_can_not_be_read_claims_no_epoch(text: str) -> None:
+    assert claimed_epoch(pod(annotations={STATUS: text})) == 0
+
+
+def test_earlier_view_of_a_pod_is_told_from_a_later_one_and_from_another_pod() -> None:
+    def at(version: str, uid: str = UID) -> dict[str, object]:
+        return {"metadata": {"uid": uid, "resourceVersion": version}}
+
+    assert is_older(at("9"), at("10"))
+    assert not any(is_older(at(version), at("10")) for version in ("10", "11", "", "x"))
+    assert not is_older(at("9", "another"), at("10"))
+
+
+def test_only_the_word_true_fences() -> None:
+    found = [is_fenced(pod(annotations={FENCED: text})) for text in ("true", "false", "True", "")]
+    assert found == [True, False, False, False]
+    odd: list[dict[str, object]] = [{}, {"metadata": None}, {"metadata": {"annotations": []}}]
+    assert not any(map(is_fenced, odd))
+
+
+def test_stopping_replica_says_so_but_a_primary_leads_until_it_has_handed_over() -> None:
+    assert [label_of(standing(role, stopping=True)) for role in ("standby", "primary")] == ["stopping", "primary"]

@@ -1,0 +1,55 @@
+"""What plans may know of Secrets; the authority's own Secret is tried in tests/apiserver/test_trust_secret.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deathless_operator.cluster import authority
+from deathless_operator.cluster.trust import certificate_facts, decoded, encoded, is_managed, secret_facts
+from deathless_operator.model import names
+
+NOW = 1_800_000_000.0
+
+
+def secret(data: dict[str, bytes], *, managed: bool = True) -> dict[str, Any]:
+    labels = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER} if managed else {}
+    meta = {"name": "bank-tls", "uid": "u1", "labels": labels, "annotations": {names.SOURCE_ANNOTATION: "d1"}}
+    return {"metadata": meta, "data": encoded(data)}
+
+
+def signed() -> tuple[authority.Authority, dict[str, bytes]]:
+    made, _ = authority.maintained(None, NOW, 1e7)
+    pem = authority.issue(made, common_name="bank", dns_names=["bank"], purpose="replicas", now=NOW, life_s=1e6)
+    return made, {"ca.crt": made.bundle, "tls.crt": pem[0], "tls.key": pem[1]}
+
+
+def test_certificate_is_told_without_its_key() -> None:
+    made, data = signed()
+    facts = certificate_facts(secret(data))
+    assert (facts.secret, facts.uid, facts.readable, facts.managed) == ("bank-tls", "u1", True, True)
+    assert facts.signed_by == made.current.key_id and facts.trusts == made.trusts and facts.dns_names == ("bank",)
+    assert data["tls.key"].decode() not in repr(facts)
+
+
+def test_certificate_that_cannot_be_read_says_so() -> None:
+    _, data = signed()
+    assert not certificate_facts(secret(data | {"tls.crt": b"x"})).readable
+    assert not certificate_facts({"metadata": {"name": "bank-tls"}}).readable
+
+
+def test_digest_follows_keys_and_values_and_tells_neither() -> None:
+    facts = secret_facts(secret({"username": b"bank", "password": b"hunter2"}, managed=False))
+    assert facts.keys == ("password", "username") and facts.source == "d1" and not facts.managed
+    assert "hunter2" not in repr(facts) and encoded({"x": b"hunter2"})["x"] not in repr(facts)
+    others = [
+        {"username": b"bank", "password": b"hunter3"},
+        {"username": b"bank"},
+        {"usernamepassword": b"bankhunter2"},
+    ]
+    assert len({facts.digest, *(secret_facts(secret(each)).digest for each in others)}) == 4
+    assert facts.digest == secret_facts(secret({"password": b"hunter2", "username": b"bank"})).digest
+
+
+def test_values_that_are_no_base64_are_left_out() -> None:
+    assert decoded({"metadata": {}, "data": {"good": "YQ==", "bad": "%%"}}) == {"good": b"a"}
+    assert not is_managed({"metadata": {}})

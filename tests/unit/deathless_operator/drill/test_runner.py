@@ -1,0 +1,120 @@
+"""A runner measures what its clients wait for, keeps every call, and ends with a verdict whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from deathless_operator.drill.front_door import Try
+from deathless_operator.drill.judge import Held, judge
+from deathless_operator.drill.runner import Pace, Runner, run_and_judge
+
+PACE = Pace(clients=2, per_second=200, warm_s=0.1, observe_s=0.3, settle_s=0.1, deadline_s=30, warm_deadline_s=5)
+
+
+@dataclass
+class Service:
+    """A service that counts right, or as it is told to."""
+
+    applied: list[int] = field(default_factory=list)
+    fails: Callable[[int], bool] = lambda _: False  # of the number of tries so far
+    tries: int = 0
+    lost: frozenset[int] = frozenset()
+    refusal: str = ""
+    unreadable: bool = False
+
+    async def call(self, client: int, number: int) -> Try:
+        await asyncio.sleep(0)
+        self.tries += 1
+        if self.refusal:
+            return Try(refused=self.refusal)
+        if self.fails(self.tries):
+            return Try(problem="503")
+        self.applied.append(number)
+        return Try(answered=True)
+
+    async def read(self) -> Held | str:
+        if self.unreadable:
+            return "503"
+        kept = sorted(set(self.applied) - self.lost)
+        return Held([(number, number) for number in kept], len(self.applied) - len(set(self.applied)))
+
+
+@pytest.mark.asyncio
+async def test_good_service_passes_and_warms_first() -> None:
+    told: list[bool] = []
+    report = await run_and_judge("ns/d/r", Runner(door=Service(), pace=PACE, told=lambda: told.append(True)))
+    assert (report.verdict, report.reason, report.run) == ("Passed", "NothingLost", "ns/d/r")
+    assert told == [True]
+    assert report.calls == report.answered > 0
+    assert report.began_at <= report.warm_at <= report.ended_at
+
+
+@pytest.mark.asyncio
+async def test_call_is_repeated_until_it_is_answered() -> None:
+    service = Service()
+    runner = Runner(door=service, pace=PACE)
+    service.fails = lambda tries: runner.warm_at is not None and 0 < tries - at_warm(runner, service) <= 12
+    history = await runner.run()
+    found = judge(history, 30.0)
+    assert found.verdict == "Passed"
+    assert found.attempts == found.calls + 12
+    assert len(service.applied) == len(set(service.applied)) == found.calls
+    assert found.unavailable_seconds > 0.05
+
+
+def at_warm(runner: Runner, service: Service, seen: dict[int, int] = {}) -> int:  # noqa: B006 - remembers per runner
+    """Give how many tries there had been when the runner was first seen warm."""
+    return seen.setdefault(id(runner), service.tries)
+
+
+@pytest.mark.asyncio
+async def test_lost_call_fails_the_run() -> None:
+    report = await run_and_judge("ns/d/r", Runner(door=Service(lost=frozenset({3})), pace=PACE))
+    assert (report.verdict, report.lost) == ("Failed", 1)
+
+
+@pytest.mark.asyncio
+async def test_service_that_never_answers_well_is_not_broken_further() -> None:
+    told: list[bool] = []
+    pace = Pace(clients=2, per_second=200, warm_s=0.1, observe_s=0.1, settle_s=0.1, warm_deadline_s=0.1)
+    report = await run_and_judge(
+        "r", Runner(door=Service(fails=lambda _: True), pace=pace, told=lambda: told.append(True))
+    )
+    assert (report.verdict, report.reason) == ("Aborted", "NotWarm")
+    assert "503" in report.message
+    assert told == []
+
+
+@pytest.mark.asyncio
+async def test_refusal_ends_the_run_at_once() -> None:
+    report = await run_and_judge("r", Runner(door=Service(refusal="401 no token"), pace=PACE))
+    assert (report.verdict, report.reason) == ("Aborted", "NotWarm")
+    assert "401" in report.message
+
+
+@pytest.mark.asyncio
+async def test_terminated_runner_still_judges() -> None:
+    runner = Runner(door=Service(), pace=Pace(clients=2, per_second=200, warm_s=0.05, observe_s=600))
+    runner.told = runner.terminate
+    report = await run_and_judge("r", runner)
+    assert (report.verdict, report.reason) == ("Aborted", "Terminated")
+    assert report.calls > 0
+
+
+@pytest.mark.asyncio
+async def test_terminated_runner_tells_what_was_lost() -> None:
+    runner = Runner(door=Service(lost=frozenset({0})), pace=Pace(clients=2, per_second=200, warm_s=0.05, observe_s=600))
+    runner.told = runner.terminate
+    assert (await run_and_judge("r", runner)).reason == "Lost"
+
+
+@pytest.mark.asyncio
+async def test_wall_clock_that_steps_changes_no_duration() -> None:
+    walls = iter([1000.0])
+    report = await run_and_judge("r", Runner(door=Service(), pace=PACE), wall=lambda: next(walls))
+    assert report.began_at == 1000.0
+    assert 1000.0 < report.warm_at < report.ended_at < 1030.0

@@ -1,0 +1,83 @@
+"""What kopf is told to do, and which keys an event is about."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import kopf
+
+from deathless_operator.cluster.connection import Connection
+from deathless_operator.cluster.kinds import DRILL, NODE, SERVICE
+from deathless_operator.handlers.watches import (
+    OWNED,
+    NodeTable,
+    Patience,
+    connection_info,
+    keys_of,
+    make_registry,
+    make_settings,
+)
+from deathless_operator.handlers.work_queue import Key
+from deathless_operator.model import names
+
+BANK = Key("DeathlessService", "shop", "bank")
+HERE = Connection(server="https://one.test:6443", token_source=lambda: "secret", ca_pem="pem")
+
+
+def node(name: str = "n1", *, ready: str = "True", heartbeat: str = "1", **spec: Any) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat}
+    return {"metadata": {"name": name, "uid": "u"}, "spec": spec, "status": {"conditions": [condition]}}
+
+
+def test_only_events_are_handled_and_nothing_is_written() -> None:
+    registry = make_registry(lambda key, delay: None, NodeTable(), HERE, watch_nodes=True, kinds=[SERVICE, DRILL])
+    assert len(registry._watching.get_all_handlers()) == 2 + len(OWNED) + 1
+    assert not registry._changing.get_all_handlers() and not registry._spawning.get_all_handlers()
+    assert not registry._indexing.get_all_handlers() and not registry._webhooks.get_all_handlers()
+    settings = make_settings()
+    assert settings.peering.standalone and not settings.posting.enabled and settings.scanning.disabled
+    assert settings.watching.inactivity_timeout > 60, "bookmarks come every minute"
+
+
+def test_nodes_are_left_out_where_they_may_not_be_watched() -> None:
+    registry = make_registry(lambda key, delay: None, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
+    plurals = {str(handler.selector) for handler in registry._watching.get_all_handlers()}
+    assert not any(NODE.plural in each for each in plurals)
+
+
+def test_kopf_logs_in_as_we_do() -> None:
+    info = connection_info(HERE)
+    assert isinstance(info, kopf.ConnectionInfo)
+    assert (info.server, info.token, info.ca_data) == ("https://one.test:6443", "secret", "pem")
+
+
+def test_patience_has_no_end_and_can_be_used_again() -> None:
+    patience = Patience()
+    for _ in range(2):
+        assert list(itertools.islice(iter(patience), 100))[-1] == 5.0
+
+
+def test_object_is_about_its_service_and_its_drill() -> None:
+    pod = {"metadata": {"namespace": "shop", "name": "bank-0", "labels": {names.LABEL_SERVICE: "bank"}}}
+    assert keys_of(pod) == [BANK]
+    mark = {names.DRILL_ANNOTATION: "shop/weekly/run-1"}
+    assert keys_of({"metadata": {"namespace": "deathless-system", "annotations": mark}}) == [
+        Key("FailoverDrill", "shop", "weekly")
+    ]
+    assert keys_of({"metadata": {"namespace": "shop", "annotations": {names.DRILL_ANNOTATION: "odd"}}}) == []
+    assert keys_of({"metadata": {"namespace": "shop"}}) == []
+
+
+def test_heartbeat_of_a_node_is_no_event_and_its_loss_is_one_for_its_services() -> None:
+    table = NodeTable()
+    table.place(BANK, ["n1", "n2"])
+    assert table.changed(node()) == []
+    assert table.changed(node(heartbeat="2")) == []
+    assert table.changed(node(ready="Unknown")) == [BANK]
+    assert table.changed(node(ready="Unknown", unschedulable=True)) == [BANK]
+    assert table.changed(node(ready="True", taints=[{"key": "k", "effect": "NoExecute"}])) == [BANK]
+    assert table.changed(node("n3")) == [] and table.changed(node("n3", ready="False")) == []
+    assert table.changed(node("n2"), gone=True) == [BANK]
+    table.place(BANK, [])
+    assert table.changed(node(ready="False")) == []

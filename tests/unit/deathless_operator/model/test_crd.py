@@ -1,0 +1,104 @@
+"""The CRDs are those of the models, and what an API server takes; tests/apiserver asks a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools import crds
+
+from deathless_operator.model.crd import DEFINITIONS, RESERVED_KINDS, Definition, make_crd
+
+
+def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every schema with its path."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from nodes(inner, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from nodes(schema[word], f"{path}[]")
+
+
+def schema_of(definition: Definition) -> Any:
+    """The schema of the whole resource."""
+    crd: Any = make_crd(definition)
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def test_files_are_as_the_models_have_them() -> None:
+    assert crds.differing() == []
+
+
+def test_file_that_differs_or_is_of_no_model_is_found(tmp_path: Path) -> None:
+    (tmp_path / "deathless.dev_gone.yaml").write_text("x")
+    assert crds.differing(tmp_path) == [
+        "deathless.dev_deathlessservices.yaml",
+        "deathless.dev_failoverdrills.yaml",
+        "deathless.dev_gone.yaml",
+    ]
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
+def test_schema_is_structural_and_bounded(definition: Definition) -> None:
+    for path, node in nodes(schema_of(definition)):
+        preserved = node.get("x-kubernetes-preserve-unknown-fields")
+        assert preserved or node.get("type") or node.get("x-kubernetes-int-or-string"), path
+        assert not {"$ref", "title", "const", "anyOf"} & set(node) or node.get("x-kubernetes-int-or-string"), path
+        assert "default" not in node or node["default"] is not None, path
+        if path.startswith(".spec") and node.get("type") == "array":
+            assert "maxItems" in node, path
+        if path.startswith(".spec") and node.get("type") == "string":
+            assert "maxLength" in node or "enum" in node, path
+        if isinstance(node.get("additionalProperties"), dict):
+            assert "maxProperties" in node, path
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
+def test_every_field_is_explained(definition: Definition) -> None:
+    for path, node in nodes(schema_of(definition)):
+        if not path.endswith("[]") and not path.startswith(".metadata"):
+            assert node.get("description"), path
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
+def test_columns_show_fields_that_there_are(definition: Definition) -> None:
+    paths = {path for path, _ in nodes(schema_of(definition))}
+    for column in definition.columns:
+        path = column.path.partition("[")[0]
+        assert path in paths or path == ".metadata.creationTimestamp", column.name
+
+
+def test_service_can_be_scaled_and_drill_cannot() -> None:
+    found = {definition.kind: make_crd(definition) for definition in DEFINITIONS}
+    subresources: Any = {
+        kind: crd["spec"]["versions"][0]["subresources"]  # type: ignore[index,call-overload]
+        for kind, crd in found.items()
+    }
+    assert set(subresources["DeathlessService"]) == {"status", "scale"}
+    assert set(subresources["FailoverDrill"]) == {"status"}
+
+
+def test_names_are_short_and_in_our_own_category() -> None:
+    for definition in DEFINITIONS:
+        names: Any = make_crd(definition)["spec"]["names"]  # type: ignore[index,call-overload]
+        assert (names["categories"], [len(name) for name in names["shortNames"]]) == (["deathless"], [3])
+    assert not {definition.kind for definition in DEFINITIONS} & set(RESERVED_KINDS)
+
+
+def test_conditions_are_told_apart_by_type() -> None:
+    for definition in DEFINITIONS:
+        conditions = schema_of(definition)["properties"]["status"]["properties"]["conditions"]
+        assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])
+        assert set(conditions["items"]["required"]) == {"type", "status", "reason"}
+
+
+def test_writing_and_checking_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(crds, "FOLDER", tmp_path)
+    assert crds.main([]) == 0
+    assert crds.differing(tmp_path) == []
+    for path in tmp_path.glob("*.yaml"):
+        assert yaml.safe_load(path.read_text())["kind"] == "CustomResourceDefinition"

@@ -1,0 +1,478 @@
+"""A small cluster to plan for: raw objects, a StatefulSet controller, kubelets and an election, each stepped by hand.
+
+Why raw: the planner reads what the API server would give it, through `plan.reading`, so both are tested together.
+Guarantees: deterministic; what the operator writes is checked as it is written (`Broken` names the rule). Does not:
+know anything of the planner but its actions.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from deathless_operator.model import names
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.model.values import text
+from deathless_operator.plan.actions import (
+    Action,
+    Apply,
+    CopySecret,
+    DeleteObject,
+    DeletePod,
+    IssueCertificate,
+    PatchMetadata,
+)
+from deathless_operator.plan.plan import Plan, make_plan
+from deathless_operator.plan.reading import read_child, read_claim, read_node, read_pod, read_resource, show_time
+from deathless_operator.plan.snapshot import (
+    AuthorityFacts,
+    CertificateFacts,
+    Failure,
+    SecretFacts,
+    Snapshot,
+    Warned,
+)
+
+Raw = dict[str, Any]
+START = 1_800_000_000.0
+SETTINGS = OperatorSettings(lock_endpoints=("https://etcd.deathless-system.svc:2379",), lock_tls_secret="etcd-client")
+SPEC: Raw = {"module": "bank:bank", "image": "bank:1", "logStorage": {"claimName": "shared"}, "replicas": 3}
+FINGERPRINTS = {"bank:1": "aa" * 16, "bank:2": "aa" * 16, "bank:other": "bb" * 16}
+
+
+class Broken(AssertionError):
+    """The operator broke a rule."""
+
+
+@dataclass
+class World:
+    """Everything the API server holds about one service, and what happens to it."""
+
+    spec: Raw = field(default_factory=lambda: copy.deepcopy(SPEC))
+    annotations: dict[str, str] = field(default_factory=dict)
+    settings: OperatorSettings = SETTINGS
+    now: float = START
+    children: dict[tuple[str, str], Raw] = field(default_factory=dict)
+    pods: dict[str, Raw] = field(default_factory=dict)
+    nodes: dict[str, Raw] = field(default_factory=dict)
+    claims: dict[str, Raw] = field(default_factory=dict)
+    certificates: dict[str, CertificateFacts] = field(default_factory=dict)
+    secrets: dict[str, SecretFacts] = field(default_factory=dict)
+    sources: dict[str, SecretFacts] = field(default_factory=dict)
+    authority: AuthorityFacts = field(default_factory=lambda: AuthorityFacts(ready=True, signs="k1", trusts=("k1",)))
+    cert_manager: bool = False
+    warnings: tuple[Warned, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    status: Raw = field(default_factory=dict)
+    generation: int = 1
+    epoch: int = 0
+    takeovers: int = 0
+    made: int = 0
+    deleted_at: str = ""
+    unpullable: tuple[str, ...] = ()
+    told: list[str] = field(default_factory=list)  # reasons of events
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        for index in range(4):
+            self.add_node(f"n{index}")
+        self.claims["shared"] = claim("shared")
+        self.sources["etcd-client"] = SecretFacts(
+            name="etcd-client", keys=("ca.crt", "tls.crt", "tls.key"), digest="d1"
+        )
+
+    # ------------------------------------------------------------ what the operator sees and does
+
+    def resource(self) -> Raw:
+        """The DeathlessService."""
+        found: Raw = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.SERVICE_KIND,
+            "metadata": {
+                "name": "bank",
+                "namespace": "prod",
+                "uid": "uid-bank",
+                "generation": self.generation,
+                "annotations": dict(self.annotations),
+                "creationTimestamp": show_time(START),
+            },
+            "spec": copy.deepcopy(self.spec),
+            "status": copy.deepcopy(self.status),
+        }
+        if self.deleted_at:
+            found["metadata"]["deletionTimestamp"] = self.deleted_at
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """What is seen now."""
+        resource = read_resource(self.resource())
+        storage = self.spec.get("logStorage", {})
+        wanted = self.claims.get(storage.get("claimName") or names.log_claim("bank"))
+        return Snapshot(
+            now=self.now,
+            resource=resource,
+            children=tuple(read_child(copy.deepcopy(found)) for found in self.children.values()),
+            pods=tuple(read_pod(copy.deepcopy(found)) for found in self.pods.values()),
+            nodes=tuple(read_node(found) for found in self.nodes.values()),
+            claim=read_claim(wanted) if wanted else None,
+            certificates=tuple(self.certificates.values()),
+            authority=self.authority,
+            lock_secrets=tuple(self.secrets.values()),
+            lock_sources=tuple(self.sources.values()),
+            cert_manager=self.cert_manager,
+            warnings=self.warnings,
+            failures=self.failures,
+        )
+
+    def plan(self) -> Plan:
+        """The plan for what is seen now."""
+        return make_plan(self.snapshot(), self.settings)
+
+    def operate(self, actions_max: int | None = None) -> Plan:
+        """Run the operator once; it dies after so many actions."""
+        before = copy.deepcopy(self.spec)
+        plan = self.plan()
+        for action in plan.actions[:actions_max]:
+            self.carry_out(action)
+        whole = actions_max is None or actions_max > len(plan.actions)
+        if whole and plan.status is not None:
+            self.status = json.loads(msgspec.json.encode(plan.status))
+            self.told += [event.reason for event in plan.events]
+        if self.spec != before:
+            raise Broken("the operator wrote a spec")
+        return plan
+
+    def carry_out(self, action: Action) -> None:
+        """Do one action as the API server does."""
+        match action:
+            case Apply(manifest=manifest):
+                self.apply(dict(manifest))
+            case DeletePod():
+                self.delete_pod(action)
+            case DeleteObject(kind=kind, name=name, uid=uid):
+                if self.children[kind, name]["metadata"]["uid"] == uid:
+                    del self.children[kind, name]
+            case PatchMetadata(name=name, annotations=annotations):
+                self._annotate(name, annotations or {})
+            case IssueCertificate():
+                self._issue(action)
+            case CopySecret(source=source, manifest=manifest):
+                copy_name = text(manifest, "metadata", "name")
+                facts = self.sources[source]
+                self.secrets[copy_name] = SecretFacts(
+                    name=copy_name, keys=facts.keys, source=facts.digest, managed=True
+                )
+
+    def apply(self, manifest: Raw) -> None:
+        """Server-side apply, for one manager: what is applied stands, what the server adds stays."""
+        manifest = copy.deepcopy(manifest)
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "Pod":
+            if name not in self.pods:
+                self.make_pod(name, manifest)
+            return
+        old = self.children.get((kind, name))
+        self.made += old is None
+        metadata = (old or {"metadata": {"uid": f"uid-{self.made}-{name}", "generation": 0}})["metadata"]
+        changed = old is None or old.get("spec") != manifest.get("spec")
+        manifest["metadata"] = {
+            **manifest["metadata"],
+            "uid": metadata["uid"],
+            "generation": metadata["generation"] + changed,
+        }
+        manifest["status"] = (old or {}).get("status", {})
+        self.children[kind, name] = manifest
+        if kind == "PersistentVolumeClaim":
+            self.claims[name] = claim(name, uid=metadata["uid"])
+
+    def delete_pod(self, action: DeletePod) -> None:
+        """Delete a pod, once it is seen that the operator may."""
+        pod = self.pods.get(action.name)
+        if pod is None or pod["metadata"]["uid"] != action.uid:
+            return
+        if names.LABEL_PURPOSE not in pod["metadata"]["labels"] and not action.force and self.strict:
+            self._check_roll(action.name)
+        if action.force or action.grace_s == 0:
+            del self.pods[action.name]
+        else:
+            pod["metadata"].setdefault("deletionTimestamp", show_time(self.now + 30))
+
+    def _check_roll(self, name: str) -> None:
+        others = {key: pod for key, pod in self.replicas().items() if key != name}
+        if len(others) != self.size() - 1:
+            raise Broken(f"{name} is deleted while another pod is missing")
+        if going := [key for key, pod in others.items() if is_going(pod)]:
+            raise Broken(f"{name} is deleted while {going} is going")
+        template = self.template()
+        if role(self.pods[name]) == "primary" and is_ready(self.pods[name]):
+            old = [key for key, pod in others.items() if template_of(pod) != template]
+            unready = [key for key, pod in others.items() if not is_ready(pod) and not is_fenced(pod)]
+            if old or unready:
+                raise Broken(f"primary {name} is deleted before {old or unready}")
+
+    def _annotate(self, name: str, annotations: dict[str, str | None]) -> None:
+        held = self.pods[name]["metadata"].setdefault("annotations", {})
+        for key, value in annotations.items():
+            if value is None:
+                held.pop(key, None)
+            else:
+                held[key] = value
+
+    def _issue(self, action: IssueCertificate) -> None:
+        name = text(action.manifest, "metadata", "name")
+        self.certificates[name] = CertificateFacts(
+            secret=name,
+            not_before=self.now - 300,
+            not_after=self.now + action.life_s,
+            dns_names=action.dns_names,
+            signed_by=self.authority.signs,
+            trusts=self.authority.trusts,
+        )
+
+    # ------------------------------------------------------------ what the cluster does
+
+    def stateful_set(self) -> Raw | None:
+        """The StatefulSet."""
+        return self.children.get(("StatefulSet", "bank"))
+
+    def size(self) -> int:
+        """Replicas that the StatefulSet is given."""
+        found = self.stateful_set()
+        return int(found["spec"]["replicas"]) if found else 0
+
+    def template(self) -> str:
+        """Hash of the StatefulSet's template."""
+        found = self.stateful_set()
+        return str(found["spec"]["template"]["metadata"]["labels"][names.LABEL_TEMPLATE]) if found else ""
+
+    def replicas(self) -> dict[str, Raw]:
+        """Pods of the set."""
+        return {
+            key: pod for key, pod in sorted(self.pods.items()) if names.LABEL_PURPOSE not in pod["metadata"]["labels"]
+        }
+
+    def add_node(self, name: str) -> None:
+        """Add a ready node."""
+        self.nodes[name] = {
+            "metadata": {"name": name},
+            "spec": {},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": show_time(START)}]},
+        }
+
+    def lose_node(self, name: str) -> None:
+        """The node stops to answer, and what runs on it is unready for the API server."""
+        self.nodes[name]["status"]["conditions"] = [
+            {"type": "Ready", "status": "Unknown", "lastTransitionTime": show_time(self.now)}
+        ]
+        for pod in self.pods.values():
+            if pod["spec"].get("nodeName") == name:
+                set_ready(pod, ready=False)
+
+    def find_node(self, name: str) -> None:
+        """The node answers again."""
+        self.add_node(name)
+
+    def run_controller(self) -> None:
+        """The StatefulSet controller: makes what is missing, ends what is too much."""
+        found = self.stateful_set()
+        if found is None:
+            return
+        found["status"] = {"observedGeneration": found["metadata"]["generation"]}
+        wanted = {names.pod("bank", ordinal) for ordinal in range(self.size())}
+        for name in sorted(wanted - set(self.replicas())):
+            self.make_pod(name, copy.deepcopy(found["spec"]["template"]))
+        for name, pod in self.replicas().items():
+            if name not in wanted:
+                pod["metadata"].setdefault("deletionTimestamp", show_time(self.now + 30))
+
+    def make_pod(self, name: str, template: Raw) -> None:
+        """A pod from a template, not started yet."""
+        self.made += 1
+        metadata = dict(template["metadata"]) | {
+            "name": name,
+            "uid": f"uid-{self.made}-{name}",
+            "creationTimestamp": show_time(self.now),
+        }
+        pod = {"metadata": metadata, "spec": dict(template["spec"]), "status": {"phase": "Pending"}}
+        self.pods[name] = pod
+
+    def place(self, pod: Raw) -> None:
+        """The scheduler: the ready node with the fewest pods."""
+        used = [found["spec"].get("nodeName") for found in self.pods.values()]
+        ready = [name for name, node in self.nodes.items() if node["status"]["conditions"][0]["status"] == "True"]
+        if ready and not pod["spec"].get("nodeName"):
+            pod["spec"]["nodeName"] = min(ready, key=lambda name: (used.count(name), name))
+
+    def run_kubelet(self, name: str) -> None:
+        """The node of a pod takes its next step: start it, make it ready, or end it."""
+        pod = self.pods.get(name)
+        if pod is None:
+            return
+        self.place(pod)
+        node = self.nodes.get(pod["spec"].get("nodeName", ""))
+        if node is None or node["status"]["conditions"][0]["status"] != "True":
+            return
+        if is_going(pod):
+            if role(pod) == "primary":
+                self._hand_over(name)
+            del self.pods[name]
+        elif names.LABEL_PURPOSE in pod["metadata"]["labels"]:
+            if pod["status"]["phase"] == "Pending":
+                self._run_check(pod)
+        elif pod["status"]["phase"] == "Pending":
+            self._start(pod, name)
+        else:
+            set_ready(pod, ready=not is_fenced(pod))
+            if is_fenced(pod):
+                self._say(name, pod, "fenced")
+            elif role(pod) in ("recovering", "fenced"):
+                self._say(name, pod, "standby")
+
+    def _start(self, pod: Raw, name: str) -> None:
+        image = pod["spec"]["containers"][0]["image"]
+        if image in self.unpullable:
+            waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling {image}"}
+            pod["status"]["containerStatuses"] = [{"name": "replica", "image": image, "state": {"waiting": waiting}}]
+            return
+        pod["status"] = {
+            "phase": "Running",
+            "containerStatuses": [{"name": "replica", "image": image, "state": {"running": {}}}],
+        }
+        set_ready(pod, ready=False)
+        self._say(name, pod, "recovering")
+
+    def _run_check(self, pod: Raw) -> None:
+        found = pod["spec"]["containers"][0]
+        if found["image"] in self.unpullable:
+            waiting = {"reason": "ErrImagePull", "message": "no such image"}
+            pod["status"]["containerStatuses"] = [{"name": "check", "state": {"waiting": waiting}}]
+            return
+        ended = {
+            "exitCode": 0,
+            "message": json.dumps({"fingerprint": FINGERPRINTS[found["image"]]}),
+            "finishedAt": show_time(self.now),
+        }
+        pod["status"] = {
+            "phase": "Succeeded",
+            "containerStatuses": [{"name": "check", "state": {"terminated": ended}}],
+        }
+
+    def _say(self, name: str, pod: Raw, spoken: str) -> None:
+        ordinal = name.rpartition("-")[2]
+        pod["metadata"]["labels"][names.LABEL_ROLE] = spoken
+        told = {
+            "replica": f"r{ordinal}",
+            "role": spoken,
+            "epoch": self.epoch,
+            "fingerprint": FINGERPRINTS[pod["spec"]["containers"][0]["image"]],
+            "service_id": "ab" * 16,
+            "incarnation": 1,
+        }
+        pod["metadata"].setdefault("annotations", {})[names.STATUS_ANNOTATION] = json.dumps(told)
+
+    def _hand_over(self, name: str) -> None:
+        del self.pods[name]["metadata"]["labels"][names.LABEL_ROLE]
+        self.elect()
+
+    def elect(self) -> None:
+        """A replica that serves takes the lead where none does."""
+        able = {
+            key: pod
+            for key, pod in self.replicas().items()
+            if is_ready(pod) and not is_going(pod) and not is_fenced(pod)
+        }
+        if not able or any(role(pod) == "primary" for pod in able.values()):
+            return
+        name, pod = next(iter(able.items()))
+        self.epoch += 1
+        self.takeovers += 1
+        self._say(name, pod, "primary")
+        for key, other in self.replicas().items():
+            if key != name and role(other) == "primary":
+                self._say(key, other, "standby")
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time go by."""
+        self.now += seconds
+
+    def edit(self, **changes: object) -> None:
+        """A user changes the spec."""
+        self.spec |= changes
+        self.generation += 1
+
+    def settle(self, rounds_max: int = 80) -> None:
+        """Let everybody work until nothing changes. Raises: Broken when it does not come to rest."""
+        for _ in range(rounds_max):
+            before = self.shape()
+            self.operate()
+            self.run_controller()
+            for name in list(self.pods):
+                self.run_kubelet(name)
+            self.elect()
+            self.pass_time(1)
+            if self.shape() == before and not self.plan().actions:
+                return
+        raise Broken(f"it does not come to rest: {self.plan().sentence}; {[str(a)[:300] for a in self.plan().actions]}")
+
+    def shape(self) -> str:
+        """All that may still change, as text."""
+        pods = {key: {part: pod[part] for part in ("metadata", "status")} for key, pod in self.pods.items()}
+        return json.dumps([pods, list(self.children.values()), list(map(str, self.certificates)), self.status])
+
+    def condition(self, kind: str) -> Raw:
+        """A condition of the status that was written last."""
+        return next(found for found in self.status["conditions"] if found["type"] == kind)
+
+
+def claim(name: str, *, uid: str = "uid-claim", modes: Iterable[str] = ("ReadWriteMany",), phase: str = "Bound") -> Raw:
+    """A claim."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "uid": uid},
+        "spec": {"accessModes": list(modes)},
+        "status": {"phase": phase, "capacity": {"storage": "1Gi"}},
+    }
+
+
+def is_going(pod: Raw) -> bool:
+    """Whether a pod is marked for deletion."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def is_fenced(pod: Raw) -> bool:
+    """Whether a pod bears the fencing annotation."""
+    return bool(pod["metadata"].get("annotations", {}).get(names.FENCED_ANNOTATION) == "true")
+
+
+def role(pod: Raw) -> str:
+    """A pod's role label."""
+    return str(pod["metadata"]["labels"].get(names.LABEL_ROLE, ""))
+
+
+def template_of(pod: Raw) -> str:
+    """Hash of the template a pod was made from."""
+    return str(pod["metadata"]["labels"].get(names.LABEL_TEMPLATE, ""))
+
+
+def is_ready(pod: Raw) -> bool:
+    """Whether a pod is ready."""
+    conditions = pod["status"].get("conditions", [])
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+
+
+def set_ready(pod: Raw, *, ready: bool) -> None:
+    """Make a pod ready, or not."""
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True" if ready else "False"}]
+
+
+def running(spec: Raw | None = None) -> World:
+    """A world in which the service runs and everybody rests."""
+    world = World(spec={**copy.deepcopy(SPEC), **(spec or {})})
+    world.settle()
+    return world

@@ -1,0 +1,90 @@
+"""Where a service's lock store is, and what its pods mount to open it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
+
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.access import Access, plan_access
+from deathless_operator.plan.actions import CopySecret
+from deathless_operator.plan.objects import Objects
+from deathless_operator.plan.snapshot import SecretFacts
+
+USER = msgspec.structs.replace(SETTINGS, lock_user_secret="etcd-user")
+
+
+def access(world: World, settings: OperatorSettings = SETTINGS) -> Access:
+    """What is planned."""
+    snapshot = world.snapshot()
+    assert snapshot.resource.spec is not None
+    objects = Objects(snapshot.resource, snapshot.resource.spec, settings)
+    return plan_access(snapshot, snapshot.resource.spec, settings, objects)
+
+
+def named(**etcd: Any) -> World:
+    """A service that names its own store."""
+    return World(spec={**SPEC, "lock": {"etcd": {"endpoints": ["https://e:2379"], **etcd}}})
+
+
+def test_installation_store_is_used_with_a_copy_of_its_secret() -> None:
+    found = access(World())
+    assert found.lock is not None
+    assert (found.lock.endpoints, found.lock.prefix) == (SETTINGS.lock_endpoints, "/deathless/prod/")
+    assert (found.lock.tls_secret, found.lock.tls_has_certificate) == ("bank-lock-tls", True)
+    (action,) = found.actions
+    assert isinstance(action, CopySecret)
+    assert action.source == "etcd-client"
+
+
+@pytest.mark.parametrize(("source", "copies"), [("d1", 0), ("d0", 1)])
+def test_copy_follows_its_source(source: str, copies: int) -> None:
+    world = World()
+    world.secrets["bank-lock-tls"] = SecretFacts(name="bank-lock-tls", source=source, managed=True)
+    assert len(access(world).actions) == copies
+
+
+def test_copy_outlives_its_source() -> None:
+    world = World()
+    world.sources.clear()
+    assert access(world).reason == "SecretMissing"
+    world.secrets["bank-lock-tls"] = SecretFacts(name="bank-lock-tls", source="d0", managed=True, keys=("ca.crt",))
+    found = access(world)
+    assert found.lock is not None
+    assert (found.lock.tls_has_certificate, found.actions) == (False, ())
+
+
+def test_secret_of_somebody_else_is_not_overwritten() -> None:
+    world = World()
+    world.secrets["bank-lock-tls"] = SecretFacts(name="bank-lock-tls")
+    assert access(world).reason == "SecretNotOurs"
+
+
+def test_user_of_the_installation_is_copied_too() -> None:
+    world = World()
+    world.sources["etcd-user"] = SecretFacts(name="etcd-user", keys=("username", "password"), digest="d2")
+    found = access(world, USER)
+    assert found.lock is not None
+    assert (found.lock.user_secret, len(found.actions)) == ("bank-lock-user", 2)
+
+
+def test_named_store_needs_no_copies() -> None:
+    found = access(named(prefix="/x/", leaseTtlS=7))
+    assert (found.lock.prefix, found.lock.lease_ttl_s, found.lock.tls_secret) == ("/x/", 7, "")  # type: ignore[union-attr]
+
+
+def test_named_secrets_must_be_there_and_whole() -> None:
+    world = named(tlsSecretRef={"name": "tls"}, userSecretRef={"name": "user"})
+    assert "tlsSecretRef names Secret tls" in access(world).message
+    world.secrets["tls"] = SecretFacts(name="tls", keys=("ca.crt",))
+    assert "userSecretRef names Secret user" in access(world).message
+    world.secrets["user"] = SecretFacts(name="user", keys=("username",))
+    assert (access(world).reason, access(world).lock) == ("SecretIncomplete", None)
+    world.secrets["user"] = replace(world.secrets["user"], keys=("username", "password"))
+    found = access(world).lock
+    assert found is not None
+    assert (found.tls_secret, found.tls_has_certificate, found.user_secret) == ("tls", False, "user")

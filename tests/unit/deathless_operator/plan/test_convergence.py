@@ -1,0 +1,159 @@
+"""The operator dies between any two actions of any plan, and everything still comes to where it should be.
+
+Why: a plan is carried out by calls that may each be the last one. A small cluster (plan_world) is driven by hypothesis:
+users edit, nodes vanish, pods end, the operator is cut off after any action. After each storm all is left to rest.
+
+Shown here: it converges; a primary is not deleted before its followers in a roll; never two pods of a set at once;
+a spec is never written; a roll costs one takeover; the other code never runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.deathless_operator.plan.plan_world import Broken, World, is_fenced, is_ready, role, running, set_ready
+
+from deathless_operator.model import names
+from deathless_operator.plan.rollout import next_step
+
+EDITS: list[dict[str, Any]] = [
+    {"image": "bank:2"},
+    {"image": "bank:1"},
+    {"image": "bank:other"},
+    {"replicas": 1},
+    {"replicas": 2},
+    {"replicas": 5},
+    {"suspend": True},
+    {"suspend": False},
+    {"resources": {"requests": {"cpu": "1"}}},
+    {"limits": {"turnMaxS": 5.0}},
+    {"networkPolicy": {"type": "Off"}},
+    {"tls": {"issuer": "Off"}},
+]
+MOVES = st.one_of(
+    st.tuples(st.just("operate"), st.integers(0, 6)),
+    st.tuples(st.just("edit"), st.sampled_from(range(len(EDITS)))),
+    st.tuples(st.just("controller"), st.just(0)),
+    st.tuples(st.just("kubelet"), st.integers(0, 6)),
+    st.tuples(st.just("elect"), st.just(0)),
+    st.tuples(st.just("fail"), st.integers(0, 6)),
+    st.tuples(st.just("lose"), st.integers(0, 3)),
+    st.tuples(st.just("find"), st.integers(0, 3)),
+    st.tuples(st.just("fence"), st.sampled_from(range(3))),
+    st.tuples(st.just("pause"), st.integers(0, 1)),
+    st.tuples(st.just("time"), st.integers(1, 60)),
+)
+
+
+def move(world: World, what: str, which: int) -> None:
+    """One thing happens."""
+    pods = sorted(world.pods)
+    match what:
+        case "operate":
+            world.operate(which)
+        case "edit":
+            world.edit(**EDITS[which])
+        case "controller":
+            world.run_controller()
+        case "kubelet" if pods:
+            world.run_kubelet(pods[which % len(pods)])
+        case "elect":
+            world.elect()
+        case "fail" if pods:
+            set_ready(world.pods[pods[which % len(pods)]], ready=False)
+        case "lose":
+            world.lose_node(f"n{which}")
+        case "find":
+            world.find_node(f"n{which}")
+        case "fence":
+            world.annotations[names.FENCED_ANNOTATION] = ("", "r0,r2", "*")[which]
+        case "pause":
+            world.annotations[names.PAUSED_ANNOTATION] = ("false", "true")[which]
+        case "time":
+            world.pass_time(which)
+
+
+@settings(max_examples=150, deadline=None)
+@given(moves=st.lists(MOVES, max_size=40))
+def test_whatever_happens_and_wherever_the_operator_dies_it_converges(moves: list[tuple[str, int]]) -> None:
+    world = World()
+    for what, which in moves:
+        move(world, what, which)
+    for index in range(4):
+        world.find_node(f"n{index}")
+    world.annotations.clear()
+    world.settle()
+    check_rest(world)
+
+
+def check_rest(world: World) -> None:
+    """Everything is as the spec says, but for code that is refused."""
+    wanted = 0 if world.spec.get("suspend") else world.spec["replicas"]
+    assert sorted(world.replicas()) == [names.pod("bank", ordinal) for ordinal in range(wanted)]
+    assert all(is_ready(pod) and not is_fenced(pod) for pod in world.replicas().values())
+    assert {pod["metadata"]["labels"][names.LABEL_TEMPLATE] for pod in world.replicas().values()} <= {world.template()}
+    assert [role(pod) for pod in world.replicas().values()].count("primary") == min(wanted, 1)
+    assert world.condition("Ready")["status"] == ("True" if wanted else "False")
+    refused = world.condition("UpgradeRequired")["status"] == "True"
+    assert world.status["image"] == world.spec["image"] or refused
+    assert ("NetworkPolicy", "bank") in world.children or world.spec.get("networkPolicy")
+    checks = [pod for pod in world.pods.values() if names.LABEL_PURPOSE in pod["metadata"]["labels"]]
+    assert not checks or refused
+    assert world.plan().actions == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(cuts=st.lists(st.integers(0, 3), max_size=60), replicas=st.integers(1, 5), leader=st.integers(0, 4))
+def test_roll_costs_one_takeover_wherever_the_operator_dies(cuts: list[int], replicas: int, leader: int) -> None:
+    world = running({"replicas": replicas})
+    make_leader(world, f"bank-{leader % replicas}")
+    before, world.takeovers = world.template(), 0
+    world.edit(image="bank:2")
+    for cut in cuts:
+        world.operate(cut)
+        world.run_controller()
+        for name in list(world.pods):
+            world.run_kubelet(name)
+        world.elect()
+    world.settle()
+    assert world.template() != before
+    assert world.takeovers == 1
+    check_rest(world)
+
+
+def make_leader(world: World, name: str) -> None:
+    """Give the lead to a pod."""
+    for key, pod in world.replicas().items():
+        world._say(key, pod, "standby")
+    world.epoch += 1
+    world._say(name, world.pods[name], "primary")
+    world.settle()
+
+
+def test_pod_is_rolled_only_when_all_others_are_there() -> None:
+    world = running()
+    world.edit(resources={"requests": {"cpu": "1"}})
+    world.operate()  # applies the StatefulSet
+    world.run_controller()
+    assert world.operate().sentence.startswith("rolling")
+    assert not [action for action in world.plan().actions if type(action).__name__ == "DeletePod"], "one is going"
+
+
+def test_safeguard_of_the_roll_is_seen_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(snapshot: Any, spec: Any, template: str, size: int) -> Any:
+        """The primary first."""
+        step = next_step(snapshot, spec, template, size)
+        leads = [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_ROLE) == "primary"]
+        if step.delete is None or not leads:
+            return step
+        return replace(step, delete=replace(step.delete, name=leads[0].name, uid=leads[0].uid))
+
+    world = running()
+    monkeypatch.setattr("deathless_operator.plan.rollout.next_step", hasty)
+    world.edit(image="bank:2")
+    with pytest.raises(Broken, match="primary"):
+        world.settle()

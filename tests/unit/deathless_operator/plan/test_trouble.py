@@ -1,0 +1,165 @@
+"""What is wrong becomes a condition that says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.deathless_operator.plan.plan_world import World, claim, running
+
+from deathless_operator.plan.conditions import ORDER, Findings
+from deathless_operator.plan.snapshot import Announcement, ContainerView, Failure, PodView, Snapshot, Warned
+from deathless_operator.plan.trouble import (
+    MEANINGS,
+    tell_fenced,
+    tell_kubernetes,
+    tell_replicas,
+    tell_storage,
+)
+
+
+def with_pod(**fields: Any) -> Snapshot:
+    """A service of three with one pod, which is as said."""
+    pod = PodView(**{"name": "bank-0", "uid": "u", **fields})
+    return replace(World().snapshot(), pods=(pod,))
+
+
+def kubernetes(snapshot: Snapshot) -> dict[str, str]:
+    """Reasons by condition."""
+    findings = Findings()
+    tell_kubernetes(snapshot, findings)
+    return {kind: told.reason for kind, told in findings.told.items()}
+
+
+@pytest.mark.parametrize("code", MEANINGS)
+def test_every_code_leads_to_a_condition_with_words(code: str) -> None:
+    findings = Findings()
+    words = f"{code} what happened (what to do)"
+    said = tell_replicas(with_pod(announced=Announcement(condition=code, text=words)), findings)
+    meaning = MEANINGS[code]
+    told = findings.told[meaning.condition]
+    assert meaning.condition in ORDER
+    assert (told.reason, words in told.message, said) == (meaning.reason, True, {"bank-0": words})
+    assert findings.is_bad(meaning.condition)
+
+
+def test_unknown_code_is_told_with_its_page() -> None:
+    findings = Findings()
+    tell_replicas(with_pod(containers=(ContainerView(name="replica", message="DL9001 broken"),)), findings)
+    assert "docs/errors/DL9001.md" in findings.told["Degraded"].message
+
+
+def test_passing_trouble_and_fenced_replicas_are_no_condition() -> None:
+    findings = Findings()
+    assert tell_replicas(with_pod(announced=Announcement(text="DL1001 no primary")), findings)
+    fenced = with_pod(announced=Announcement(text="DL4005 x"), annotations={"deathless.dev/fenced": "true"})
+    assert tell_replicas(fenced, findings) == {}
+    assert findings.told == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"unschedulable": "no room"}, "not placed: no room"),
+        ({"phase": "Failed", "phase_reason": "Evicted", "phase_message": "disk"}, "Evicted: disk"),
+        ({"phase": "Failed"}, "Failed"),
+        ({"containers": (ContainerView(name="replica", reason="OOMKilled"),)}, "OOMKilled: it needs more memory"),
+        ({"containers": (ContainerView(name="replica", waiting_reason="X", waiting_message="y"),)}, "X: y"),
+        ({"containers": (ContainerView(name="replica"),)}, None),
+        ({"containers": (ContainerView(name="replica", running=True),)}, None),
+    ],
+)
+def test_pod_that_says_nothing_is_described(fields: dict[str, Any], words: str | None) -> None:
+    said = tell_replicas(with_pod(**fields), Findings()).get("bank-0")
+    assert said is None if words is None else str(said).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"containers": (ContainerView(name="replica", waiting_reason="ErrImagePull"),)}, "ImagePullFailed"),
+        ({"containers": (ContainerView(name="replica", reason="OOMKilled"),)}, "OutOfMemory"),
+        ({"unschedulable": "no room"}, "Unschedulable"),
+    ],
+)
+def test_what_keeps_a_pod_from_running_is_told(fields: dict[str, Any], reason: str) -> None:
+    assert kubernetes(with_pod(**fields)) == {"Degraded": reason}
+
+
+def warned(kind: str, name: str, reason: str, message: str) -> Warned:
+    """A warning."""
+    return Warned(kind=kind, name=name, reason=reason, message=message, at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("warning", "told"),
+    [
+        (warned("StatefulSet", "bank", "FailedCreate", "exceeded quota: x"), {"Degraded": "QuotaExceeded"}),
+        (warned("StatefulSet", "bank", "FailedCreate", "violates PodSecurity"), {"Degraded": "PodsRefused"}),
+        (warned("Pod", "bank-0", "FailedMount", 'volume "deathless-log"'), {"StorageReady": "MountFailed"}),
+        (warned("Pod", "bank-0", "FailedMount", 'volume "other"'), {}),
+        (warned("Pod", "bank-9", "FailedMount", 'volume "deathless-log"'), {}),
+        (warned("Pod", "bank-0", "Unhealthy", "probe"), {}),
+    ],
+)
+def test_warnings_of_kubernetes_become_conditions(warning: Warned, told: dict[str, str]) -> None:
+    assert kubernetes(replace(with_pod(), warnings=(warning,))) == told
+
+
+def test_old_warning_about_pods_that_are_there_by_now_is_passed_over() -> None:
+    snapshot = running().snapshot()
+    mount = warned("Pod", "bank-0", "FailedMount", 'volume "deathless-log"')
+    quota = warned("StatefulSet", "bank", "FailedCreate", "exceeded quota")
+    assert kubernetes(replace(snapshot, warnings=(mount, quota))) == {}
+
+
+@pytest.mark.parametrize(("message", "reason"), [("exceeded quota: x", "QuotaExceeded"), ("no right", "ApplyRefused")])
+def test_refused_actions_are_told(message: str, reason: str) -> None:
+    failure = Failure(kind="Pod", name="x", status=403, reason="Forbidden", message=message)
+    assert kubernetes(replace(World().snapshot(), failures=(failure,))) == {"Degraded": reason}
+
+
+@pytest.mark.parametrize(
+    ("found", "made_here", "status", "reason"),
+    [
+        (None, True, "Unknown", "ClaimBeingMade"),
+        (None, False, "False", "ClaimNotFound"),
+        (claim("shared", phase="Lost"), False, "False", "VolumeLost"),
+        (claim("shared", phase="Pending"), False, "Unknown", "ClaimPending"),
+        (claim("shared", modes=["ReadWriteOnce"]), False, "True", "OneNodeOnly"),
+        (claim("shared"), False, "True", "Bound"),
+    ],
+)
+def test_claim_is_told_as_it_stands(found: Any, made_here: bool, status: str, reason: str) -> None:
+    world = World()
+    world.claims = {"shared": found} if found else {}
+    findings = Findings()
+    tell_storage(world.snapshot(), findings, "shared", made_here=made_here)
+    told = findings.told["StorageReady"]
+    assert (told.status, told.reason) == (status, reason)
+
+
+def test_claim_that_only_one_node_may_write_is_told_with_several_nodes() -> None:
+    world = running()
+    world.claims["shared"] = claim("shared", modes=["ReadWriteOnce"])
+    findings = Findings()
+    tell_storage(world.snapshot(), findings, "shared", made_here=False)
+    assert findings.told["StorageReady"].reason == "NotShared"
+    world.claims["shared"]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    findings = Findings()
+    tell_storage(world.snapshot(), findings, "shared", made_here=False)
+    assert findings.told["StorageReady"].reason == "ClaimGoing"
+
+
+def test_claim_that_is_not_bound_is_told_with_the_reason_of_kubernetes() -> None:
+    world = World()
+    world.claims["shared"] = claim("shared", phase="Pending")
+    about = warned("PersistentVolumeClaim", "shared", "ProvisioningFailed", "no such class")
+    assert kubernetes(replace(world.snapshot(), warnings=(about,))) == {"StorageReady": "ClaimPending"}
+
+
+def test_fenced_replicas_are_named() -> None:
+    findings = Findings()
+    tell_fenced(World().snapshot(), findings)
+    assert findings.told["Fenced"].status == "False"
