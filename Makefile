@@ -25,7 +25,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra op
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
 .PHONY: help install demo test lint format quick processes etcd sim coverage bench lock lock-check clean derived docs \
-	image kubernetes cluster-up cluster-down test-cluster
+	helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +59,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.requirements
 demo: install ## Run a replicated bank and kill its primary as often as you like
 	@$(BIN)/deathless demo
 
-test: lint etcd quick processes sim ## Check and test everything (15 minutes on two cores)
+test: lint etcd helm quick processes sim ## Check and test everything (15 minutes on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies
@@ -77,6 +77,9 @@ format: install ## Rewrite the tree in the house format
 etcd: install ## Build the etcd that the tests run against (once; needs Go)
 	@status=0; $(BIN)/python tools/etcd.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
+helm: install ## Build the helm that the charts are rendered with (once; needs Go)
+	@status=0; $(BIN)/python tools/kubernetes.py helm || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
 quick: install ## Tests that run in one process
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
 
@@ -84,10 +87,13 @@ quick: install ## Tests that run in one process
 processes: install ## Tests that start, kill and freeze real processes
 	@$(BIN)/pytest -m '(process or etcd or root) and not apiserver and not cluster'
 
+packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
+	@status=0; $(BIN)/python tools/packages.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
 kubernetes: install ## Build the Kubernetes that the cluster tests run on (once, 8 minutes; needs Go)
 	@status=0; $(BIN)/python tools/kubernetes.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-image: install ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
+image: packages ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
 	@status=0; $(BIN)/python tools/image.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 cluster-up: image ## Start a real cluster of three nodes with our image in it
@@ -97,6 +103,9 @@ cluster-down: install ## End it and remove what it left; images are kept for the
 	@status=0; $(BIN)/python -m tests.cluster.lab down || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 # One after the other: each breaks the cluster that all share. A wait that is too long ends by its own deadline first.
+bench-cluster: kubernetes image ## Measure on a real cluster; writes bench/results/kubernetes.json
+	@$(BIN)/python -m bench.on_kubernetes --build
+
 test-cluster: kubernetes image ## End-to-end tests on a real cluster (its own, or the one of `make cluster-up`)
 	@$(BIN)/pytest -o faulthandler_timeout=900 -m 'apiserver or cluster'
 

@@ -174,10 +174,9 @@ def install_to_ready(cluster: Lab, _: int) -> Iterator[Figure]:
 
 def many_services(cluster: Lab, _: int) -> Iterator[Figure]:
     """What the operator needs for 200 services, and how long it takes to look at all of them after a restart."""
-    name = "bench-many"
-    cluster.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=true", timeout_s=180)
+    template = Ledger(cluster, "bench-many", suspend=True, logStorage={"size": "1Gi"})
+    name = template.namespace
     cluster.kubectl("create", "namespace", name)
-    template = Ledger(cluster, name, suspend=True, logStorage={"size": "1Gi"})
     try:
         services = []
         for number in range(SERVICES):

@@ -15,6 +15,7 @@ import base64
 import json
 import shutil
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -78,7 +79,8 @@ class Ledger:
 
     Args:
         cluster: where.
-        name: of the namespace; the service is called `ledger`.
+        name: the namespace's begins with it; the service is called `ledger`. What a former run left in the lock store
+            belongs to another namespace, for a service that finds keys and no log refuses to start.
         stale: keep the log on the per-node file systems that can hang, instead of the plain shared folder.
         volume: folder below the shared one; the namespace's name when empty.
         spec: changes to the service's spec.
@@ -88,9 +90,9 @@ class Ledger:
         self, cluster: Lab, name: str, *, per_node_log: bool = False, volume: str = "", claim: bool = True, **spec: Any
     ) -> None:
         self.cluster = cluster
-        self.namespace = name
+        self.namespace = f"{name}-{uuid.uuid4().hex[:5]}"
         self.name = "ledger"
-        self._volume = volume or f"{name}-log"
+        self.volume = volume or f"{self.namespace}-log"
         self._root = "/srv/log" if per_node_log else "/srv/shared"
         self._claim = claim
         self._spec = spec
@@ -98,7 +100,6 @@ class Ledger:
 
     def __enter__(self) -> Self:
         cluster = self.cluster
-        self.__exit__(None, None, None)  # what a run that was killed left behind
         cluster.kubectl("create", "namespace", self.namespace)
         cluster.kubectl("label", "namespace", self.namespace, "pod-security.kubernetes.io/enforce=restricted")
         if self._claim:
@@ -109,10 +110,10 @@ class Ledger:
     def make_claim(self) -> None:
         """Make the volume and its claim."""
         assert isinstance(self.cluster, BareCluster), "kind mounts the shared folder itself"
-        folder = self.cluster.shared_folder(self._volume)
+        folder = self.cluster.shared_folder(self.volume)
         if not any(folder.iterdir()):
             folder.chmod(0o777)
-        path = f"{self._root}/{self._volume}"
+        path = f"{self._root}/{self.volume}"
         source = {"hostPath": {"path": path, "type": "Directory"}}
         self.cluster.apply(
             volume(f"{self.namespace}-log", self.namespace, source),
@@ -135,7 +136,7 @@ class Ledger:
         cluster.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--timeout=120s", timeout_s=130)
         cluster.kubectl("delete", "pv", f"{self.namespace}-log", "--ignore-not-found", "--wait=false")
         if isinstance(cluster, BareCluster) and not self.keep_volume:
-            shutil.rmtree(cluster.shared_folder(self._volume), ignore_errors=True)
+            shutil.rmtree(cluster.shared_folder(self.volume), ignore_errors=True)
 
     # ---- asking and ordering -----------------------------------------------------------------------------------
 

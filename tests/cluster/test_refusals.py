@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 from tests.cluster.front_door import Callers
@@ -45,11 +46,12 @@ def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) 
 
 
 def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: Lab) -> None:
-    with Ledger(cluster, "first", volume="shared-log") as first:
+    volume = f"shared-{uuid.uuid4().hex[:5]}"
+    with Ledger(cluster, "first", volume=volume) as first:
         first.wait_ready()
         with Callers(first.door()) as callers:
             callers.wait_more()
-            second = Ledger(cluster, "second", volume="shared-log")
+            second = Ledger(cluster, "second", volume=volume)
             second.keep_volume = True
             with second:
                 second.wait_for(lambda: "DL4" in told(second), "the second names the error's code")
@@ -66,16 +68,16 @@ def test_volume_that_came_back_empty_is_refused(cluster: Lab) -> None:
             callers.wait_more()
         ledger.apply(suspend=True)
         ledger.wait_for(lambda: not ledger.pods(), "no pods")
-        folder = cluster.shared_folder("emptied-log")
-        aside = folder.with_name("emptied-aside")
+        folder = cluster.shared_folder(ledger.volume)
+        aside = folder.with_name(f"{ledger.volume}-aside")
         folder.rename(aside)
-        cluster.shared_folder("emptied-log")
+        cluster.shared_folder(ledger.volume)
         ledger.apply(suspend=False)
         ledger.wait_for(lambda: "DL4" in told(ledger), "the status names the error's code")
         assert ledger.condition("Available")[0] == "False"
         ledger.apply(suspend=True)
         ledger.wait_for(lambda: not ledger.pods(), "no pods")
-        cluster.node_exec(cluster.workers[0], "rm", "-rf", "/srv/shared/emptied-log")
+        cluster.node_exec(cluster.workers[0], "rm", "-rf", f"/srv/shared/{ledger.volume}")
         aside.rename(folder)
         ledger.apply(suspend=False)
         ledger.wait_ready()

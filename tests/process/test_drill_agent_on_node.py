@@ -101,6 +101,7 @@ class Node:
                     stream.close()
         for folder in (self.pod, self.pod.parent, self.own):
             wait_until(lambda folder=folder: gone(folder), f"{folder} becoming empty")  # type: ignore[misc]
+        gone(self.own.parent)  # unless another pod stands there, too
 
 
 def gone(folder: Path) -> bool:

@@ -23,7 +23,8 @@ from typing import Final
 from deathless.base.errors import Internal, InvalidArgument
 
 TABLE: Final = "deathless_drill"
-PROTOCOLS: Final = ("tcp", "udp", "icmp", "ipv6-icmp", "sctp")
+# ICMP, TCP, UDP, ICMPv6, SCTP; by number, for an image may lack /etc/protocols.
+PROTOCOLS: Final = (1, 6, 17, 58, 132)
 PORTS_MAX: Final = 32
 TOOL_TIMEOUT_S: Final = 10.0
 

@@ -170,8 +170,8 @@ def _idle(draft: _Draft, snapshot: DrillSnapshot, spec: DrillSpec, settings: Ope
         fault=spec.fault.type,
         phase="Pending",
     )
-    late = snapshot.now - slot > spec.starting_deadline_seconds
     why = _foreign_pod(snapshot) or refusal(snapshot, spec, settings)
+    late = snapshot.now - slot > spec.starting_deadline_seconds or (why is not None and why.lasting)
     if why is not None and not late:
         _say(draft, snapshot, Condition(type="Running", status="False", reason=why.reason, message=why.message))
         draft.requeue_s, draft.sentence = WAITING_REQUEUE_S, f"run {run.id} waits: {why.message}"

@@ -28,6 +28,7 @@ class Refusal:
 
     reason: str  # CamelCase
     message: str
+    lasting: bool = False  # waiting does not help
 
 
 def refusal(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettings, mark: str = "") -> Refusal | None:
@@ -65,9 +66,11 @@ def _refusals(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettin
 def _not_permitted(spec: DrillSpec, settings: OperatorSettings) -> Iterator[Refusal]:
     kind = spec.fault.type
     if kind in AGENT_FAULTS and not settings.drill_agents:
-        yield Refusal("AgentsNotAllowed", f"{kind} needs a privileged agent: install with drills.privileged.enabled")
+        yield Refusal(
+            "AgentsNotAllowed", f"{kind} needs a privileged agent: install with drills.privileged.enabled", True
+        )
     if kind == "NodeDrain" and not settings.drill_node_drain:
-        yield Refusal("NodeDrainNotAllowed", "nodes may not be cordoned: install with drills.nodeDrain.enabled")
+        yield Refusal("NodeDrainNotAllowed", "nodes may not be cordoned: install with drills.nodeDrain.enabled", True)
 
 
 def _not_ready(target: Snapshot, spec: DrillSpec) -> Iterator[Refusal]:

@@ -197,6 +197,7 @@ class _Planner:
         step = rollout.Step()
         if size.replicas == size.wanted > 0 and not applied and not lost.pods and child is not None and _is_seen(child):
             step = rollout.next_step(snapshot, spec, template, size.wanted)
+            self._look_again(step.requeue_s)
             if step.delete is not None:
                 self.actions.append(step.delete)
                 self.events.append(Event(type="Normal", reason="ReplicaRolled", message=step.event))

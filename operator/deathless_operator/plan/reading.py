@@ -120,6 +120,7 @@ def read_pod(raw: JsonObject) -> PodView:
         node=text(raw, "spec", "nodeName"),
         phase=text(raw, "status", "phase") or "Pending",
         ready=text(conditions.get("Ready", {}), "status") == "True",
+        ready_since=read_time(part(conditions.get("Ready", {}), "lastTransitionTime")) or 0.0,
         labels=child.labels,
         annotations=child.annotations,
         announced=read_announcement(child.annotations.get("deathless.dev/status", "")),

@@ -6,8 +6,9 @@
     rolling   OnDelete and our own order: broken pods, then followers, each ready before the next, the primary last
 
 Guarantees: at most one pod of a service is deleted by one plan, and none while another is missing, going or not ready
-(except one that is itself out of date); the primary only when every other replica is current and ready, so one
-takeover per roll. Does not: replace lost pods (`loss`). Imports model and base only.
+(except one that is itself out of date), and only when those replaced before have caught up; the primary only when every
+other replica is current and ready, so one takeover per roll. Does not: replace lost pods (`loss`). Imports model and
+base only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from deathless_operator.plan.pods import held, is_broken, is_current, primary, r
 from deathless_operator.plan.reading import is_fenced
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
+SETTLE_S: Final = 2.0  # a replica that became ready has followed for this long before the next one goes
+CATCH_UP_S: Final = 10.0  # one that does not tell the primary's epoch is waited for so long
 FENCE_WAIT_S: Final = 30.0  # a fenced follower that does not stop by then is not waited for
 
 
@@ -97,6 +100,7 @@ class Step:
     outdated: tuple[str, ...] = field(default=())  # pods that are not of the template
     waits: str = ""  # what the roll waits for, empty: nothing
     event: str = ""  # told when the step is taken
+    requeue_s: float | None = None
 
 
 def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -> Step:
@@ -129,6 +133,10 @@ def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -
         return _replace(old[broken[-1]], shown, "it can't start, and runs an old template")
     if waiting:
         return Step(outdated=shown, waits=f"{', '.join(waiting)} to become ready")
+    if fresh := _settling(
+        snapshot, [pod for ordinal, pod in pods.items() if ordinal not in old], pods.get(leader or 0)
+    ):
+        return Step(outdated=shown, waits=f"{', '.join(fresh)} to catch up", requeue_s=1.0)
     if silent := [ordinal for ordinal, pod in old.items() if not serves(pod) and (ordinal != leader or size == 1)]:
         return _replace(old[silent[-1]], shown, "it does not serve, and runs an old template")
     if leader is None and size > 1:
@@ -142,6 +150,17 @@ def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -
     if size > 1 and not heirs:
         return Step(outdated=shown, waits=f"a replica that can take over from {old[leader].name}")
     return _replace(old[leader], shown, "the template has changed; it leads, and hands over first")
+
+
+def _settling(snapshot: Snapshot, current: list[PodView], leader: PodView | None) -> list[str]:
+    """Name the replaced pods that are ready and have not followed the primary long enough to take over from it."""
+    epoch = leader.announced.epoch if leader is not None and leader.announced is not None else 0
+    found = []
+    for pod in current:
+        follows = pod.announced is not None and pod.announced.epoch >= epoch
+        if serves(pod) and snapshot.now - pod.ready_since < (SETTLE_S if follows else CATCH_UP_S):
+            found.append(pod.name)
+    return found
 
 
 def _replace(pod: PodView, outdated: tuple[str, ...], why: str) -> Step:

@@ -101,6 +101,7 @@ class PodView:
     node: str = ""  # empty: not placed yet
     phase: str = "Pending"
     ready: bool = False
+    ready_since: float = 0.0  # when `ready` changed last
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     announced: Announcement | None = None  # None: no announcement, or none that can be read

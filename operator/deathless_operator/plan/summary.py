@@ -48,12 +48,14 @@ def sum_up(snapshot: Snapshot, findings: Findings, facts: Facts) -> tuple[Servic
     _tell_sums(snapshot, pods, leader, ready, findings, facts)
     conditions, events = settle(findings, before.conditions, now=snapshot.now, generation=snapshot.resource.generation)
     status = _status(snapshot, pods, leader, ready, conditions, facts)
-    if status.primary and before.primary and status.primary != before.primary:
+    # Between the old primary's pod and the new primary's word nobody may lead; then the epoch tells.
+    later = status.primary != before.primary if before.primary else status.epoch > before.epoch > 0
+    if status.primary and later:
         status = msgspec.structs.replace(status, last_takeover_time=show_time(snapshot.now))
         moved = Event(
             type="Normal",
             reason="PrimaryChanged",
-            message=f"{status.primary} leads now, before it {before.primary}; epoch {status.epoch}",
+            message=f"{status.primary} leads now, before it {before.primary or 'another'}; epoch {status.epoch}",
         )
         events = (moved, *events)
     return status, events

@@ -316,7 +316,7 @@ class Replica:
         place = self._place
         self.takeover = None
         self.state = State.PRIMARY
-        self.known_epoch = takeover.epoch
+        self.known_epoch = max(takeover.epoch, self._seen_epoch)  # a later one that was seen: the fence will tell
         self.known_primary = self.replica
         self.confirmed_lsn = place.lsn
         self._forget_completed()

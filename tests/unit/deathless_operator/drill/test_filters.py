@@ -16,8 +16,8 @@ def test_each_drop_goes_through_a_set_with_timeouts() -> None:
     drops = [line for line in text.splitlines() if line.endswith("drop")]
     assert len(drops) == 8
     assert all("@" in line for line in drops)
-    for element in ("tcp", "udp", "7402", "7403", "2379"):
-        assert f"{element} timeout 8s" in text
+    for element in ("1", "6", "17", "58", "132", "7402", "7403", "2379"):
+        assert f" {element} timeout 8s" in text
     assert text.count("flags timeout") == 3
 
 

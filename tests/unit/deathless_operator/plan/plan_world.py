@@ -327,7 +327,7 @@ class World:
         elif pod["status"]["phase"] == "Pending":
             self._start(pod, name)
         else:
-            set_ready(pod, ready=not is_fenced(pod))
+            set_ready(pod, ready=not is_fenced(pod), at=self.now)
             if is_fenced(pod):
                 self._say(name, pod, "fenced")
             elif role(pod) in ("recovering", "fenced"):
@@ -393,8 +393,8 @@ class World:
         self.takeovers += 1
         self._say(name, pod, "primary")
         for key, other in self.replicas().items():
-            if key != name and role(other) == "primary":
-                self._say(key, other, "standby")
+            if key != name and role(other) in ("primary", "standby"):
+                self._say(key, other, "standby")  # it follows, and tells the new epoch
 
     def pass_time(self, seconds: float) -> None:
         """Let time go by."""
@@ -415,7 +415,9 @@ class World:
                 self.run_kubelet(name)
             self.elect()
             self.pass_time(1)
-            if self.shape() == before and not self.plan().actions:
+            plan = self.plan()
+            busy = plan.actions or (plan.requeue_s is not None and plan.requeue_s <= 1)
+            if self.shape() == before and not busy:
                 return
         raise Broken(f"it does not come to rest: {self.plan().sentence}; {[str(a)[:300] for a in self.plan().actions]}")
 
@@ -466,13 +468,16 @@ def is_ready(pod: Raw) -> bool:
     return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
 
 
-def set_ready(pod: Raw, *, ready: bool) -> None:
-    """Make a pod ready, or not."""
-    pod["status"]["conditions"] = [{"type": "Ready", "status": "True" if ready else "False"}]
+def set_ready(pod: Raw, *, ready: bool, at: float | None = None) -> None:
+    """Make a pod ready, or not; the time stands when nothing changes."""
+    if at is None or is_ready(pod) != ready:
+        changed = {} if at is None else {"lastTransitionTime": show_time(at)}
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "True" if ready else "False", **changed}]
 
 
 def running(spec: Raw | None = None) -> World:
     """A world in which the service runs and everybody rests."""
     world = World(spec={**copy.deepcopy(SPEC), **(spec or {})})
     world.settle()
+    world.pass_time(60)
     return world

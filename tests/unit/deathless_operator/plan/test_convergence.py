@@ -119,6 +119,7 @@ def test_roll_costs_one_takeover_wherever_the_operator_dies(cuts: list[int], rep
         for name in list(world.pods):
             world.run_kubelet(name)
         world.elect()
+        world.pass_time(1)
     world.settle()
     assert world.template() != before
     assert world.takeovers == 1

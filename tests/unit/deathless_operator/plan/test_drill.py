@@ -13,6 +13,7 @@ from tests.unit.deathless_operator.plan.drill_world import START, Refused, World
 
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource, DrillRun, DrillStatus
+from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.actions import Apply, DeletePod, PatchMetadata
 from deathless_operator.plan.drill import make_drill_plan
 from deathless_operator.plan.drill_outcome import show_moment
@@ -275,6 +276,13 @@ def test_run_that_may_not_begin_waits_within_its_deadline_and_is_then_left_out()
     world.look()
     (left_out,) = world.status.history
     assert left_out.reason == "DisruptionUnderWay"
+    assert world.begun == []
+
+
+def test_run_that_is_not_permitted_is_left_out_at_once() -> None:
+    world = World(make_spec("Freeze"), settings=OperatorSettings())
+    world.look()
+    assert (world.status.verdict, world.status.reason) == ("Aborted", "AgentsNotAllowed")
     assert world.begun == []
 
 

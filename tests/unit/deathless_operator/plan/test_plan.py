@@ -139,6 +139,7 @@ def test_roll_leaves_the_primary_to_the_end_and_costs_one_takeover() -> None:
         for name in list(world.pods):
             world.run_kubelet(name)
         world.elect()
+        world.pass_time(1)
     assert (order, world.takeovers) == (["bank-2", "bank-1", "bank-0"], 1)
     assert world.told.count("ReplicaRolled") == 3
     assert world.told.count("PrimaryChanged") == 1

@@ -65,6 +65,21 @@ def test_broken_primary_is_replaced_too() -> None:
     assert deleted(step(world)) == "bank-0"
 
 
+def test_replica_that_came_back_catches_up_before_the_next_goes() -> None:
+    world = running()
+    make_current(world, "bank-2")
+    set_ready(world.pods["bank-2"], ready=False)
+    set_ready(world.pods["bank-2"], ready=True, at=world.now)
+    assert (step(world).waits, step(world).requeue_s) == ("bank-2 to catch up", 1.0)
+    world.pass_time(2)
+    assert deleted(step(world)) == "bank-1"
+    world.epoch = 0
+    world._say("bank-2", world.pods["bank-2"], "standby")
+    assert step(world).waits == "bank-2 to catch up", "it does not tell the primary's epoch"
+    world.pass_time(8)
+    assert deleted(step(world)) == "bank-1"
+
+
 def test_silent_follower_goes_before_a_serving_one() -> None:
     world = running()
     set_ready(world.pods["bank-1"], ready=False)

@@ -86,3 +86,12 @@ def test_change_of_the_primary_is_told() -> None:
     found, events = sum_up(world.snapshot(), Findings(), Facts(wanted=3))
     assert found.last_takeover_time
     assert events[0].reason == "PrimaryChanged"
+    world.status["primary"] = ""
+    assert not [
+        event for event in sum_up(world.snapshot(), Findings(), Facts(wanted=3))[1] if "leads now" in event.message
+    ]
+    world.status["epoch"] = world.epoch
+    world.epoch += 1
+    world._say("bank-0", world.pods["bank-0"], "primary")
+    _, events = sum_up(world.snapshot(), Findings(), Facts(wanted=3))
+    assert events[0].message == "bank-0 leads now, before it another; epoch 2"
