@@ -24,6 +24,9 @@ FS_GROUP = 65532
 RUN_BYTES = "64Mi"
 OWN_VOLUMES = ("deathless-config", "deathless-log", "deathless-run", "deathless-tls", "deathless-lock-tls")
 
+DRAIN_S = 3
+"""A pod that goes serves on for so long: nodes take its address out of Services first, also busy ones."""
+
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod mounts, by name; empty: nothing."""
@@ -193,7 +196,7 @@ def _container(spec: ServiceSpec, settings: OperatorSettings, image: str, mounts
         "livenessProbe": _probe("/livez", period_s=5, failures=4, timeout_s=3),
         "readinessProbe": _probe("/readyz", period_s=1, failures=2, timeout_s=1),
         # Endpoints are gone before SIGTERM makes a primary hand over.
-        "lifecycle": {"preStop": {"sleep": {"seconds": 1}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_S}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }

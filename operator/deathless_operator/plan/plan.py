@@ -15,6 +15,7 @@ model and base only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
@@ -33,6 +34,9 @@ from deathless_operator.plan.pods import held, replicas, serves
 from deathless_operator.plan.snapshot import ChildView, Snapshot
 from deathless_operator.plan.summary import Facts, sum_up
 from deathless_operator.plan.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
+
+UNSEEN_S: Final = 5.0
+"""After this a claim or Secret of the user's is looked for again: it bears no label, so no watch tells that it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,8 @@ class _Planner:
             self._look_again(waiting)
         self.actions += [*access.actions, *certificates.actions]
         late = self._apply_claim(objects)
+        if access.lock is None:
+            self._look_again(UNSEEN_S)
         facts = Facts(
             wanted=0 if spec.suspend else spec.replicas,
             suspended=spec.suspend,
@@ -180,6 +186,7 @@ class _Planner:
         assert isinstance(body, dict), "a StatefulSet has a template"
         template = template_hash(body)
         if child is None and (blocked := self._blocked(certificates)):
+            self._look_again(UNSEEN_S)
             return Facts(
                 wanted=size.wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, template=template,
                 code=decision.code, doing=f"waiting for {blocked}",

@@ -9,7 +9,7 @@ from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
-from deathless_operator.plan.placement import Mounted, digest, pod_template, stateful_set, template_hash
+from deathless_operator.plan.placement import DRAIN_S, Mounted, digest, pod_template, stateful_set, template_hash
 
 MOUNTED = Mounted(config_map="bank-config", claim="shared", tls="bank-tls", lock_tls="l", lock_user="u", token="t")
 EVERYTHING = {
@@ -60,7 +60,7 @@ def test_pod_has_probes_on_its_health_port_and_time_to_hand_over() -> None:
     paths = [container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
     assert paths == ["/livez", "/livez", "/readyz"]
     assert {"name": "health", "containerPort": 8081, "protocol": "TCP"} in container["ports"]
-    assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 1}}}
+    assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": DRAIN_S}}}
     assert pod["terminationGracePeriodSeconds"] == 30
     assert [item["name"] for item in container["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP"]
 

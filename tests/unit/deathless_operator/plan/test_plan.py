@@ -21,7 +21,7 @@ from tests.unit.deathless_operator.plan.plan_world import (
 
 from deathless_operator.model import names
 from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod, PatchMetadata
-from deathless_operator.plan.plan import make_plan
+from deathless_operator.plan.plan import UNSEEN_S, make_plan
 from deathless_operator.plan.snapshot import Failure, Warned
 
 
@@ -389,6 +389,7 @@ def test_pods_are_not_made_before_what_they_mount() -> None:
     world.operate()
     assert "StatefulSet/bank" not in applied(world)
     assert world.condition("Ready")["reason"] == "ClaimNotFound"
+    assert world.plan().requeue_s == UNSEEN_S, "no watch tells that a user made the claim"
     world.claims["shared"] = claim("shared")
     world.edit(tokenSecretRef={"name": "token"})
     assert world.plan().sentence == "waiting for Secret token (spec.tokenSecretRef)"
