@@ -6,7 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tests.sim.stage import SECOND_US, Moment, Scenario, end, epoch_of, make, others_of, primary_of, request_of
+from tests.sim.stage import (
+    SECOND_US,
+    Moment,
+    Scenario,
+    end,
+    epoch_of,
+    keep_apart,
+    make,
+    others_of,
+    primary_of,
+    request_of,
+)
 
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
@@ -170,9 +181,12 @@ def _late_proof(safeguards: Safeguards, hold_us: int) -> list[Violation]:
     stealer = cluster.maybe_follower()
     assert stealer is not None
     epoch = stealer.running.core.known_epoch
+    join = keep_apart(cluster, node)  # or it would send its clients to the successor
     stealer.process.post(lambda: stealer.post(ev.TakeoverOrdered(epoch, "stolen by the scenario")))
     cluster.run_for(hold_us)
     node.channel.thaw()
+    cluster.run_for(100_000)
+    join()
     return end(cluster)
 
 
@@ -180,6 +194,7 @@ def cut_off_from_the_lock_store(safeguards: Safeguards) -> list[Violation]:
     """The primary alone gets no answer from the lock store; another takes over: no answer is no yes."""
     cluster = make(safeguards, fence="etcd")
     node = primary_of(cluster)
+    join = keep_apart(cluster, node)  # or it would send its clients to the successor
     node.set_lock_reachable(False)
     thief = cluster.maybe_follower()
     assert thief is not None
@@ -187,6 +202,7 @@ def cut_off_from_the_lock_store(safeguards: Safeguards) -> list[Violation]:
     thief.process.post(lambda: thief.post(ev.TakeoverOrdered(epoch, "stolen by the scenario")))
     cluster.run_for(2 * SECOND_US)
     node.set_lock_reachable(True)
+    join()
     return end(cluster)
 
 

@@ -8,6 +8,7 @@ from tests.sim.stage import (
     SECOND_US,
     SMALL_FILES,
     Moment,
+    ask,
     end,
     epoch_of,
     given_up,
@@ -22,6 +23,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.core import events as ev
 from deathless.engine.segment_scan import segment_path
 from deathless.simulation.checkers import Outcome, Violation
+from deathless.simulation.cluster import Cluster
 from deathless.simulation.disk import Folder
 from deathless.simulation.replica_node import ReplicaNode
 
@@ -392,3 +394,42 @@ def successor_that_came_and_went(safeguards: Safeguards) -> list[Violation]:
     other.start()
     served = cluster.run_until(lambda: cluster.served, 5 * SECOND_US)
     return end(cluster, *([] if served else ["nobody serves the caller of a successor that is gone"]))
+
+
+def replaced_when_cut_off(safeguards: Safeguards) -> list[Violation]:
+    """The primary alone is cut off from the lock store: another takes over by itself and answers its callers."""
+    cluster = make(safeguards, fence="etcd")
+    node, epoch = primary_of(cluster), epoch_of(cluster)
+    node.set_lock_reachable(False)
+    ask(cluster, "asked-of-the-old")
+    replaced = cluster.run_until(lambda: cluster.maybe_primary() not in (None, node), 4 * SECOND_US)
+    held = node.worker_node is not None and node.worker_node.running.core.primary is not None
+    ask(cluster, "asked-of-the-new", "later")
+    answered = cluster.run_until(lambda: _completed(cluster) >= {"asked-of-the-old", "asked-of-the-new"}, SECOND_US)
+    node.set_lock_reachable(True)
+    return end(
+        cluster,
+        *([] if replaced else ["nobody took over"]),
+        *([] if cluster.last_epoch == epoch + 1 else [f"epoch {cluster.last_epoch} after {epoch}"]),
+        *([] if held else ["the old primary ended before the lock store could tell it to"]),
+        *([] if answered else ["callers of the old primary were not answered"]),
+    )
+
+
+def lock_store_away_for_all(safeguards: Safeguards) -> list[Violation]:
+    """The lock store answers nobody for a while, again and again: nobody steals, neither then nor when it is back."""
+    cluster = make(safeguards, fence="etcd")
+    store, epoch = cluster.lock_store, epoch_of(cluster)
+    assert store is not None
+    for number in range(12):
+        store.available = False
+        ask(cluster, f"asked{number}", f"caller{number}")
+        cluster.run_for(3 * SECOND_US + number * 71_000)
+        store.available = True
+        cluster.run_for(2 * SECOND_US)
+    found = cluster.last_epoch
+    return end(cluster, *([] if found == epoch else [f"epoch {found} after {epoch}"]))
+
+
+def _completed(cluster: Cluster) -> set[str]:
+    return {operation.tag for operation in cluster.history if operation.completed_us is not None}

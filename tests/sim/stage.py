@@ -53,6 +53,19 @@ def others_of(cluster: Cluster, node: ReplicaNode) -> list[ReplicaNode]:
     return [other for other in cluster.replicas.values() if other is not node]
 
 
+def keep_apart(cluster: Cluster, node: ReplicaNode) -> Callable[[], None]:
+    """Replicas and this one hear nothing of each other, clients reach all; gives what ends that."""
+    ways = [(a.name, b.name) for other in others_of(cluster, node) for a, b in ((node, other), (other, node))]
+    for source, target in ways:
+        cluster.network.hold(source, target)
+
+    def heal() -> None:
+        for source, target in ways:
+            cluster.network.heal(source, target)
+
+    return heal
+
+
 def epoch_of(cluster: Cluster) -> int:
     """The epoch of the primary."""
     return primary_of(cluster).worker_node.running.core.known_epoch  # type: ignore[union-attr]  # it runs

@@ -4,6 +4,8 @@ Each supervisor tells every other one, each heartbeat and at once on a change, w
 is tried (design section 5, "Detection") when
 
     REPORTED   the primary's own supervisor says that its worker is dead, stopped or stuck, or is no primary any more;
+    UNPROVED   the primary's own supervisor says that its proof gets no answer from the lock store, which has answered
+               our worker for a while without a miss; held back like the next;
     SILENT     nothing was heard for `suspect_after_s` from its supervisor AND its worker, and no other reachable
                replica has heard it meanwhile; held back by a minimum reign that doubles with each such steal;
     VACANT     nobody claims to be primary, and everybody known has reported or had time to.
@@ -30,6 +32,9 @@ TAKING_MAX_S = 10.0  # another replica's takeover is waited for so long, while i
 FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
 FORGET_S = 5.0  # a replica that was removed is remembered for so long
 FOLLOWING_ROLES = frozenset({"standby", "checkpointer", "recovering"})
+UNPROVED_S = 1.0  # a proof without an answer for so long is told to the others
+LOCK_ANSWERS_S = 1.0  # the lock store has answered us for so long: it is not the store that is away
+LIVE_CAUSES = ("silent", "unproved")  # the holder may be well, for all we know: steals for these back off
 VACANT_S = 0.3  # how long a start waits for the others to report
 
 
@@ -65,6 +70,7 @@ class Report(msgspec.Struct, array_like=True):
     divergences: list[str] = []  # what each differing start of the worker gave, the last ones
     instance: str = ""  # which of several that call themselves this replica; empty: there is one at a time
     generation: int = 0  # the later instance of a replica has the higher one
+    unproved: bool = False  # a primary whose proof has had no answer from the lock store for UNPROVED_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ class Detector:
         self._members: set[str] = {replica}
         self._started_at = now
         self._since: float | None = None  # since when the present cause stands
-        self._cause = ""  # its kind: reported, silent or vacant
+        self._cause = ""  # its kind: reported, unproved, silent or vacant
         self._tried_at: float | None = None  # our last order
         self._tries = 0  # orders since a primary was last fine: a takeover under way must not be stolen at once
         self._reign_since = now  # when the present primary was first seen
@@ -149,18 +155,19 @@ class Detector:
         """Milliseconds since each other replica was heard, for our own report."""
         return {name: int((now - at) * 1000) for name, at in self._heard_at.items() if name != self.replica}
 
-    def decide(self, now: float, upstream_age_s: float) -> Order | None:
+    def decide(self, now: float, upstream_age_s: float, lock_answers_s: float = 0.0) -> Order | None:
         """Say whether our worker should try a takeover now.
 
         Args:
             now: monotonic seconds.
             upstream_age_s: seconds since our worker last heard the primary's worker; infinite without a stream.
+            lock_answers_s: seconds for which the lock store has answered our worker without a miss; 0: not asked.
         """
         own = self.reports.get(self.replica)
         if own is None or own.role not in ("standby", "checkpointer") or own.state != WorkerState.RUNNING:
             self._since = None
             return None
-        cause = self._find_cause(now, upstream_age_s)
+        cause = self._find_cause(now, upstream_age_s, lock_answers_s)
         if not cause:
             self._cause, self._since, self._tries = "", None, 0
             return None
@@ -175,7 +182,7 @@ class Detector:
             return None
         if self._tried_at is not None and self._tries and now - self._tried_at < AGAIN_S * 2 ** (self._tries - 1):
             return None
-        if cause.startswith("silent"):
+        if kind in LIVE_CAUSES:
             if now - self._reign_since >= self._limits.reign_max_s:
                 self._silent_steals = 0  # it has served well for long: an old quarrel is no reason to wait
             reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
@@ -200,11 +207,15 @@ class Detector:
         leads = report.role == "primary" and report.state == WorkerState.RUNNING and report.epoch >= claim.epoch
         return leads and heard_s <= self._limits.suspect_after_s
 
+    def unproved(self, now: float) -> bool:
+        """Does another replica lead, and say that its proof gets no answer? Our worker is to ask the lock then."""
+        return self.primary is not None and self.led(now) and self.reports[self.primary.replica].unproved
+
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""
         return now + min(self._limits.heartbeat_s, TURN_S / 3)
 
-    def _find_cause(self, now: float, upstream_age_s: float) -> str:
+    def _find_cause(self, now: float, upstream_age_s: float, lock_answers_s: float) -> str:
         claim = self.primary
         if claim is None:
             return "vacant: no primary" if self._is_vacant(now) else ""
@@ -218,6 +229,8 @@ class Detector:
             return f"reported: worker of {claim.replica} is {report.state}"
         if report.role in ("standby", "checkpointer", "recovering"):
             return f"reported: {claim.replica} is {report.role} now"
+        if self.unproved(now) and lock_answers_s >= LOCK_ANSWERS_S:
+            return f"unproved: {claim.replica} gets no answer from the lock store"
         if min(heard, upstream_age_s) <= self._limits.suspect_after_s:
             return ""
         for name, other in self.reports.items():

@@ -170,6 +170,12 @@ class Replica:
             return "checkpointer"
         return self.state.value
 
+    @property
+    def role_for_clients(self) -> str:
+        """As `role`; a primary that has heard of a successor sends its clients there, though its fence says nothing."""
+        succeeded = self.primary is not None and self.known_epoch > self.primary.epoch
+        return "standby" if succeeded else self.role
+
     def handle(self, event: Event, now: float, wall_us: int) -> list[Effect]:
         """Take one event in; `now` is monotonic seconds, `wall_us` the wall clock in microseconds."""
         if self.state is State.STOPPED:
@@ -260,14 +266,19 @@ class Replica:
                 assert_never(event)
 
     def _seen_as_primary(self, primary: Primary, seen: PrimarySeen) -> list[Effect]:
-        """Of a successor we only hear; an idle primary asks the fence, which alone deposes (I2)."""
+        """Of a successor we only hear; an idle primary asks the fence, which alone deposes (I2).
+
+        The fence may be out of our reach for long: our clients, who get no answer from us meanwhile, are told at once.
+        """
         if seen.replica == self.replica:
             self.known_address = seen.client_address
             return []
         if seen.epoch <= primary.epoch:
             return []
+        news = (seen.epoch, seen.client_address) != (self.known_epoch, self.known_address)
         self.known_epoch, self.known_primary, self.known_address = seen.epoch, seen.replica, seen.client_address
-        return primary.doubt()
+        told: list[Effect] = [self._role_packet(conn) for conn in sorted(self._clients)] if news else []
+        return [*told, *primary.doubt()]
 
     def _settle(self, primary: Primary, effects: list[Effect]) -> list[Effect]:
         """An orderly stop ends once everything admitted is confirmed and said so; clients hear of every end."""
@@ -452,7 +463,8 @@ class Replica:
         return []
 
     def _role_packet(self, conn: Conn) -> Send:
-        return Send(conn, struct_packet(Type.ROLE, RolePacket(self.role, self.known_epoch, self.known_address)))
+        role = RolePacket(self.role_for_clients, self.known_epoch, self.known_address)
+        return Send(conn, struct_packet(Type.ROLE, role))
 
     # ---- messages that kill ----------------------------------------------------------------------------------
 

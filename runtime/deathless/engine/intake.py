@@ -90,7 +90,7 @@ class Intake:
             PROTOCOL_VERSION,
             engine.service.name,
             core.replica,
-            core.role,
+            core.role_for_clients,
             core.known_epoch,
             engine.service.incarnation,
             primary_address,

@@ -82,6 +82,7 @@ class ReplicaEngine:
         self.outside = outside
         self.holder: Holder | None = None
         self.log_epoch = 0  # epoch of the last frame applied
+        self.unproved_since: float | None = None  # when the lock was asked for the proof under way; None: there is none
         self._view: LockView | None = None
         self._tail: Tail | None = None
         self._limits = limits
@@ -243,8 +244,13 @@ class ReplicaEngine:
         if self.service.fence == "seal":
             self.outside.complete(ev.ProofAnswered(number, not self.log.sealed(holder.epoch)))
             return
+        self.unproved_since = self.outside.now()
         ask = _owns if self._safeguards.hold_without_answer else _owns_or_guess
-        self.outside.lock(partial(ask, holder), lambda owned: self.outside.complete(ev.ProofAnswered(number, owned)))
+        self.outside.lock(partial(ask, holder), partial(self._proof_answered, number))
+
+    def _proof_answered(self, number: int, owned: bool) -> None:
+        self.unproved_since = None
+        self.outside.complete(ev.ProofAnswered(number, owned))
 
     # ---- takeover --------------------------------------------------------------------------------------------
 

@@ -24,12 +24,13 @@ class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
 
 
 class PrimaryIs(msgspec.Struct, tag="primary-is", frozen=True):
-    """To the worker: who is primary."""
+    """To the worker: who is primary, and whether its proof gets no answer from the lock store."""
 
     epoch: int
     replica: str
     client: str
     replication: str
+    unproved: bool = False
 
 
 class Deaths(msgspec.Struct, tag="deaths", frozen=True):

@@ -8,6 +8,9 @@ Cells of u64 in the machine's byte order; the first three are `execution.running
     5        when the primary was last heard, nanoseconds of the monotonic clock; 0: never
     6        lsn applied
     7        1 while the log has no room
+    8        milliseconds that the primary's proof has been without an answer; 0: none is
+    9        milliseconds for which the lock store has been answering this follower without a miss; 0: it was not
+             asked, or does not answer
 
 The file lies in this machine's memory (`page_path`), not beside the log: a supervisor must be able to read it while the
 log's storage hangs, and a worker that writes to it before each message must not wait for anybody's write-back.
@@ -30,7 +33,7 @@ from deathless.execution.running import Cells, Running, read_running
 
 CELLS: Final = 16
 PAGE_BYTES: Final = 8 * CELLS
-TICKS, CALLS, UPSTREAM, LSN, FULL = 3, 4, 5, 6, 7
+TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS = 3, 4, 5, 6, 7, 8, 9
 MEMORY: Final = "/dev/shm"  # noqa: S108  what else may stand there is checked by `Page`
 
 

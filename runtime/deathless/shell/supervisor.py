@@ -46,7 +46,7 @@ from deathless.base.errors import (
     Diverged as DivergedError,
 )
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
-from deathless.core.detection import Detector, Report, WorkerState
+from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
 from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.failures import as_ours
@@ -71,7 +71,7 @@ from deathless.shell.orders import (
     ToSupervisor,
 )
 from deathless.shell.packets import CLOSING_TURNS, ServerConnection, announced, listen
-from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
+from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, TICKS, UNPROVED, UPSTREAM, Page, page_path
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
 from deathless.shell.standing import SHARED, Standing
@@ -530,6 +530,7 @@ class Supervisor:
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""
         report, page = self.report, self._page
+        report.unproved = False
         if self.worker.process is None or self._died is not None:
             report.state = WorkerState.DEAD
         elif self.worker.stopped:
@@ -538,6 +539,7 @@ class Supervisor:
             report.state = self._state_by_page(page, now)
             report.lsn = page.cells[LSN]
             report.full = bool(page.cells[FULL])
+            report.unproved = page.cells[UNPROVED] >= UNPROVED_S * 1000
 
     def _state_by_page(self, page: Page, now: float) -> WorkerState:
         signs = Signs(running=page.read_running(), ticks=page.cells[TICKS], calls=page.cells[CALLS])
@@ -635,7 +637,8 @@ class Supervisor:
         if self._line is None or self._died is not None or self.report.role == "starting":
             return
         if claim is not None:
-            told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication)
+            unproved = self.detector.unproved(time.monotonic())
+            told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication, unproved)
             if told != self._told_primary:
                 self._told_primary = told
                 self._line.send(told)
@@ -657,7 +660,7 @@ class Supervisor:
             return
         heard_ns = self._page.cells[UPSTREAM]
         age = (time.monotonic_ns() - heard_ns) / 1e9 if heard_ns else float("inf")
-        order = self.detector.decide(now, age)
+        order = self.detector.decide(now, age, self._page.cells[LOCK_ANSWERS] / 1000)
         if order is not None:
             _LOG.warning("takeover", extra={"epoch": order.epoch, "why": order.reason})
             self._line.send(TakeOver(order.epoch, order.reason, order.confirmed_lsn))

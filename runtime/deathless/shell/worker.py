@@ -44,6 +44,7 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
+from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.handover import Stage
 from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
@@ -61,6 +62,7 @@ from deathless.shell.children import die_with_parent
 from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, filesystem_type
 from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
+from deathless.shell.lock_answers import ask_on
 from deathless.shell.logs import configure
 from deathless.shell.orders import (
     AddressesAre,
@@ -83,15 +85,16 @@ from deathless.shell.packets import (
     listen,
     split_address,
 )
-from deathless.shell.page import CALLS, FULL, LSN, TICKS, UPSTREAM, Page, page_path
+from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, TICKS, UNPROVED, UPSTREAM, Page, page_path
 from deathless.shell.storage import open_log
 from deathless.shell.tls import client_context, refresh, server_context
 
 T = TypeVar("T")
 P = ParamSpec("P")
 _LOG = logging.getLogger("deathless.worker")
-LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 1.0
+LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 0.25  # a primary asks again before LOCK_ANSWERS_S depose it
 PING_S = 0.05  # an idle primary is heard by its followers this often
+PING_MS = round(PING_S * 1000)
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
 TLS_TICKS = 40  # between two looks at the certificates' files
 COLLECT_TICKS = 20  # between two collections of young garbage, with no turn under way
@@ -198,6 +201,9 @@ class Worker:
         self._ended = False  # we said that we end
         self._switchover: tuple[ServerConnection, int] | None = None
         self._started = time.monotonic()
+        self._unproved_since: float | None = None  # of the engine, at the last tick
+        self._lock_watch: asyncio.Future[None] | None = None  # asks the lock whether it answers us
+        self._following = False
 
     # ---- life ------------------------------------------------------------------------------------------------
 
@@ -303,6 +309,8 @@ class Worker:
         if self._ended:
             return
         self._ended = True
+        self._following = False
+        self._watch_lock()
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         level = logging.INFO if code in ("", "DL2001") else logging.ERROR
         _LOG.log(level, "worker ends", extra={"code": code, "why": text})
@@ -320,8 +328,9 @@ class Worker:
 
     def _ordered(self, record: object) -> None:
         match record:
-            case PrimaryIs(epoch, replica, client, _):
+            case PrimaryIs(epoch, replica, client):
                 self.primary_is = record
+                self._watch_lock()
                 self._post(ev.PrimarySeen(epoch, replica, client))
             case TakeOver(epoch, reason, confirmed_lsn):
                 self._post(ev.TakeoverOrdered(epoch, reason, confirmed_lsn))
@@ -339,6 +348,10 @@ class Worker:
         cells = self.page.cells
         cells[TICKS] += 1
         cells[LSN] = self.engine.place.lsn
+        since = self.engine.unproved_since
+        # Counted by rounds of the loop: while a handler runs, no answer can come in.
+        cells[UNPROVED] = 0 if since is None or since != self._unproved_since else cells[UNPROVED] + PING_MS
+        self._unproved_since = since
         primary = self.engine.core.primary
         if primary is not None:
             cells[FULL] = int(primary.full)
@@ -479,7 +492,19 @@ class Worker:
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         """See Outside."""
         self.page.cells[LSN] = self.engine.place.lsn
+        self._following = role in FOLLOWING_ROLES
+        self._watch_lock()
         self._line.send(RoleIs(role, epoch, reason, self.engine.place.lsn))
+
+    def _watch_lock(self) -> None:
+        """A follower whose primary gets no answer from the lock store finds out whether it does itself."""
+        wanted = self._following and self.primary_is.unproved
+        if wanted and self._lock_watch is None:
+            cells = self.page.cells
+            self._lock_watch = self._spawn(ask_on(self._lock.view, lambda ms: cells.__setitem__(LOCK_ANSWERS, ms)))
+        elif not wanted and self._lock_watch is not None:
+            self._lock_watch.cancel()
+            self._lock_watch = None
 
     def load_checkpoint(self) -> Snapshot | None:
         """See Outside."""
@@ -579,7 +604,8 @@ class Worker:
         self._connections[connection.number] = connection
         if hello.kind == "follower":
             self._followers.add(connection.number)
-        primary = self.primary_is.client if self.engine.core.primary is None else self.client_address
+        leads = self.engine.core.role_for_clients == "primary"
+        primary = self.client_address if leads else self.primary_is.client
         connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary))
         self._post(ev.ConnectionOpened(ev.Conn(connection.number), hello))
 
@@ -640,10 +666,11 @@ class Worker:
             "counters": counters,
         }
 
-    def _spawn(self, work: Awaitable[None]) -> None:
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Future[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
+        return task
 
     def _task_done(self, task: asyncio.Future[None]) -> None:
         self._tasks.discard(task)

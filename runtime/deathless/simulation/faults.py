@@ -70,7 +70,7 @@ DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.CLOCK_FORWARD: (0, 0),
     FaultKind.CLOCK_BACK: (0, 0),
     FaultKind.LOCK_SILENT: (10_000, 1_500_000),
-    FaultKind.LOCK_CUT_OFF: (10_000, 2_000_000),
+    FaultKind.LOCK_CUT_OFF: (10_000, 6_000_000),  # beyond the time after which another takes over
     FaultKind.STEAL: (0, 0),
     FaultKind.SWITCHOVER: (0, 0),
     FaultKind.STOP: (200_000, 2_000_000),

@@ -18,12 +18,13 @@ class TakeOver(NamedTuple):
 
 
 class PrimaryIs(NamedTuple):
-    """To the worker: who is primary."""
+    """To the worker: who is primary, and whether its proof gets no answer from the lock store."""
 
     epoch: int
     replica: str
     client: str
     replication: str
+    unproved: bool = False
 
 
 class Deaths(NamedTuple):

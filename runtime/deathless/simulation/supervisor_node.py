@@ -14,7 +14,7 @@ import msgspec
 from deathless.base.errors import LockUnavailable, LogTruncated
 from deathless.base.limits import Limits
 from deathless.codec.wire import Hello, Type, decode_struct, struct_packet
-from deathless.core.detection import Detector, Report, WorkerState
+from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
 from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.ports import FileSystem, Lock, ServiceRecord
@@ -264,6 +264,7 @@ class SupervisorNode:
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""
         report, page = self.report, self.host.page
+        report.unproved = False
         if not self._worker_runs:
             report.state = WorkerState.DEAD
         elif self.host.worker.state is ProcessState.FROZEN:
@@ -272,6 +273,7 @@ class SupervisorNode:
             report.state = WorkerState.STUCK if self._is_stuck(page, now) else WorkerState.RUNNING
             report.lsn = page.lsn
             report.full = page.full
+            report.unproved = page.unproved_s >= UNPROVED_S
 
     def _is_stuck(self, page: Page, now: float) -> bool:
         running = page.read_running()
@@ -342,7 +344,8 @@ class SupervisorNode:
         if not self._worker_runs or self.report.role == "starting":
             return
         if claim is not None:
-            told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication)
+            unproved = self.detector.unproved(self._now())
+            told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication, unproved)
             if told != self._told_primary:
                 self._told_primary = told
                 self.host.tell_worker(told)
@@ -363,7 +366,7 @@ class SupervisorNode:
         if not self._worker_runs or self.stop_ordered or page is None:
             return
         age = now - page.upstream_us / 1e6 if page.upstream_us else float("inf")
-        order = self.detector.decide(now, age)
+        order = self.detector.decide(now, age, page.lock_answers_s)
         if order is not None:
             self.host.note(f"orders a takeover from epoch {order.epoch}: {order.reason}")
             self.host.tell_worker(TakeOver(order.epoch, order.reason, order.confirmed_lsn))

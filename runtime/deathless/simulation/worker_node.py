@@ -20,6 +20,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import Admin, Follow, Hello, Type, packet, struct_packet
 from deathless.core import events as ev
+from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
 from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
@@ -54,7 +55,9 @@ from deathless.simulation.sockets import Accepted, Opened
 
 T = TypeVar("T")
 LOCK_RETRY_MIN_S: Final = 0.02
-LOCK_RETRY_MAX_S: Final = 1.0
+LOCK_RETRY_MAX_S: Final = 0.25
+LOCK_ASK_S: Final = 0.2  # between two asks whether the lock store answers a follower
+LOCK_ANSWER_S: Final = 0.5  # an answer that takes longer is a miss
 PING_S: Final = 0.05  # an idle primary is heard by its followers this often
 STOP_US: Final = 5_000  # between the last words of a worker and its end
 FINGERPRINT: Final = bytes(range(16))
@@ -71,6 +74,8 @@ class Page:
         self.upstream_us = 0  # when the primary was last heard; 0: never
         self.lsn = 0
         self.full = False
+        self.unproved_s = 0.0
+        self.lock_answers_s = 0.0
 
     def read_running(self) -> Running | None:
         """The message that is, or was at its death, being run."""
@@ -166,6 +171,9 @@ class WorkerNode:
         self._timer: Timer | None = None
         self._timer_at: float | None = None
         self._checkpoints: Checkpoints
+        self._unproved_since: float | None = None  # of the engine, at the last tick
+        self._following = False
+        self._lock_watch = 0  # number of the present watch of the lock; odd while it asks
 
     # ---- life ------------------------------------------------------------------------------------------------
 
@@ -234,8 +242,9 @@ class WorkerNode:
             self._call_later(0.001, lambda: self.ordered(record))
             return
         match record:
-            case PrimaryIs(epoch, replica, client, _):
+            case PrimaryIs(epoch, replica, client):
                 self.primary_is = record
+                self._watch_lock()
                 self.post(ev.PrimarySeen(epoch, replica, client))
             case TakeOver(epoch, reason, confirmed_lsn):
                 self.post(ev.TakeoverOrdered(epoch, reason, confirmed_lsn))
@@ -249,6 +258,10 @@ class WorkerNode:
     def _tick(self) -> None:
         engine = self.running
         self.page.lsn = engine.place.lsn
+        since = engine.unproved_since
+        same = since is not None and since == self._unproved_since
+        self.page.unproved_s = self.page.unproved_s + PING_S if same else 0.0
+        self._unproved_since = since
         primary = engine.core.primary
         if primary is not None:
             self.page.full = primary.full
@@ -381,8 +394,31 @@ class WorkerNode:
         """See Outside."""
         lsn = self.running.place.lsn
         self.page.lsn = lsn
+        self._following = role in FOLLOWING_ROLES
+        self._watch_lock()
         self.host.note(f"{role} epoch {epoch} lsn {lsn}: {reason}")
         self.host.tell_supervisor(RoleIs(role, epoch, reason, lsn))
+
+    def _watch_lock(self) -> None:
+        """A follower whose primary gets no answer from the lock store finds out whether it does itself."""
+        if (self._following and self.primary_is.unproved) != bool(self._lock_watch % 2):
+            self._lock_watch += 1
+            self.page.lock_answers_s = 0.0
+            if self._lock_watch % 2:
+                self._ask_if_it_answers(self._lock_watch, None)
+
+    def _ask_if_it_answers(self, watch: int, since: float | None) -> None:
+        if watch != self._lock_watch:
+            return
+        asked = self.now()
+
+        def ended(answered: bool) -> None:
+            if watch == self._lock_watch:
+                first = (since or self.now()) if answered and self.now() - asked <= LOCK_ANSWER_S else None
+                self.page.lock_answers_s = self.now() - first if first is not None else 0.0
+                self._call_later(LOCK_ASK_S, lambda: self._ask_if_it_answers(watch, first))
+
+        self._lock.ask(self, lambda lock: lock.view(), lambda _: ended(True), lambda _: ended(False))
 
     def load_checkpoint(self) -> Snapshot | None:
         """See Outside."""
@@ -461,7 +497,8 @@ class WorkerNode:
         self._connections[number] = connection
         if hello.kind == "follower":
             self._followers[number] = None
-        primary = self.primary_is.client if self.running.core.primary is None else self.client_address
+        leads = self.running.core.role_for_clients == "primary"
+        primary = self.client_address if leads else self.primary_is.client
         connection.send(self._intake.opened(ev.Conn(number), hello, primary))
         self.post(ev.ConnectionOpened(ev.Conn(number), hello))
 

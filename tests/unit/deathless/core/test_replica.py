@@ -269,6 +269,16 @@ def test_primary_that_hears_of_a_successor_asks_the_fence_which_alone_deposes() 
     assert life.roles(CLIENT)[-1] == Role("standby", 5, "")
 
 
+def test_primary_that_hears_of_a_successor_sends_its_clients_there_though_its_fence_says_nothing() -> None:
+    life = in_state(State.PRIMARY)
+    assert life.core.role_for_clients == "primary"
+    life.post(ev.PrimarySeen(5, "r2", "h:2"))
+    life.post(ev.PrimarySeen(5, "r2", "h:2"))
+    assert life.roles(CLIENT)[-1:] == [Role("standby", 5, "h:2")]
+    assert len([role for role in life.roles(CLIENT) if role.epoch == 5]) == 1
+    assert (life.core.role, life.core.role_for_clients) == ("primary", "standby")
+
+
 def test_primary_that_hears_of_itself_or_of_the_past_goes_on() -> None:
     life = in_state(State.PRIMARY)
     assert life.post(ev.PrimarySeen(4, "r1", "h:1")) == []

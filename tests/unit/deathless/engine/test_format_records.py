@@ -31,6 +31,7 @@ REPORT = Report(
     full=False,
     instance="84a7a906",
     generation=2,
+    unproved=True,
 )
 
 

@@ -27,6 +27,7 @@ from deathless.shell.orders import (
 TO_WORKER = [
     TakeOver(3, "primary fell silent", 17),
     PrimaryIs(3, "r1", "127.0.0.1:1", "127.0.0.1:2"),
+    PrimaryIs(3, "r1", "127.0.0.1:1", "127.0.0.1:2", unproved=True),
     Deaths(5, 6, 2),
     Diverged("r2", "a text\nof two lines, and an ü"),
     Stop(),

@@ -26,13 +26,13 @@ from tests.unit.deathless.shell.supervisor_bench import (
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import CorruptFrame, Internal, InvalidConfig, LogTruncated, OtherSupervisor
 from deathless.core import missing
-from deathless.core.detection import WorkerState
+from deathless.core.detection import LOCK_ANSWERS_S, UNPROVED_S, Report, WorkerState
 from deathless.shell import child
 from deathless.shell import supervisor as module
 from deathless.shell.admin import Access, ask
 from deathless.shell.members import read_members
-from deathless.shell.orders import LineProtocol, RoleIs, ToSupervisor
-from deathless.shell.page import Page, page_path
+from deathless.shell.orders import LineProtocol, PrimaryIs, RoleIs, TakeOver, ToSupervisor
+from deathless.shell.page import LOCK_ANSWERS, UNPROVED, Page, page_path
 from deathless.shell.supervisor import read_config
 
 # ---------------------------------------------------------------- last words
@@ -196,6 +196,53 @@ def test_stopped_worker_is_told_to_be_stopped_and_running_when_it_goes_on(tmp_pa
         await until(lambda: supervisor.report.state == WorkerState.STOPPED)
         os.kill(supervisor.worker.pid, signal.SIGCONT)
         await until(lambda: supervisor.report.state == WorkerState.RUNNING)
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+# ---------------------------------------------------------------- proofs without an answer
+
+
+def test_primary_without_an_answer_to_its_proof_says_so_and_only_while_it_is(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor._page is not None
+        cells = supervisor._page.cells
+        for ms, unproved in ((UNPROVED_S * 1000 - 1, False), (UNPROVED_S * 1000, True), (0, False)):
+            cells[UNPROVED] = round(ms)
+            supervisor._watch_worker(time.monotonic())
+            assert supervisor.report.unproved == unproved
+        cells[UNPROVED] = 9000
+        supervisor.worker.stopped = True  # what the page says is old then
+        supervisor._watch_worker(time.monotonic())
+        assert not supervisor.report.unproved
+        supervisor.worker.stopped = False
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+def test_worker_is_told_that_the_primary_is_unproved_and_takes_over_once_the_lock_answers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor._line is not None
+        assert supervisor._page is not None
+        sent: list[object] = []
+        monkeypatch.setattr(supervisor._line, "send", sent.append)
+        other = Report("r1", WorkerState.RUNNING, "primary", 3, 0, "c:1", "f:1")
+        supervisor.detector._reign_since = 0.0
+        for unproved in (False, True):
+            other.unproved = unproved
+            supervisor.detector.report_received(other, time.monotonic())
+            supervisor.detector._reign_since = 0.0
+            supervisor._tell_worker()
+            supervisor._maybe_order_takeover(time.monotonic())
+        assert sent == [PrimaryIs(3, "r1", "c:1", "f:1"), PrimaryIs(3, "r1", "c:1", "f:1", unproved=True)]
+        supervisor._page.cells[LOCK_ANSWERS] = round(LOCK_ANSWERS_S * 1000)
+        supervisor._maybe_order_takeover(time.monotonic())
+        assert sent[2:] == [TakeOver(3, "unproved: r1 gets no answer from the lock store")]
+        monkeypatch.undo()
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
 

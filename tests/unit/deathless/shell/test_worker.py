@@ -17,12 +17,12 @@ from deathless.base.errors import Internal, InvalidService, Overloaded
 from deathless.codec.messages import Kind, encode
 from deathless.codec.snapshot import ParkedRecord
 from deathless.codec.wire import Hello, Refused, Type, decode_struct
-from deathless.shell import filesystem
+from deathless.shell import filesystem, lock_answers
 from deathless.shell.identity import prepare
-from deathless.shell.orders import AddressesAre, RoleIs, Stop, Stopping, ToSupervisor
+from deathless.shell.orders import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
 from deathless.shell.packets import ClientConnection, split_address
-from deathless.shell.page import CALLS, Page, page_path
-from deathless.shell.worker import WatchedFileSystem, describe_parked, serve
+from deathless.shell.page import CALLS, LOCK_ANSWERS, TICKS, UNPROVED, Page, page_path
+from deathless.shell.worker import PING_MS, WatchedFileSystem, Worker, describe_parked, serve
 
 SERVICE = '''
 from deathless import Context, Service, Struct
@@ -175,6 +175,86 @@ def test_broken_connection_of_a_peer_stops_nobody(tmp_path: Path) -> None:
         told.order(Stop())
 
     assert served(config_in(tmp_path), look)[0] == 0
+
+
+UNPROVED_PRIMARY = PrimaryIs(3, "r9", "127.0.0.1:1", "127.0.0.1:1", unproved=True)
+
+
+async def cell(page: Page, number: int, wanted: Callable[[int], bool]) -> None:
+    """Wait for a cell of the page."""
+    while not wanted(page.cells[number]):  # noqa: ASYNC110  another process would poll it, too
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("end", ["told otherwise", "takes over", "stops"])
+def test_follower_of_an_unproved_primary_asks_the_lock_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(lock_answers, "ASK_S", 0.005)
+    config = config_in(tmp_path)
+
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        page = Page(page_path(config.directory, config.replica))
+        told.order(UNPROVED_PRIMARY)
+        await cell(page, LOCK_ANSWERS, lambda ms: ms > 20)
+        if end == "told otherwise":
+            told.order(msgspec.structs.replace(UNPROVED_PRIMARY, unproved=False))
+        elif end == "takes over":
+            told.order(TakeOver(3, "a test"))
+        if end != "stops":
+            await cell(page, LOCK_ANSWERS, lambda ms: ms == 0)
+            ticks = page.cells[TICKS]
+            await cell(page, TICKS, lambda count: count > ticks + 1)
+            assert page.cells[LOCK_ANSWERS] == 0
+        told.order(Stop())
+
+    served(config, look)
+
+
+def test_follower_of_a_primary_that_proves_does_not_ask(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        page = Page(page_path(config.directory, config.replica))
+        told.order(msgspec.structs.replace(UNPROVED_PRIMARY, unproved=False))
+        ticks = page.cells[TICKS]
+        await cell(page, TICKS, lambda count: count > ticks + 6)
+        assert page.cells[LOCK_ANSWERS] == page.cells[UNPROVED] == 0
+        told.order(Stop())
+
+    served(config, look)
+
+
+def test_proof_without_an_answer_is_counted_by_rounds_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_in(tmp_path)
+    workers: list[Worker] = []
+    real = Worker._tick
+
+    def tick(self: Worker) -> None:
+        workers.append(self)
+        real(self)
+
+    monkeypatch.setattr(Worker, "_tick", tick)
+
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        page = workers[0].page
+        workers[0].engine.unproved_since = 1.0  # long ago: a loop that stood still since must not count
+        await cell(page, UNPROVED, lambda ms: ms > 0)
+        assert page.cells[UNPROVED] == PING_MS
+        await cell(page, UNPROVED, lambda ms: ms == 3 * PING_MS)
+        workers[0].engine.unproved_since = 2.0  # another proof
+        await cell(page, UNPROVED, lambda ms: ms == 0)
+        await cell(page, UNPROVED, lambda ms: ms == PING_MS)
+        workers[0].engine.unproved_since = None
+        await cell(page, UNPROVED, lambda ms: ms == 0)
+        told.order(Stop())
+
+    served(config, look)
 
 
 def test_i10_connection_beyond_the_maximum_is_refused_with_a_word(tmp_path: Path) -> None:
