@@ -73,15 +73,17 @@ def test_i2_deposed_primary_releases_nothing_and_ends(fence: str) -> None:
 def test_i1_lock_without_an_answer_holds_release_until_there_is_one() -> None:
     world = World(fence="etcd")
     node, session = served(world, 1, fence="etcd")
-    assert node.engine.unproved_since is None
+    seen = [node.engine.unproved_since]
     node.held = []
     node.call(session, 2, b"b")
-    assert node.engine.unproved_since == world.now
+    seen.append(node.engine.unproved_since)
+    assert seen == [None, world.now]
     assert node.replies() == [(1, b"1")]
     held, node.held = node.held, None
     for answer in held:
         answer()
     assert node.replies() == [(1, b"1"), (2, b"b")]
+    assert node.engine.unproved_since is None
 
 
 def test_without_hold_without_answer_a_frame_leaves_that_a_successor_may_not_have() -> None:
