@@ -26,6 +26,7 @@ from deathless.shell.client import Client
 CALLERS: Final = 4
 BACK_S: Final = 20.0  # a takeover that takes longer is an error
 SETTLE_S: Final = 0.3  # calls in peace before each fault
+KILLS_OF_A_SET: Final = 10
 SILENT_STEALS: Final = 2  # of one set of replicas
 REIGN_S: Final = 1.0  # the second such steal leaves the holder at least this
 CONTINUE_S: Final = 0.5  # a frozen process goes on so long after its successor serves
@@ -110,20 +111,23 @@ async def _next_round(cluster: Cluster) -> None:
 
 
 async def killed(setting: Setting) -> list[Figure]:
-    """End the primary's worker by kill -9."""
+    """End the primary's worker by kill -9; in sets of a few rounds, since a worker that dies often waits to start."""
     rounds = setting.size(50, 2)
     gaps: list[float] = []
-    async with setting.cluster() as cluster, Callers(cluster) as callers:
-        for _ in range(rounds):
-            await _next_round(cluster)
-            victim = (await cluster.primary()).worker_pid
-            since = time.perf_counter()
-            os.kill(victim, signal.SIGKILL)
-            gaps.append(await callers.gap_ms(since))
-        problem = await callers.finish()
+    problem, calls = "", 0
+    for start in range(0, rounds, KILLS_OF_A_SET):
+        async with setting.cluster() as cluster, Callers(cluster) as callers:
+            for _ in range(min(KILLS_OF_A_SET, rounds - start)):
+                await _next_round(cluster)
+                victim = (await cluster.primary()).worker_pid
+                since = time.perf_counter()
+                os.kill(victim, signal.SIGKILL)
+                gaps.append(await callers.gap_ms(since))
+            problem = problem or await callers.finish()
+            calls += callers.count
     peers: dict[str, float | None] = {"etcd key, lease of 1 s": None}
     etcd = setting.etcd()
-    note = f"{callers.count} calls, none lost, none doubled"
+    note = f"{calls} calls, none lost, none doubled"
     worst_peer: float | None = None
     if etcd is not None:
         told = await asyncio.to_thread(etcd.takeover, setting.size(15, 1))

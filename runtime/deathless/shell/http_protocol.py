@@ -462,11 +462,18 @@ class HttpServer:
         for connection in list(self.connections):
             connection.sweep(now)
 
-    async def stop(self, grace_s: float) -> None:
-        """Stop listening; answer what was read, for at most `grace_s` seconds."""
+    async def stop(self, grace_s: float, linger_s: float = 0.0) -> None:
+        """Stop listening; answer what was read, for at most `grace_s` seconds.
+
+        Before that, connections that are open may send one more request for `linger_s` seconds; its answer closes
+        them. A caller whose request crosses the end of an idle connection can't know whether it was read.
+        """
         self.stopping = True
         if self._server is not None:
             self._server.close()
+        if self.connections and linger_s:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), linger_s)
         for connection in list(self.connections):
             connection.stop()
         if self.connections:

@@ -73,7 +73,8 @@ from deathless.shell.uuid7 import uuid7
 _LOG: Final = logging.getLogger("deathless.ingress")
 REQUEST_TIMEOUT_S: Final = 10.0  # without a reply after this the answer is 504
 SWEEP_S: Final = 0.1  # how often that is looked at
-STOP_GRACE_S: Final = 5.0
+LINGER_S: Final = 1.0  # so long a stop waits for callers to send once more and be told that the connection ends
+STOP_GRACE_S: Final = 4.0
 ADDRESS_BYTES: Final = 64  # the announced address is padded to this, so that a later one fits in its place
 IDEMPOTENCY_KEY_MAX: Final = 255
 RESERVED_STALE: Final = "stale"
@@ -421,7 +422,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await ended.wait()
-        await http.stop(STOP_GRACE_S)
+        await http.stop(STOP_GRACE_S, LINGER_S)
         await ingress.close()
 
 

@@ -180,6 +180,20 @@ async def test_orderly_stop_answers_what_was_read_and_closes_the_rest() -> None:
             await Wire.connect(b.address)
 
 
+async def test_stop_that_lingers_answers_one_more_request_of_an_idle_connection_and_ends_it() -> None:
+    async with bench() as b:
+        idle, silent = await b.connect(), await b.connect()
+        idle.send(get("/1"))
+        assert "connection" not in (await idle.answer("GET")).headers
+        stopping = asyncio.ensure_future(b.server.stop(30, 30))
+        await b.settle(silent, b"")
+        idle.send(get("/2"))
+        assert (await idle.answer("GET")).headers["connection"] == "close"
+        for wire in (idle, silent):
+            wire.close()
+        await stopping
+
+
 async def test_stop_does_not_wait_for_ever() -> None:
     async with bench() as b:
         b.app.hold = True
