@@ -308,7 +308,7 @@ def main(given: list[str] | None = None) -> int:
         print(msgspec.json.format(msgspec.json.encode(results), indent=2).decode())
     else:
         write_results(results, RESULTS)
-        PAGE.write_text(page(results, HEAD), encoding="utf-8")
+        PAGE.write_text(page(results, HEAD, tail=""), encoding="utf-8")
     return 1 if any(each.value is None for each in figures) else 0
 
 

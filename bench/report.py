@@ -21,6 +21,19 @@ in turns with ours, with their default durability.
 """
 
 TAIL: Final = """
+## What keeps a missed goal from being met
+
+- **One client**: a call is alone in its frame, so nothing is shared. Two thirds of the time beyond the floor is Python
+  in the primary and in the client, run with cold caches after each blocking sync: a frame passes some 390 function
+  calls, which take a third of that when they run without a pause. Fewer layers per frame, and a native codec behind
+  `Executor` and `PacketReader`, would reach it; both ends of the interface are whole frames for that reason.
+- **64 clients, pipelined**: three replicas and the load share the cores, so what bounds the rate is the sum of the
+  processor times in the note. The executor is half of it on the primary and more on a follower.
+- **Stall during a checkpoint**: forking a process with that much state takes a few milliseconds; the longest waits are
+  the log's own syncs, queued behind the checkpoint's writes on the one disk. The note has the longest wait without a
+  checkpoint beside it. The checkpoint's writer goes past the page cache in small blocks and rests between them; a
+  disk of its own for checkpoints would separate the two.
+
 Run one group with `python -m bench --only NAME`, look where a worker's time goes with `--profile`, and see
 `python -m bench --list` for the names. A figure that could not be measured here says why in its note.
 """
@@ -49,7 +62,7 @@ def line(figure: Figure) -> str:
     return ", ".join(parts) + (f" ({figure.note})" if figure.note else "")
 
 
-def page(results: Results, head: str = HEAD) -> str:
+def page(results: Results, head: str = HEAD, tail: str = TAIL) -> str:
     """The whole page."""
     machine = results.machine
     rows = [
@@ -65,7 +78,7 @@ def page(results: Results, head: str = HEAD) -> str:
         f"{machine.file_system}, Python {machine.python}; load average {machine.load_before:g} before, "
         f"{machine.load_after:g} after.\n\n"
     )
-    return head + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
+    return head + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + tail
 
 
 def _row(figure: Figure) -> str:
