@@ -208,7 +208,7 @@ def address_of_a_server_in_the_pod(node: Node, network: tuple[str, str]) -> str:
     server = node.add("ip", "netns", "exec", name, sys.executable, "-c", SERVER, address, str(PORT))
     assert server.stdout is not None
     assert server.stdout.readline() == b"listens\n"
-    assert reaches(address)
+    wait_until(lambda: reaches(address), "the server's answer over a wire that is new")
     return address
 
 
@@ -216,7 +216,7 @@ def test_partition_ends_with_its_duration(node: Node, address: str) -> None:
     agent = node.agent("--fault=Partition", f"--served={PORT}", "--duration=2")
     wait_until(lambda: not reaches(address), "the partition")
     assert report_of(agent).problem == ""
-    assert reaches(address)
+    wait_until(lambda: reaches(address), "the join")
 
 
 def test_everything_is_cut_and_joined_again(node: Node, address: str) -> None:
@@ -224,7 +224,7 @@ def test_everything_is_cut_and_joined_again(node: Node, address: str) -> None:
     wait_until(lambda: not reaches(address), "the partition")
     agent.terminate()
     assert report_of(agent).touched == 1
-    assert reaches(address)
+    wait_until(lambda: reaches(address), "the join")
 
 
 def test_partition_is_undone_by_the_guardian(node: Node, address: str) -> None:
