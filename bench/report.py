@@ -23,16 +23,12 @@ in turns with ours, with their default durability.
 TAIL: Final = """
 ## What keeps a missed goal from being met
 
-- **One client**: a call is alone in its frame, so nothing is shared. Two thirds of the time beyond the floor is Python
-  in the primary and in the client, run with cold caches after each blocking sync: a frame passes some 390 function
-  calls, which take a third of that when they run without a pause. Fewer layers per frame, and a native codec behind
-  `Executor` and `PacketReader`, would reach it; both ends of the interface are whole frames for that reason.
+- **One client**: a call is alone in its frame, so nothing is shared, and each of its steps waits for the one before. A
+  frame passes some 390 Python function calls in the primary; without a pause they take a quarter of what they take
+  after each blocking sync (cold caches are the likely cause, not proved). Fewer layers per frame, one turn of the event
+  loop less in the client, and a native codec behind `Executor` and `PacketReader` would shorten it.
 - **64 clients, pipelined**: three replicas and the load share the cores, so what bounds the rate is the sum of the
   processor times in the note. The executor is half of it on the primary and more on a follower.
-- **Stall during a checkpoint**: forking a process with that much state takes a few milliseconds; the longest waits are
-  the log's own syncs, queued behind the checkpoint's writes on the one disk. The note has the longest wait without a
-  checkpoint beside it. The checkpoint's writer goes past the page cache in small blocks and rests between them; a
-  disk of its own for checkpoints would separate the two.
 
 Run one group with `python -m bench --only NAME`, look where a worker's time goes with `--profile`, and see
 `python -m bench --list` for the names. A figure that could not be measured here says why in its note.
