@@ -11,39 +11,90 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from deathless.sdk import Activity as Activity
+    from deathless.sdk import ActivityCall as ActivityCall
+    from deathless.sdk import ActivityFailed as ActivityFailed
+    from deathless.sdk import Call as Call
+    from deathless.sdk import CallCycle as CallCycle
+    from deathless.sdk import CallFailed as CallFailed
+    from deathless.sdk import Cancelled as Cancelled
     from deathless.sdk import Context as Context
+    from deathless.sdk import DeadlineExceeded as DeadlineExceeded
     from deathless.sdk import DeathlessError as DeathlessError
     from deathless.sdk import HandlerFailed as HandlerFailed
     from deathless.sdk import Invalid as Invalid
+    from deathless.sdk import InvalidAwait as InvalidAwait
+    from deathless.sdk import Operation as Operation
+    from deathless.sdk import OutcomeUnknown as OutcomeUnknown
+    from deathless.sdk import Peer as Peer
+    from deathless.sdk import PeerReplaced as PeerReplaced
+    from deathless.sdk import Promise as Promise
     from deathless.sdk import QueryContext as QueryContext
     from deathless.sdk import Service as Service
     from deathless.sdk import Struct as Struct
+    from deathless.sdk import Timer as Timer
+    from deathless.sdk import current_activity as current_activity
+    from deathless.sdk import peer as peer
     from deathless.sdk.client import Client as Client
     from deathless.sdk.client import SyncClient as SyncClient
 
 # Where each public name lives.
 _HOMES = {
+    "Activity": "deathless.sdk",
+    "ActivityCall": "deathless.sdk",
+    "ActivityFailed": "deathless.sdk",
+    "Call": "deathless.sdk",
+    "CallCycle": "deathless.sdk",
+    "CallFailed": "deathless.sdk",
+    "Cancelled": "deathless.sdk",
     "Client": "deathless.sdk.client",
     "Context": "deathless.sdk",
+    "DeadlineExceeded": "deathless.sdk",
     "DeathlessError": "deathless.sdk",
     "HandlerFailed": "deathless.sdk",
     "Invalid": "deathless.sdk",
+    "InvalidAwait": "deathless.sdk",
+    "Operation": "deathless.sdk",
+    "OutcomeUnknown": "deathless.sdk",
+    "Peer": "deathless.sdk",
+    "PeerReplaced": "deathless.sdk",
+    "Promise": "deathless.sdk",
     "QueryContext": "deathless.sdk",
     "Service": "deathless.sdk",
     "Struct": "deathless.sdk",
     "SyncClient": "deathless.sdk.client",
+    "Timer": "deathless.sdk",
+    "current_activity": "deathless.sdk",
+    "peer": "deathless.sdk",
 }
 
 __all__ = [
+    "Activity",
+    "ActivityCall",
+    "ActivityFailed",
+    "Call",
+    "CallCycle",
+    "CallFailed",
+    "Cancelled",
     "Client",
     "Context",
+    "DeadlineExceeded",
     "DeathlessError",
     "HandlerFailed",
     "Invalid",
+    "InvalidAwait",
+    "Operation",
+    "OutcomeUnknown",
+    "Peer",
+    "PeerReplaced",
+    "Promise",
     "QueryContext",
     "Service",
     "Struct",
     "SyncClient",
+    "Timer",
+    "current_activity",
+    "peer",
 ]
 
 

@@ -37,10 +37,10 @@ TOKENS = {"admin": "system:masters", "operator": "operators", "nobody": "nobodie
 
 
 @functools.cache
-def binaries() -> dict[str, Path]:
-    """Return the binaries, built on first use; skips the test where they can't be had."""
+def binaries(*names: str) -> dict[str, Path]:
+    """Return binaries, built on first use; skips the test where they can't be had."""
     try:
-        return kubernetes.ensure("kube-apiserver", "etcd")
+        return kubernetes.ensure(*names)
     except kubernetes.GoMissing as missing:
         pytest.skip(str(missing))
 
@@ -131,7 +131,7 @@ class RealApiServer:
 
     def _start(self, name: str, arguments: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            command = [str(binaries()[name]), *arguments]
+            command = [str(binaries("kube-apiserver", "etcd")[name]), *arguments]
             self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self, name: str = "kube-apiserver") -> None:
@@ -196,20 +196,27 @@ class RealApiServer:
 
     def request(self, method: str, path: str, body: object = None, *, content: str = "", raw: bool = False) -> Any:
         """Send one request as admin, past the client under test. Raises OSError; refusals are AssertionErrors."""
+        status, data = self._send("admin", method, path, body, content)
+        if raw:
+            return data
+        assert status < 400, f"{method} {path}: {status} {data[:2000]!r}"
+        return json.loads(data)
+
+    def request_as(self, user: str, method: str, path: str) -> bytes:
+        """Send one request as another user, and return what is answered, a refusal too."""
+        return self._send(user, method, path, None, "")[1]
+
+    def _send(self, user: str, method: str, path: str, body: object, content: str) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=self._context)
         try:
-            headers = {"Authorization": "Bearer admin-token", "Content-Type": content or "application/json"}
+            headers = {"Authorization": f"Bearer {user}-token", "Content-Type": content or "application/json"}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
-            data = answer.read()
+            return answer.status, answer.read()
         except http.client.HTTPException as error:
             raise OSError(str(error)) from error
         finally:
             connection.close()
-        if raw:
-            return data
-        assert answer.status < 400, f"{method} {path}: {answer.status} {data[:2000]!r}"
-        return json.loads(data)
 
     def install(self, *paths: Path) -> None:
         """Apply the manifests of YAML files, which must be CustomResourceDefinitions, and wait until they serve."""

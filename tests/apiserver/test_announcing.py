@@ -13,7 +13,7 @@ from etcd_server import wait_until
 from real_api_server import RealApiServer
 from tests.unit.deathless.shell.announcer_bench import Announcing, announcing_at
 
-from deathless.shell.announcement import FENCED, REPLICA, ROLE, STATUS
+from deathless.shell.announcement import FENCED, REPLICA, ROLE, SERVES, STATUS
 from deathless.shell.kubernetes_api import Api, ApiError, Place
 
 pytestmark = pytest.mark.apiserver
@@ -85,6 +85,19 @@ def test_role_moves_to_the_new_primary_and_is_taken_off_the_old_one(pods: Pods, 
     found = pods.look("bank-0")
     assert found["labels"][REPLICA] == "r0"
     assert json.loads(found["annotations"][STATUS])["epoch"] == 2
+
+
+def test_callers_are_taken_from_a_silent_replica_and_our_own_label_is_put_back(
+    pods: Pods, announcing: Announcing
+) -> None:
+    for name in NAMES:
+        pods.merge(name, {"labels": {SERVES: "true"}})
+    gone = pods.look("bank-2")["uid"]
+    announcing.tell("primary", epoch=2, led=True, silent={"r1": "uid-of-another", "r2": gone})
+    pods.wait("bank-2", lambda found: found["labels"][SERVES] == "false")
+    assert pods.look("bank-1")["labels"][SERVES] == "true"
+    pods.merge("bank-0", {"labels": {SERVES: "false"}})
+    pods.wait("bank-0", lambda found: found["labels"][SERVES] == "true")
 
 
 def test_fence_is_heard_and_its_end(pods: Pods, announcing: Announcing) -> None:

@@ -167,6 +167,7 @@ def test_operator_killed_at_any_moment_leaves_nothing_undone(
             wait_until(functools.partial(has_made, count), f"{count} objects are there, {operator.log}", poll_s=0.002)
             operator.process.kill()
     with OperatorProcess(api_server, tmp_path, namespace, *arguments) as operator:
+        operator.wait_leading()
         path = SERVICE.path(namespace, "bank")
         wait_until(lambda: "status" in api_server.request("GET", path), f"told, see {operator.log}")
         assert api_server.request("GET", STATEFUL_SET.path(namespace, "bank"))["spec"]["replicas"] == 3

@@ -8,11 +8,12 @@ import pytest
 from real_api_server import RealApiServer
 
 from deathless_operator.cluster.api import Api
-from deathless_operator.cluster.kinds import DRILL, SERVICE
+from deathless_operator.cluster.kinds import CONFIG_MAP, DRILL, SERVICE
 from deathless_operator.handlers import workers as workers_module
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.work_queue import Key, WorkQueue
 from deathless_operator.handlers.workers import Workers
+from deathless_operator.model import names
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 
@@ -42,6 +43,23 @@ async def test_each_object_comes_again_without_any_event(api_server: RealApiServ
             assert found == expected
             for key in found:
                 queue.done(key)
+        resync.cancel()
+
+
+async def test_services_that_are_gone_are_found_by_their_records(api_server: RealApiServer, namespace: str) -> None:
+    labels = {names.LABEL_PURPOSE: names.PURPOSE_ERASE}
+    for place in (namespace, "nobody-looks-here"):
+        meta = {"name": names.erase_record(place, "gone"), "labels": labels}
+        meta |= {"annotations": {names.ERASE_ANNOTATION: f"{place}/gone"}}
+        api_server.request("POST", CONFIG_MAP.path(namespace), {"metadata": meta})
+    async with Api(api_server.connection()) as api:
+        queue = WorkQueue()
+        workers = Workers(queue, {}, Metrics(), resync_s=0.05)
+        resync = asyncio.create_task(workers.resync(api, (SERVICE,), (namespace,), namespace))
+        for _ in range(3):
+            key = await queue.get()
+            assert key == Key(SERVICE.kind, namespace, "gone")
+            queue.done(key)
         resync.cancel()
 
 

@@ -4,7 +4,7 @@ Why: a cluster costs a quarter of a minute and an image ten seconds, so one of e
 was up before stays up, which is how one works on a test: `make cluster-up` once, then pytest as often as needed.
 
 Guarantees: the image is built from the tree as it is now. Where this machine can run no cluster the tests are left
-out with one line that says why.
+out with one line that says why. Two runs never share the cluster: the second ends at once and says so.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.cluster.installed import NAMESPACE, Ledger, build_images, install
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.kind import KindCluster
-from tests.cluster.lab.machine import ROOT
+from tests.cluster.lab.machine import ROOT, InUse, sole_use
 from tests.cluster.lab.provider import NoCluster, choose
 from tools import kubernetes
 
@@ -29,7 +30,18 @@ IMAGE = "docker.io/library/deathless:0.1.0"
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[BareCluster | KindCluster]:
+def alone() -> Iterator[None]:
+    """No other run of these tests shares the cluster; one that finds it taken ends with a line."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(sole_use("cluster tests"))
+        except InUse as used:
+            pytest.exit(str(used), returncode=1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def cluster(alone: None) -> Iterator[BareCluster | KindCluster]:
     """A running cluster; one that this run started is ended with it."""
     try:
         found = choose()

@@ -7,7 +7,9 @@
     callers.check_exactly_once()
 
 Each call notes a tag of its own under one Idempotency-Key and is sent again until it is answered. What was answered is
-compared with what the service holds. `longest_gap_s` is the time in which nobody got a good answer, as callers saw it.
+compared with what the service holds. `longest_gap_s` is the time in which nobody got a good answer, as callers saw it;
+`longest_wait_s` is what one call of one caller took, all its attempts together. The times below are those that
+docs/kubernetes/callers.md recommends to users.
 
 Guarantees: no call is given up before the deadline. Does not: know replicas, roles or Kubernetes.
 """
@@ -67,10 +69,12 @@ class Callers:
         self.sent: list[str] = []
         self.answered: list[str] = []
         self.good_at: list[float] = []  # when each good answer came, seconds of the monotonic clock
+        self.waited: list[tuple[float, float]] = []  # when each came, and seconds since its call was begun
         self.failures: list[str] = []  # attempts that got no good answer
         self.errors: list[BaseException] = []
         self._door = door
         self._count = callers
+        self._each = [0] * callers  # answers of each
         self._pause_s = pause_s
         self._name = name or uuid.uuid4().hex[:6]
         self._stop = threading.Event()
@@ -105,6 +109,19 @@ class Callers:
             assert time.monotonic() < end, f"no answers for {DEADLINE_S:g} s; last attempts: {self.failures[-3:]}"
             pause.wait(0.01)
 
+    def wait_each(self, count: int = 2) -> None:
+        """Wait until each caller got `count` more answers: what was under way has been answered then."""
+        before, end, pause = list(self._each), time.monotonic() + DEADLINE_S, threading.Event()
+        while any(now - then < count for now, then in zip(self._each, before, strict=True)):
+            if self.errors:
+                raise self.errors[0]
+            assert time.monotonic() < end, f"a caller waits for {DEADLINE_S:g} s; attempts: {self.failures[-3:]}"
+            pause.wait(0.01)
+
+    def longest_wait_s(self, since: float = 0.0) -> float:
+        """The longest that a call took which was answered after `since` (monotonic), seconds."""
+        return max((seconds for at, seconds in self.waited if at >= since), default=0.0)
+
     def longest_gap_s(self, since: float = 0.0) -> float:
         """The longest time between two good answers after `since` (monotonic), seconds."""
         times = [at for at in self.good_at if at >= since]
@@ -137,9 +154,12 @@ class Callers:
             while not self._stop.is_set():
                 tag = f"{self._name}.{number}.{count}"
                 self.sent.append(tag)
+                began = time.monotonic()
                 await self._until_answered(session, tag, f"k{count % KEYS}")
                 self.answered.append(tag)
                 self.good_at.append(time.monotonic())
+                self.waited.append((self.good_at[-1], self.good_at[-1] - began))
+                self._each[number] += 1
                 count += 1
                 await asyncio.sleep(self._pause_s)
         except BaseException as error:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from tests.cluster.front_door import Door
 from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import Pod
+from tests.cluster.lab.cluster import SHARED, Pod
 from tests.cluster.lab.kind import KindCluster
 from tests.cluster.lab.machine import ROOT, CommandFailed, LabError, run, wait_until
 
@@ -81,19 +81,20 @@ class Ledger:
         cluster: where.
         name: the namespace's begins with it; the service is called `ledger`. What a former run left in the lock store
             belongs to another namespace, for a service that finds keys and no log refuses to start.
-        stale: keep the log on the per-node file systems that can hang, instead of the plain shared folder.
+        top: where nodes have the log's folder: the plain shared one, or LOG, whose file system is each node's own and
+            can hang.
         volume: folder below the shared one; the namespace's name when empty.
         spec: changes to the service's spec.
     """
 
     def __init__(
-        self, cluster: Lab, name: str, *, per_node_log: bool = False, volume: str = "", claim: bool = True, **spec: Any
+        self, cluster: Lab, name: str, *, top: str = SHARED, volume: str = "", claim: bool = True, **spec: Any
     ) -> None:
         self.cluster = cluster
         self.namespace = f"{name}-{uuid.uuid4().hex[:5]}"
         self.name = "ledger"
         self.volume = volume or f"{self.namespace}-log"
-        self._root = "/srv/log" if per_node_log else "/srv/shared"
+        self._top = top
         self._claim = claim
         self._spec = spec
         self.keep_volume = False  # somebody else's: leave it at the end
@@ -113,7 +114,7 @@ class Ledger:
         folder = self.cluster.shared_folder(self.volume)
         if not any(folder.iterdir()):
             folder.chmod(0o777)
-        path = f"{self._root}/{self.volume}"
+        path = f"{self._top}/{self.volume}"
         source = {"hostPath": {"path": path, "type": "Directory"}}
         self.cluster.apply(
             volume(f"{self.namespace}-log", self.namespace, source),
@@ -126,17 +127,20 @@ class Ledger:
         if error is not None:
             sys.stderr.write(self.describe())
         cluster = self.cluster
-        for what in (("dls", "--all"), ("fdr", "--all")):
+        stuck: list[CommandFailed] = []
+        for kinds in ("fdr", "dls"):
             try:
-                cluster.kubectl("-n", self.namespace, "delete", *what, "--wait=true", "--timeout=60s")
+                cluster.kubectl("-n", self.namespace, "delete", kinds, "--all", "--wait=true", "--timeout=60s")
             except CommandFailed as failed:
-                if error is None and kind is not None:
-                    raise
-                sys.stderr.write(f"{failed}\n") if error is not None else None
-        cluster.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--timeout=120s", timeout_s=130)
+                stuck.append(failed)
+        # Nobody calls any more: neither the pods' polite end nor the rest of the namespace is waited for.
+        cluster.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=false")
+        cluster.kubectl("-n", self.namespace, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
         cluster.kubectl("delete", "pv", f"{self.namespace}-log", "--ignore-not-found", "--wait=false")
         if isinstance(cluster, BareCluster) and not self.keep_volume:
             shutil.rmtree(cluster.shared_folder(self.volume), ignore_errors=True)
+        if stuck and error is None:
+            raise stuck[0]
 
     # ---- asking and ordering -----------------------------------------------------------------------------------
 
@@ -178,6 +182,10 @@ class Ledger:
     def get(self) -> dict[str, Any]:
         """The resource as the API server has it."""
         return self.cluster.get("dls", self.name, self.namespace)
+
+    def told(self) -> str:
+        """All that its status says, as one text."""
+        return json.dumps(self.get().get("status", {}))
 
     def condition(self, name: str) -> tuple[str, str, str]:
         """(status, reason, message) of a condition; three empty texts where there is none."""

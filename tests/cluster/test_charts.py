@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from tests.cluster import installed as lab
-from tests.cluster.front_door import Callers
 from tests.cluster.installed import IMAGE, VALUES, Lab, Ledger
 from tests.cluster.lab.machine import ROOT, CommandFailed, wait_until
+from tests.cluster.under_load import called
 from tests.unit.charts.rendering import CHART, CRD_CHART, VARIANTS, pod_specs, render
 
 pytestmark = pytest.mark.cluster
@@ -208,10 +208,8 @@ def test_services_outlive_the_operator_and_are_taken_over_by_the_next(cluster: L
         return {pod.uid for pod in cluster.pods(lab.NAMESPACE, lab.LOCK_STORE)}
 
     with Ledger(cluster, "orphan") as ledger:
-        ledger.wait_ready()
         before = members()
-        with Callers(ledger.door()) as callers:
-            callers.wait_more()
+        with called(ledger) as callers:
             cluster.helm("uninstall", lab.RELEASE, "--namespace", lab.NAMESPACE, "--wait")
             callers.wait_more()
             primary = ledger.primary()
@@ -219,7 +217,4 @@ def test_services_outlive_the_operator_and_are_taken_over_by_the_next(cluster: L
             ledger.wait_other_primary(primary)
             callers.wait_more()
             lab.install(cluster)
-            ledger.wait_ready()
-            callers.wait_more()
-        callers.check_exactly_once()
         assert members() == before

@@ -7,13 +7,12 @@ part is Kubernetes noticing; callers are served again by the takeover, which the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from tests.cluster.front_door import Callers
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
 from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import Pod
+from tests.cluster.lab.cluster import LOG, Pod
+from tests.cluster.under_load import called, check_no_call_failed, wait_caught_up, wait_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
@@ -21,22 +20,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 @pytest.fixture(scope="module")
 def ledger(cluster: Lab, deathless: None) -> Iterator[Ledger]:
     """One service for all the faults that it heals from; its log can hang on one node."""
-    with Ledger(cluster, "faults", per_node_log=True) as ledger:
+    with Ledger(cluster, "faults", top=LOG) as ledger:
         ledger.wait_ready()
         yield ledger
-
-
-@contextmanager
-def called(ledger: Ledger) -> Iterator[Callers]:
-    """Call all the time; afterwards everything is well again and nothing was lost or done twice."""
-    ledger.wait_ready()
-    with Callers(ledger.door()) as callers:
-        callers.wait_more()
-        yield callers
-        callers.wait_more()
-        ledger.wait_ready()
-        callers.wait_more()
-    callers.check_exactly_once()
 
 
 def test_killed_process_loses_nothing(ledger: Ledger) -> None:
@@ -47,11 +33,6 @@ def test_killed_process_loses_nothing(ledger: Ledger) -> None:
             callers.wait_more()
             wait_epoch(ledger, old)
             ledger.wait_ready()
-
-
-def wait_epoch(ledger: Ledger, old: int) -> None:
-    """Wait until somebody has taken over."""
-    ledger.wait_for(lambda: ledger.epoch() > old, f"an epoch above {old}")
 
 
 def test_pod_deleted_without_grace_loses_nothing(ledger: Ledger) -> None:
@@ -138,15 +119,15 @@ def stuck(ledger: Ledger, pod: Pod) -> None:
 
 def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None:
     assert isinstance(cluster, BareCluster), "needs a file system with stale caches"
-    with Ledger(cluster, "stale", per_node_log=True) as ledger:
-        ledger.wait_ready()
-        with called(ledger) as callers:
-            for _ in range(3):
-                old = ledger.primary()
-                epoch = ledger.epoch()
-                cluster.kill_process(old, "deathless.shell.worker")
-                wait_epoch(ledger, epoch)
-                callers.wait_more()
+    with cluster.stale_logs() as top, Ledger(cluster, "stale", top=top) as ledger, called(ledger) as callers:
+        for _ in range(3):
+            epoch = ledger.epoch()
+            for node in cluster.workers:  # the kernel of each learns that the next epochs' files are not there
+                names = " ".join(f"{top}/{ledger.volume}/log/e{epoch + ahead:012d}.r000000.seg" for ahead in range(9))
+                cluster.node_exec(node, "sh", "-c", f"ls {names} 2>/dev/null || true")
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            wait_epoch(ledger, epoch)
+            callers.wait_more()
 
 
 def test_service_goes_on_while_the_api_server_is_down(ledger: Ledger) -> None:
@@ -186,10 +167,8 @@ def test_leader_of_the_lock_store_that_is_gone_loses_nothing(ledger: Ledger, fau
 
 def test_drain_of_every_node_in_turn_fails_no_call(ledger: Ledger) -> None:
     with called(ledger) as callers:
-        before = len(callers.failures)
         for node in ledger.cluster.workers:
             with ledger.cluster.drained(node):
                 callers.wait_more()
-            ledger.wait_ready()
-        refused = [line for line in callers.failures[before:] if not line.startswith("503")]
-        assert not refused, refused[:5]
+            wait_caught_up(ledger)  # as the operator does between two pods: the next primary has followed this one
+    check_no_call_failed(callers, but="503")

@@ -6,6 +6,8 @@ meets, then undoes it and looks again.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.cluster import LOG, SHARED, Cluster, Pod
 from tests.cluster.lab.kind import KindCluster
 from tests.cluster.lab.machine import CommandFailed, wait_until
+from tests.cluster.lab.node import NODES_MAX, Node, Place
 
 AnyCluster = BareCluster | KindCluster
 
@@ -311,3 +314,14 @@ def test_full_volume_refuses_writes_until_there_is_room(bare: BareCluster, image
         bare.exec(pod, *write)
         bare.delete_pod(pod, grace_s=0)
         wait_until(lambda: not bare.pods(namespace), "the pod is gone")
+
+
+def test_node_that_hangs_with_somebody_elses_process_in_it_ends_when_it_is_told_to(bare: BareCluster) -> None:
+    spare = Node(Place(name="spare", index=NODES_MAX))
+    spare.boot(bare.pause, fresh=True)
+    with subprocess.Popen(spare.joined(["sleep", "600"])):
+        spare.freeze()
+        spare.down()
+    assert spare.pid() is None
+    assert not any(group.exists() for group in spare.place.groups)
+    shutil.rmtree(spare.folder)

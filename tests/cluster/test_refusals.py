@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 
 import pytest
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import Lab, Ledger
 from tests.cluster.lab.bare import BareCluster
+from tests.cluster.under_load import called, check_no_call_failed, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
-
-
-def told(ledger: Ledger) -> str:
-    """All that the status says."""
-    return json.dumps(ledger.get().get("status", {}))
 
 
 def test_missing_claim_is_named_and_mended_by_making_it(cluster: Lab) -> None:
@@ -37,7 +32,7 @@ def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) 
         ledger.wait_ready()
         cluster.apply(quota)
         ledger.apply(replicas=3)
-        ledger.wait_for(lambda: "quota" in told(ledger), "the status names the quota")
+        ledger.wait_for(lambda: "quota" in ledger.told(), "the status names the quota")
         with Callers(ledger.door()) as callers:
             callers.wait_more()
         cluster.kubectl("-n", ledger.namespace, "delete", "resourcequota", "few")
@@ -48,16 +43,14 @@ def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) 
 def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: Lab) -> None:
     volume = f"shared-{uuid.uuid4().hex[:5]}"
     with Ledger(cluster, "first", volume=volume) as first:
-        first.wait_ready()
-        with Callers(first.door()) as callers:
-            callers.wait_more()
+        with called(first) as callers:
             second = Ledger(cluster, "second", volume=volume)
             second.keep_volume = True
             with second:
-                second.wait_for(lambda: "DL4" in told(second), "the second names the error's code")
+                second.wait_for(lambda: "DL4" in second.told(), "the second names the error's code")
                 assert second.condition("Ready")[0] == "False"
                 callers.wait_more()
-        callers.check_exactly_once()
+        check_no_call_failed(callers)
 
 
 def test_volume_that_came_back_empty_is_refused(cluster: Lab) -> None:
@@ -67,16 +60,16 @@ def test_volume_that_came_back_empty_is_refused(cluster: Lab) -> None:
         with Callers(ledger.door()) as callers:
             callers.wait_more()
         ledger.apply(suspend=True)
-        ledger.wait_for(lambda: not ledger.pods(), "no pods")
+        wait_pods(ledger, 0)
         folder = cluster.shared_folder(ledger.volume)
         aside = folder.with_name(f"{ledger.volume}-aside")
         folder.rename(aside)
         cluster.shared_folder(ledger.volume)
         ledger.apply(suspend=False)
-        ledger.wait_for(lambda: "DL4" in told(ledger), "the status names the error's code")
+        ledger.wait_for(lambda: "DL4" in ledger.told(), "the status names the error's code")
         assert ledger.condition("Available")[0] == "False"
         ledger.apply(suspend=True)
-        ledger.wait_for(lambda: not ledger.pods(), "no pods")
+        wait_pods(ledger, 0)
         cluster.node_exec(cluster.workers[0], "rm", "-rf", f"/srv/shared/{ledger.volume}")
         aside.rename(folder)
         ledger.apply(suspend=False)

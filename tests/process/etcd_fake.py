@@ -49,7 +49,7 @@ TIMED_OUT = Refusal(14, "etcdserver: request timed out", 503)
 BAD_TOKEN = Refusal(16, "etcdserver: invalid auth token", 401)
 
 # An event holds the request up until it is set.
-Plan = Fault | Refusal | bytes | asyncio.Event
+Plan = Fault | Refusal | bytes | asyncio.Event | web.Response
 
 
 def b64(data: bytes) -> str:
@@ -264,6 +264,8 @@ class FakeMember:
             return self._refuse(plan)
         if isinstance(plan, bytes):
             return web.Response(body=plan)
+        if isinstance(plan, web.Response):
+            return plan
         if path == "auth/authenticate":
             return self._login(body)
         if self.password is not None and request.headers.get("Authorization", "") not in self.tokens:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -137,9 +138,10 @@ class EtcdMember:
             self._process = None
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """SIGSTOP: connections stay open, nothing answers any more when this returns."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -209,15 +211,20 @@ class EtcdMember:
         wait_until(ready_or_dead, f"{self.name} serves; its log ends:\n{self.log_end()}")
         assert self.running, f"{self.name} died at its start; its log ends:\n{self.log_end()}"
 
-    def leads(self) -> bool:
-        """Does the member say that it is the leader?"""
+    def leads(self, password: str | None = None) -> bool:
+        """Does the member say that it is the leader? With the root's password where users log in."""
         try:
-            status = self.request("/v3/maintenance/status", {}, timeout_s=0.5)
+            token = self.log_in(password) if password is not None else ""
+            status = self.request("/v3/maintenance/status", {}, token=token, timeout_s=0.5)
         except (OSError, ValueError):
             return False
         header = status["header"]
         assert isinstance(header, dict)
         return bool(status.get("leader") == header["member_id"])
+
+    def log_in(self, password: str) -> str:
+        """Give a token of root's, past our own client. Raises OSError, ValueError."""
+        return str(self.request("/v3/auth/authenticate", {"name": "root", "password": password})["token"])
 
     def log_end(self) -> str:
         """The last lines of its log."""
@@ -295,7 +302,7 @@ class EtcdCluster:
         found: list[EtcdMember] = []
 
         def look() -> bool:
-            found[:] = [one for one in self.members if one not in besides and one.running and one.leads()]
+            found[:] = [one for one in self.members if one not in besides and one.running and one.leads(self.password)]
             return bool(found)
 
         wait_until(look, "a leader")
@@ -332,6 +339,5 @@ class EtcdCluster:
 
     def token(self) -> str:
         """Log in as root past our own client."""
-        return str(
-            self.members[0].request("/v3/auth/authenticate", {"name": "root", "password": self.password})["token"]
-        )
+        assert self.password is not None
+        return self.members[0].log_in(self.password)

@@ -89,6 +89,8 @@ class HttpLoad:
 
     def _connect(self) -> http.client.HTTPConnection:
         addresses = [m.ingress for m in read_members(str(self._replicas.directory)).values() if m.ingress]
+        if not addresses:
+            raise LookupError("no replica announces an ingress yet")
         return http.client.HTTPConnection(addresses[self._ingress % len(addresses)], timeout=ANSWER_S)
 
     def _hang_up(self) -> None:

@@ -23,11 +23,13 @@ from deathless.codec.wire import (
     Role,
     Type,
     Welcome,
+    decode_attach,
     decode_batch,
     decode_queries,
     decode_struct,
     encode_queries,
     encode_replies,
+    encode_results,
     ok_reply,
     packet,
     struct_packet,
@@ -60,6 +62,7 @@ class FakeShard:
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     nonces: dict[bytes, int] = field(default_factory=dict)
     applied: list[bytes] = field(default_factory=list)  # every message that ran, in order
+    results: dict[int, bytes] = field(default_factory=dict)  # by invocation: those that have ended
 
     def register(self, nonce: bytes) -> int:
         if nonce not in self.nonces:
@@ -82,6 +85,7 @@ class FakeReplica:
         self.send = send
         self.hang_up: Callable[[int], None] = lambda _: None
         self.role, self.epoch, self.primary = "standby", 0, ""
+        self.attached: list[tuple[int, int, int]] = []  # (connection, id, invocation) of all that was asked for
         self.hellos: dict[int, Hello] = {}
         self.readers: dict[int, PacketReader] = {}
         self.packets: list[int] = []  # types of all packets received
@@ -101,6 +105,13 @@ class FakeReplica:
         held, self.held = self.held or [], None
         for connection, data in held:
             self.received(connection, data)
+
+    def finish(self, invocation: int, reply: bytes) -> None:
+        """An invocation ends: whoever asked this replica for its result is told."""
+        self.shard.results[invocation] = reply
+        for connection, number, wanted in self.attached:
+            if wanted == invocation:
+                self.send(connection, encode_results([number], [reply]))
 
     def become(self, role: str, epoch: int, primary: str = "") -> None:
         self.role, self.epoch, self.primary = role, epoch, primary
@@ -125,7 +136,7 @@ class FakeReplica:
             self._hello(connection, decode_struct(Hello, body))
         elif kind == Type.PING and self.pongs:
             self.send(connection, packet(Type.PONG))
-        elif kind in (Type.BATCH, Type.REGISTER, Type.QUERIES) and not self.dropping:
+        elif kind in (Type.BATCH, Type.REGISTER, Type.QUERIES, Type.ATTACH) and not self.dropping:
             stale = kind == Type.QUERIES and decode_queries(body)[0]
             if self.role != "primary" and not stale:
                 self.send(connection, struct_packet(Type.ROLE, Role(self.role, self.epoch, self.primary)))
@@ -133,8 +144,16 @@ class FakeReplica:
                 self._batch(connection, body)
             elif kind == Type.REGISTER:
                 self.send(connection, struct_packet(Type.REGISTERED, Registered(body, self.shard.register(body))))
+            elif kind == Type.ATTACH:
+                self._attach(connection, body)
             else:
                 self._queries(connection, body)
+
+    def _attach(self, connection: int, body: bytes) -> None:
+        for number, invocation in zip(*decode_attach(body), strict=True):
+            self.attached.append((connection, number, invocation))
+            if invocation in self.shard.results:
+                self.send(connection, encode_results([number], [self.shard.results[invocation]]))
 
     def _hello(self, connection: int, hello: Hello) -> None:
         if self.hello_refusal is not None:

@@ -12,6 +12,17 @@ import pytest
 from cli_tool import Bank
 
 from deathless.base.errors import CorruptFrame, Diverged, UpgradeRequired
+from deathless.cli.log import _describe
+from deathless.codec.peer_messages import (
+    Order,
+    Reference,
+    Request,
+    Trim,
+    encode_cancel,
+    encode_record,
+    encode_request,
+    encode_response,
+)
 
 DAMAGED = CorruptFrame.exit_code
 
@@ -215,3 +226,16 @@ def test_other_code_that_gives_the_same_is_no_difference(bank: Bank) -> None:
     told = bank.json("replay", "--any-code", "--from", "0")
     assert told["notes"] == ["this code did not write the log"]
     assert told["state"]["bob"]["balance"] == 14
+
+
+def test_messages_of_peers_and_records_about_them_are_shown_in_words() -> None:
+    request = encode_request(Request(41, 2), method=b"pay", key=b"till", args=b"\x81\xa1n\x05")
+    assert _describe(request) == {"what": "pay", "key": "till", "args": {"n": 5}, "idempotencyKey": ""}
+    for message, what in (
+        (encode_response(Reference(41, 2), b"\x00"), "(response)"),
+        (encode_cancel(Reference(41, 2)), "(cancel)"),
+    ):
+        told = _describe(message)
+        assert (told["what"], told["args"]) == (what, {"invocation": 41, "operation": 2})
+    assert _describe(encode_record(Trim("shop", 0, 12)))["args"] == {"service": "shop", "shard": 0, "through": 12}
+    assert _describe(encode_record(Order("kill", 41)))["what"] == "(order)"

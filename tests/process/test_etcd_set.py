@@ -81,6 +81,26 @@ def test_i2_frozen_primary_that_wakes_up_releases_nothing_more(tmp_path: Path) -
         check_exactly_once(load, replicas)
 
 
+def test_node_that_freezes_with_the_primary_and_a_member_of_the_store_loses_nothing(tmp_path: Path) -> None:
+    with etcd_set(tmp_path, members=3) as (replicas, cluster):
+        with Load(replicas) as load:
+            load.wait_more()
+            old = replicas.primary()
+            first = cluster.members[0]  # asked first by those that never met a failure
+            first.freeze()
+            pid = replicas.signal_worker(old, signal.SIGSTOP)
+            replicas.processes[old].send_signal(signal.SIGSTOP)
+            replicas.primary(besides=old)
+            load.wait_more(50)
+            first.thaw()
+            os.kill(pid, signal.SIGCONT)
+            replicas.processes[old].send_signal(signal.SIGCONT)
+            load.wait_more()
+            replicas.wait_roles(**ALL)
+        check_exactly_once(load, replicas)
+        replicas.wait_same_lsn()
+
+
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_leader_of_etcd_that_is_gone_stops_nobody_for_long(tmp_path: Path, fault: str) -> None:
     with etcd_set(tmp_path, members=3) as (replicas, cluster):

@@ -32,6 +32,9 @@ from deathless_operator.plan.drill_reports import RunnerReport
 @click.option("--settle", default=10.0, type=click.FloatRange(0), help="Seconds that calls must go well at the end.")
 @click.option("--unavailable-max", default=5.0, type=click.FloatRange(0), help="A longer wait fails the drill.")
 @click.option("--deadline", default=600.0, type=click.FloatRange(1), help="Seconds after which it ends whatever is.")
+@click.option(
+    "--call-timeout", default=30.0, type=click.FloatRange(0.1), help="Seconds after which a call is given up."
+)
 @click.option("--tls", type=click.Path(path_type=Path), help="Folder with ca.crt, tls.crt and tls.key.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that callers must show.")
 @click.option("--ready-port", default=8081, type=click.IntRange(0, 65535))
@@ -47,6 +50,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     settle: float,
     unavailable_max: float,
     deadline: float,
+    call_timeout: float,
     tls: Path | None,
     token_file: Path | None,
     ready_port: int,
@@ -60,6 +64,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
         observe_s=observe,
         settle_s=settle,
         deadline_s=deadline,
+        call_timeout_s=call_timeout,
         unavailable_max_s=unavailable_max,
     )
 

@@ -183,8 +183,20 @@ def _tell(text: str) -> None:
 
 @cli.command()
 @service_argument
-@click.option("--fault", default="ProcessKill", show_default=True, type=click.Choice(get_args(FaultType)))
-@click.option("--role", default="Primary", type=click.Choice(["Primary", "Checkpointer", "Standby", "Any"]))
+@click.option(
+    "--fault",
+    default="ProcessKill",
+    show_default=True,
+    type=click.Choice(get_args(FaultType)),
+    help="What is broken.",
+)
+@click.option(
+    "--role",
+    default="Primary",
+    show_default=True,
+    type=click.Choice(["Primary", "Checkpointer", "Standby", "Any"]),
+    help="Of which replica.",
+)
 @click.option("--duration", default=10, show_default=True, type=click.IntRange(1, 600), help="Of what lasts; seconds.")
 @click.option("--unavailable-max", default=5.0, show_default=True, help="A longer wait of a client fails the drill.")
 @click.option("--keep", is_flag=True, help="Keep the FailoverDrill; else it is deleted once it is judged.")
@@ -298,7 +310,14 @@ def logs(service: str, replica: str, follow: bool, previous: bool, tail: int, na
 @click.option("--idempotency-key", default="", metavar="KEY", help="The same key runs once; one is drawn if none is.")
 @common
 @json_option
-@click.option("--timeout", default=10.0, show_default=True, type=click.FloatRange(min=0.1), metavar="SECONDS")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Wait so long for an answer.",
+)
 def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     service: str,
     handler: str,
@@ -348,7 +367,8 @@ def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
 @service_argument
 @click.argument("replicas", nargs=-1)
 @common
-def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str) -> int:
+@json_option
+def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
     """Stop REPLICAS (r0, r1, ...; none named: all) from serving until they are unfenced."""
 
     async def work(cluster: Cluster) -> str:
@@ -357,15 +377,25 @@ def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: s
         await cluster.annotate(service, names.FENCED_ANNOTATION, wanted)
         return wanted
 
-    view.console().print(f"{service}: fenced {on_cluster(namespace, kubeconfig, work)}", markup=False)
+    held = on_cluster(namespace, kubeconfig, work)
+    _say(as_json, {"name": service, "fenced": held.split(",")}, f"{service}: fenced {held}")
     return 0
+
+
+def _say(as_json: bool, told: dict[str, object], text: str) -> None:
+    """Print what was done: for programs, or for people."""
+    if as_json:
+        view.emit(told)
+    else:
+        view.console().print(text, markup=False)
 
 
 @cli.command()
 @service_argument
 @click.argument("replicas", nargs=-1)
 @common
-def unfence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str) -> int:
+@json_option
+def unfence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
     """Let REPLICAS (none named: all) serve again."""
 
     async def work(cluster: Cluster) -> str:
@@ -378,27 +408,30 @@ def unfence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig:
         return left
 
     left = on_cluster(namespace, kubeconfig, work)
-    view.console().print(f"{service}: {'still fenced ' + left if left else 'nobody is fenced'}", markup=False)
+    told: dict[str, object] = {"name": service, "fenced": left.split(",") if left else []}
+    _say(as_json, told, f"{service}: {'still fenced ' + left if left else 'nobody is fenced'}")
     return 0
 
 
 @cli.command()
 @service_argument
 @common
-def pause(service: str, namespace: str, kubeconfig: str) -> int:
+@json_option
+def pause(service: str, namespace: str, kubeconfig: str, as_json: bool) -> int:
     """Let the operator change nothing about a service. Replicas serve and take over all the same."""
     on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, "true"))
-    view.console().print(f"{service}: the operator leaves it alone", markup=False)
+    _say(as_json, {"name": service, "paused": True}, f"{service}: the operator leaves it alone")
     return 0
 
 
 @cli.command()
 @service_argument
 @common
-def resume(service: str, namespace: str, kubeconfig: str) -> int:
+@json_option
+def resume(service: str, namespace: str, kubeconfig: str, as_json: bool) -> int:
     """Let the operator look after a service again."""
     on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, None))
-    view.console().print(f"{service}: the operator looks after it again", markup=False)
+    _say(as_json, {"name": service, "paused": False}, f"{service}: the operator looks after it again")
     return 0
 
 

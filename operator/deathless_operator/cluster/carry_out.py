@@ -88,7 +88,8 @@ class Performer:
                 await self._api.delete(POD, where, action.name, uid=action.uid, grace_s=grace)
             case DeleteObject():
                 kind = kind_of({"apiVersion": action.api_version, "kind": action.kind})
-                await self._api.delete(kind, scene.namespace, action.name, uid=action.uid)
+                where = action.namespace or scene.namespace
+                await self._api.delete(kind, where, action.name, uid=action.uid)
             case PatchMetadata():
                 await self._patch_metadata(scene.namespace, action)
             case IssueCertificate():

@@ -54,10 +54,12 @@ LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 CORE_EVENT = Kind("v1", "Event", "events")
 CERTIFICATE = Kind("cert-manager.io/v1", "Certificate", "certificates")
+ISSUER = Kind("cert-manager.io/v1", "Issuer", "issuers")
+CLUSTER_ISSUER = Kind("cert-manager.io/v1", "ClusterIssuer", "clusterissuers", namespaced=False)
 
 ALL = (
     SERVICE, DRILL, POD, NODE, SECRET, CONFIG_MAP, KUBE_SERVICE, SERVICE_ACCOUNT, CLAIM, STATEFUL_SET, BUDGET, ROLE,
-    ROLE_BINDING, NETWORK_POLICY, LEASE, EVENT, CORE_EVENT, CERTIFICATE,
+    ROLE_BINDING, NETWORK_POLICY, LEASE, EVENT, CORE_EVENT, CERTIFICATE, ISSUER, CLUSTER_ISSUER,
 )  # fmt: skip
 _BY_NAME = {(each.api_version, each.kind): each for each in ALL}
 

@@ -26,8 +26,10 @@ from deathless_operator.cluster.kinds import (
     BUDGET,
     CERTIFICATE,
     CLAIM,
+    CLUSTER_ISSUER,
     CONFIG_MAP,
     CORE_EVENT,
+    ISSUER,
     KUBE_SERVICE,
     NETWORK_POLICY,
     NODE,
@@ -43,15 +45,26 @@ from deathless_operator.cluster.kinds import (
 from deathless_operator.cluster.trust import Trust, certificate_facts, is_managed, secret_facts
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan import reading
-from deathless_operator.plan.snapshot import Failure, NodeView, Snapshot, Warned
+from deathless_operator.plan import erasure, reading
+from deathless_operator.plan.pods import ordinal_of
+from deathless_operator.plan.snapshot import (
+    ChildView,
+    Failure,
+    IssuerFacts,
+    NodeView,
+    Remains,
+    Snapshot,
+    Warned,
+)
 
 WARNINGS_S = 600.0
 SERVED_FRESH_S = 300.0
+MISSING_FRESH_S = 10.0  # who has just installed cert-manager does not wait long
 # What a service's objects are listed by label of; Secrets are read by name, so that the role need not list them.
 LISTED = (
     STATEFUL_SET, KUBE_SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, BUDGET, NETWORK_POLICY, CLAIM,
 )  # fmt: skip
+_ISSUERS = {("cert-manager.io", kind.kind): kind for kind in (ISSUER, CLUSTER_ISSUER)}
 
 logger = logging.getLogger(__name__)
 
@@ -110,11 +123,12 @@ class Observer:
             return None
         resource = reading.read_resource(raw)
         cert_manager = await self._has_cert_manager()
-        children, pods, secrets, sources = await asyncio.gather(
+        children, pods, secrets, sources, record = await asyncio.gather(
             self._children(namespace, name, cert_manager=cert_manager),
             self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
             self._secrets(namespace, secret_names(name, resource.spec)),
             self._secrets(self._settings.namespace, {self._settings.lock_tls_secret, self._settings.lock_user_secret}),
+            self._record(namespace, name),
         )
         views = tuple(reading.read_pod(pod) for pod in pods)
         claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
@@ -136,10 +150,48 @@ class Observer:
             lock_secrets=tuple(secret_facts(each) for each in secrets if _name(each) not in certificates),
             lock_sources=tuple(secret_facts(each) for each in sources),
             cert_manager=cert_manager,
+            issuer=await self._issuer(namespace, resource.spec) if cert_manager else IssuerFacts(),
+            record=record,
+            remains=await self._remains(record) if _is_formers(record, resource.uid) else None,
             warnings=await self._warnings(namespace, name) if troubled else (),
             failures=tuple(failures),
         )
         return Seen(snapshot=snapshot, version=str(raw["metadata"]["resourceVersion"]))
+
+    async def observe_remains(self, namespace: str, name: str) -> Remains | None:
+        """Return what is left of a service that is gone; None: nothing that is to be erased.
+
+        Raises: as `observe`.
+        """
+        record = await self._record(namespace, name)
+        return None if record is None else await self._remains(record)
+
+    async def _record(self, namespace: str, name: str) -> ChildView | None:
+        raw = await self._api.find(CONFIG_MAP, self._settings.namespace, names.erase_record(namespace, name))
+        return reading.read_child(raw) if raw is not None else None
+
+    async def _remains(self, child: ChildView | None) -> Remains | None:
+        """Return what is left of the service that a record is about."""
+        assert child is not None, "asked for where there is a record"
+        record = erasure.read_record(child)
+        if record is None:
+            return Remains(now=self._wall(), record=child)
+        namespace, name = record.namespace, record.service
+        stateful_set, claim, eraser, pods = await asyncio.gather(
+            self._api.find(STATEFUL_SET, namespace, name),
+            self._api.find(CLAIM, namespace, record.claim),
+            self._api.find(POD, record.place, erasure.pod_name(record)),
+            self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
+        )
+        views = [reading.read_pod(pod) for pod in pods]
+        return Remains(
+            now=self._wall(),
+            record=child,
+            stateful_set=reading.read_child(stateful_set) if stateful_set is not None else None,
+            pods=tuple(view for view in views if ordinal_of(view, name) is not None),
+            claim=reading.read_claim(claim) if claim is not None else None,
+            eraser=reading.read_pod(eraser) if eraser is not None else None,
+        )
 
     async def _children(self, namespace: str, name: str, *, cert_manager: bool) -> list[Object]:
         """Return every object with our label, and those that merely have a name that is to be ours."""
@@ -164,6 +216,21 @@ class Observer:
                 return each
         return await self._api.find(CLAIM, namespace, wanted)
 
+    async def _issuer(self, namespace: str, spec: ServiceSpec | None) -> IssuerFacts:
+        """Return how the issuer stands that the spec names; as ready where nobody can tell.
+
+        It may not be read in every installation, and an issuer of another group has no shape that we know.
+        """
+        named = spec.tls.issuer_ref if spec is not None and spec.tls is not None else None
+        kind = _ISSUERS.get((named.group, named.kind)) if named is not None else None
+        if named is None or kind is None:
+            return IssuerFacts()
+        try:
+            raw = await self._api.find(kind, namespace if kind.namespaced else None, named.name)
+        except Forbidden:
+            return IssuerFacts()
+        return reading.read_issuer(raw) if raw is not None else IssuerFacts(found=False)
+
     async def _nodes(self, wanted: set[str]) -> tuple[NodeView, ...]:
         """Return the nodes that are there; all of them as fine when they may not be read."""
         try:
@@ -184,10 +251,17 @@ class Observer:
         return tuple(each for each in read if each is not None and each.at >= since and is_about(each, name))
 
     async def _has_cert_manager(self) -> bool:
-        if self._monotonic() - self._cert_manager_at >= SERVED_FRESH_S:
+        fresh_s = SERVED_FRESH_S if self._cert_manager else MISSING_FRESH_S
+        if self._monotonic() - self._cert_manager_at >= fresh_s:
             self._cert_manager = await self._api.serves(CERTIFICATE)
             self._cert_manager_at = self._monotonic()
         return self._cert_manager
+
+
+def _is_formers(record: ChildView | None, uid: str) -> bool:
+    """Tell whether a record is about a former service of the same name."""
+    found = erasure.read_record(record)
+    return found is not None and found.uid != uid
 
 
 def expected_names(name: str, kinds: Iterable[Kind], *, network_policies: bool) -> list[tuple[Kind, str]]:

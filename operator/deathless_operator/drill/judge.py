@@ -1,6 +1,7 @@
 """What a history of probe calls says: was anything lost or doubled, and how long had a client to wait.
 
-Every call of a run bears a number of its own, and is repeated under its idempotency key until it is answered. The
+Every call of a run bears a number of its own, and is repeated under its idempotency key until it is answered, or given
+up after the time that a call may take. The
 service's built-in handler keeps which numbers were applied, and how often one came a second time. Read at the end, that
 is compared with what was answered: a number that was answered and is not held is lost. One that was never answered may
 be held or not.
@@ -33,6 +34,7 @@ class Call:
     sent: float  # when it was first sent, seconds of a clock that never steps
     answered: float | None = None  # when its answer came; None: it never came
     attempts: int = 1
+    gave_up: float | None = None  # when its client stopped asking; None: it was answered, or asked to the end
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -109,10 +111,15 @@ def count_lost_and_doubled(history: History) -> tuple[int, int]:
 
 
 def longest_wait(history: History) -> tuple[float, float | None]:
-    """Give the longest time a client waited for one answer once warm, and when that wait began."""
+    """Give the longest time a client waited for an answer once warm, and when that wait began."""
     worst, since = 0.0, None
+    answers = sorted(call.answered for call in history.calls if call.answered is not None)
     for call in history.calls:
-        until = history.ended if call.answered is None else call.answered
+        until = call.answered
+        if until is None:
+            # Giving up ends no outage: it lasts until somebody is answered again.
+            after = bisect_right(answers, history.ended if call.gave_up is None else call.gave_up)
+            until = answers[after] if after < len(answers) else history.ended
         if history.warm_at is None or until <= history.warm_at:
             continue
         if until - call.sent > worst:
@@ -138,7 +145,7 @@ def _verdict(
         return "Aborted", "Terminated", "the runner was ended from outside before it had seen the end"
     unanswered = sum(call.answered is None for call in history.calls)
     if unanswered:
-        return "Failed", "NotRecovered", f"{unanswered} calls had no answer when the time was over: {history.problem}"
+        return "Failed", "NotRecovered", f"{unanswered} calls had no answer in their time: {history.problem}"
     if waited > unavailable_max_s and history.stalled_s >= STALL_S:
         return (
             "Inconclusive",

@@ -2,7 +2,7 @@
 
     warming     calls go well for `warm_s` in a row -> the pod becomes Ready, which is how the operator knows
     watching    `observe_s` from then on, and on until calls have gone well for `settle_s`
-    finishing   no new calls; each client repeats its last one until it is answered, or the time is over
+    finishing   no new calls; each client repeats its last one until it is answered, or its time is over
     judging     what the service holds is read, and compared
 
 A client sends at a steady pace and one call at a time, so the time it waits for an answer is what a person would have
@@ -42,6 +42,7 @@ class Pace:
     observe_s: float = 30.0
     settle_s: float = 10.0
     deadline_s: float = 600.0
+    call_timeout_s: float = 30.0  # a call that has no answer by then is given up, and counts as not answered
     unavailable_max_s: float = 5.0
     warm_deadline_s: float = WARM_DEADLINE_S
 
@@ -142,11 +143,12 @@ class Runner:
         return self._stopping
 
     async def _call(self, index: int, number: int, hard: float) -> None:
-        """Send one call until it is answered; it is in the history however this ends."""
+        """Send one call until it is answered or given up; it is in the history however this ends."""
         sent = self._waiting[index] = self.clock()
+        until = min(hard, sent + self.pace.call_timeout_s)
         attempts, answered = 0, None
         try:
-            while answered is None and not self._refused and self.clock() < hard:
+            while answered is None and not self._refused and self.clock() < until:
                 attempts += 1
                 outcome = await self.door.call(index, number)
                 if outcome.answered:
@@ -158,7 +160,9 @@ class Runner:
                 await asyncio.sleep(RETRY_PAUSE_S)
         finally:
             del self._waiting[index]
-            self._calls.append(Call(number=number, sent=sent, answered=answered, attempts=max(1, attempts)))
+            gave_up = self.clock() if answered is None else None
+            call = Call(number=number, sent=sent, answered=answered, attempts=max(1, attempts), gave_up=gave_up)
+            self._calls.append(call)
 
     async def _read(self, hard: float) -> Held | None:
         """Read what the service holds; it may need a moment yet."""

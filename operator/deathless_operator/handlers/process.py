@@ -28,7 +28,7 @@ from deathless_operator.cluster.carry_out import Performer
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import ApiRefused, ApiUnreachable
 from deathless_operator.cluster.events import Recorder
-from deathless_operator.cluster.kinds import DRILL, NODE, SERVICE
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, SERVICE, Kind
 from deathless_operator.cluster.lease import Election, LeaseTimes
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.observe_drill import DrillObserver
@@ -149,17 +149,22 @@ class Operator:
             if not prepared.done():
                 prepared.cancel()
                 return await self._end(tasks, working, stop_watching)
-            may_watch_nodes = prepared.result()
+            besides = prepared.result()
             working = [asyncio.create_task(workers.work(), name=f"worker-{index}") for index in range(WORKERS)]
             tasks += working
             tasks.append(asyncio.create_task(self._maintain(trust), name="authority"))
-            tasks.append(asyncio.create_task(workers.resync(api, OURS, self.options.namespaces), name="resync"))
+            tasks.append(
+                asyncio.create_task(
+                    workers.resync(api, OURS, self.options.namespaces, settings.namespace), name="resync"
+                )
+            )
             registry = make_registry(
                 lambda key, delay_s: self.queue.add(key, delay_s=delay_s),
                 nodes,
                 self.options.connection,
-                watch_nodes=may_watch_nodes,
+                watch_nodes=NODE in besides,
                 kinds=OURS,
+                watch_certificates=CERTIFICATE in besides,
             )
             watching = watch(
                 registry,
@@ -198,17 +203,19 @@ class Operator:
         )
         return {SERVICE.kind: service, DRILL.kind: drill}
 
-    async def _prepare(self, api: Api, trust: Trust) -> bool:
-        """Wait until our kinds are served and there is an authority; tells whether nodes may be watched."""
+    async def _prepare(self, api: Api, trust: Trust) -> frozenset[Kind]:
+        """Wait until our kinds are served and there is an authority; tells what else can be watched."""
         while True:
             try:
                 missing = [kind.plural for kind in OURS if not await api.serves(kind)]
                 if not missing:
                     await self._keep_authority(trust)
-                    may_watch_nodes = await api.may("watch", NODE)
-                    if not may_watch_nodes:
+                    besides = [CERTIFICATE] if await api.serves(CERTIFICATE) else []
+                    if await api.may("watch", NODE):
+                        besides.append(NODE)
+                    else:
                         logger.warning("nodes may not be watched: a lost one is noticed by the resync alone")
-                    return may_watch_nodes
+                    return frozenset(besides)
                 logger.warning("the API server does not know %s: install the chart deathless-crds", missing)
             except (ApiRefused, ApiUnreachable, InvalidConfig) as error:
                 logger.warning("cannot begin yet: %s", error)

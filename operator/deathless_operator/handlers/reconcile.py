@@ -9,10 +9,11 @@ queue does).
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from deathless_operator.cluster.carry_out import Performer, scene_of, target
+from deathless_operator.cluster.carry_out import Performer, Scene, scene_of, target
 from deathless_operator.cluster.events import Recorder, Subject
 from deathless_operator.cluster.kinds import SERVICE
 from deathless_operator.cluster.observe import Observer, Seen
@@ -21,6 +22,7 @@ from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill_snapshot import DrillAction
+from deathless_operator.plan.erasure import plan_erasure, read_record
 from deathless_operator.plan.plan import Plan, make_plan
 from deathless_operator.plan.snapshot import Failure, Snapshot
 
@@ -84,8 +86,7 @@ class ServiceReconciler:
         before = self._failures.get(key)
         seen = await self._observer.observe(key.namespace, key.name, [before] if before is not None else [])
         if seen is None:
-            self._forget(key)
-            return Outcome(sentence="the service is gone", again_in_s=None)
+            return await self._bury(key)
         plan = make_plan(seen.snapshot, self._settings)
         failure = await self._performer.perform(scene_of(seen.snapshot), plan.actions)
         if failure is not None:
@@ -99,6 +100,26 @@ class ServiceReconciler:
         # A status that could not be written was made for a version that is gone.
         return Outcome(sentence=plan.sentence, again_in_s=plan.requeue_s if written else 0.0)
 
+    async def _bury(self, key: Key) -> Outcome:
+        """Look after what a service that is gone has left in the lock store."""
+        remains = await self._observer.observe_remains(key.namespace, key.name)
+        record = read_record(remains.record) if remains is not None else None
+        if remains is None or record is None:
+            self._forget(key)
+            return Outcome(sentence="the service is gone", again_in_s=None)
+        self._clear(key)
+        found = plan_erasure(remains, self._settings)
+        scene = Scene(namespace=key.namespace, now=remains.now, is_ours=lambda _: True)
+        failure = await self._performer.perform(scene, found.actions)
+        subject = Subject(kind=SERVICE, namespace=record.namespace, name=record.service, uid=record.uid)
+        for event in found.events if failure is None else ():
+            await self._recorder.tell(subject, event)
+        self._log(key, found.sentence, found.actions)
+        if failure is not None:
+            said = f"{failure.kind} {failure.name} was refused: {failure.message}"
+            return Outcome(sentence=found.sentence, again_in_s=None, failure=said)
+        return Outcome(sentence=found.sentence, again_in_s=found.requeue_s)
+
     async def _tell(self, key: Key, seen: Seen, plan: Plan) -> bool:
         """Write status and events, count, log; False when the status was for a version that is gone."""
         resource, written = seen.snapshot.resource, True
@@ -108,13 +129,17 @@ class ServiceReconciler:
             written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
         for event in plan.events if written else ():
             await self._recorder.tell(subject, event)
-        for action in plan.actions:
-            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
-        level = logging.INFO if plan.actions or self._said.get(key) != plan.sentence else logging.DEBUG
-        self._said[key] = plan.sentence
-        done = [told_action(action) for action in plan.actions]
-        logger.log(level, "%s: %s", key, plan.sentence, extra=where(key) | ({"actions": done} if done else {}))
+        self._log(key, plan.sentence, plan.actions)
         return written
+
+    def _log(self, key: Key, sentence: str, actions: Sequence[DrillAction]) -> None:
+        """Count what was done, and log it with its sentence."""
+        for action in actions:
+            self._metrics.actions.labels(key.kind, type(action).__name__).inc()
+        level = logging.INFO if actions or self._said.get(key) != sentence else logging.DEBUG
+        self._said[key] = sentence
+        done = [told_action(action) for action in actions]
+        logger.log(level, "%s: %s", key, sentence, extra=where(key) | ({"actions": done} if done else {}))
 
     def _count(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
         assert plan.status is not None, "only a status is counted"
@@ -126,9 +151,13 @@ class ServiceReconciler:
             self._metrics.takeovers.labels(key.namespace, key.name).inc()
 
     def _forget(self, key: Key) -> None:
-        self._failures.pop(key, None)
         if self._said.pop(key, None) is not None:
             logger.info("%s: the service is gone", key, extra=where(key))
+        self._clear(key)
+
+    def _clear(self, key: Key) -> None:
+        """Forget what was known of a service."""
+        self._failures.pop(key, None)
         self._nodes.place(key, ())
         self._metrics.forget(key.namespace, key.name)
 

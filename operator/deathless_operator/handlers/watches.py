@@ -22,7 +22,7 @@ from typing import Any
 import kopf
 
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.kinds import DRILL, NODE, POD, SERVICE, Kind
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, POD, SERVICE, Kind
 from deathless_operator.cluster.observe import LISTED
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model import names
@@ -86,7 +86,13 @@ def node_mark(node: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def make_registry(
-    enqueue: Enqueue, nodes: NodeTable, connection: Connection, *, watch_nodes: bool, kinds: Collection[Kind]
+    enqueue: Enqueue,
+    nodes: NodeTable,
+    connection: Connection,
+    *,
+    watch_nodes: bool,
+    kinds: Collection[Kind],
+    watch_certificates: bool = False,
 ) -> kopf.OperatorRegistry:
     """Return kopf's handlers.
 
@@ -96,6 +102,7 @@ def make_registry(
         connection: the API server, the same as ours.
         watch_nodes: whether our account may.
         kinds: of our own resources, those that are served.
+        watch_certificates: whether those of cert-manager are served; who installs it later is found by the resync.
     """
     registry = kopf.OperatorRegistry()
 
@@ -116,7 +123,7 @@ def make_registry(
 
     for kind in kinds:
         _on(kind, ours, registry)
-    for kind in OWNED:
+    for kind in (*OWNED, CERTIFICATE) if watch_certificates else OWNED:
         _on(kind, owned, registry)
     if watch_nodes:
         _on(NODE, node, registry)
@@ -124,13 +131,17 @@ def make_registry(
 
 
 def keys_of(owned: Mapping[str, Any]) -> list[Key]:
-    """Return whom an object that we made is about: its service, and the drill whose runner or agent it is."""
+    """Return whom an object that we made is about: its service, one that is gone, the drill whose pod it is."""
     meta = owned["metadata"]
     found = []
     service = (meta.get("labels") or {}).get(names.LABEL_SERVICE)
     if service:
         found.append(Key(SERVICE.kind, str(meta["namespace"]), str(service)))
-    drill = str((meta.get("annotations") or {}).get(names.DRILL_ANNOTATION) or "").split("/")
+    annotations = meta.get("annotations") or {}
+    erased = str(annotations.get(names.ERASE_ANNOTATION) or "").split("/")
+    if len(erased) == 2:
+        found.append(Key(SERVICE.kind, erased[0], erased[1]))
+    drill = str(annotations.get(names.DRILL_ANNOTATION) or "").split("/")
     if len(drill) == 3:
         found.append(Key(DRILL.kind, drill[0], drill[1]))
     return found
@@ -152,7 +163,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = REQUEST_TIMEOUT_S
     settings.networking.connect_timeout = 5.0
     settings.networking.error_backoffs = Patience()
-    for kind in OWNED:
+    for kind in (*OWNED, CERTIFICATE):
         group, _, version = kind.api_version.rpartition("/")
         settings.watching.label_selectors[group, version, kind.plural] = OURS
     return settings

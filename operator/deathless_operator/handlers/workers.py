@@ -16,10 +16,12 @@ from collections.abc import Callable, Collection, Mapping
 from deathless.base.errors import DeathlessError
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.errors import ApiRefused, ApiUnreachable
-from deathless_operator.cluster.kinds import Kind
+from deathless_operator.cluster.kinds import CONFIG_MAP, Kind
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile import Outcome, Reconciler
+from deathless_operator.handlers.watches import keys_of
 from deathless_operator.handlers.work_queue import Key, WorkQueue
+from deathless_operator.model import names
 
 WORKERS = 8
 LOOK_MAX_S = 120.0
@@ -90,8 +92,15 @@ class Workers:
         else:
             logger.error("%s: a bug of the operator; again in %g s", key, pause, exc_info=error)
 
-    async def resync(self, api: Api, kinds: Collection[Kind], namespaces: tuple[str, ...]) -> None:
-        """Add every object there is, now and each `resync_s`, for ever; spread over a tenth of that time."""
+    async def resync(self, api: Api, kinds: Collection[Kind], namespaces: tuple[str, ...], records: str = "") -> None:
+        """Add every object there is, now and each `resync_s`, for ever; spread over a tenth of that time.
+
+        Args:
+            api: the API server.
+            kinds: of objects.
+            namespaces: where; none: everywhere.
+            records: where those are of services that are gone and have keys to erase; empty: nowhere.
+        """
         spread = 0.0
         while True:
             try:
@@ -101,6 +110,12 @@ class Workers:
                             meta = found["metadata"]
                             key = Key(kind.kind, str(meta["namespace"]), str(meta["name"]))
                             self._queue.add(key, delay_s=random.random() * spread)  # noqa: S311 - no secret
+                purpose = f"{names.LABEL_PURPOSE}={names.PURPOSE_ERASE}"
+                for found in await api.list(CONFIG_MAP, records, labels=purpose) if records else ():
+                    for key in keys_of(found):
+                        if namespaces and key.namespace not in namespaces:
+                            continue  # we are to look after it no longer
+                        self._queue.add(key, delay_s=random.random() * spread)  # noqa: S311 - no secret
             except (ApiUnreachable, ApiRefused) as error:
                 logger.warning("objects cannot be listed: %s", error)
                 await asyncio.sleep(RESYNC_RETRY_S)

@@ -106,7 +106,7 @@ DRILL = Definition(
             name="Unavailable",
             path=".status.unavailableSeconds",
             type="number",
-            description="Longest time without a good call, in seconds, as the client saw it.",
+            description="Longest time that a client waited for an answer, in seconds.",
         ),
         Column(name="Takeover", path=".status.takeoverSeconds", type="number", priority=1),
         Column(name="Lost", path=".status.callsLost", type="integer"),

@@ -74,14 +74,16 @@ class Probe(Part, frozen=True):
     settle_seconds: Annotated[
         int, Meta(ge=1, le=3600), told("How long calls go on after the service answers again and the fault is undone.")
     ] = 10
-    call_timeout_seconds: Annotated[int, Meta(ge=1, le=300), told("After this a call counts as not answered.")] = 30
+    call_timeout_seconds: Annotated[
+        int, Meta(ge=1, le=300), told("After this a call is given up and counts as not answered.")
+    ] = 30
 
 
 class Limits(Part, frozen=True):
     """What a drill may cost at most and still pass."""
 
     unavailable_seconds_max: Annotated[
-        Annotated[float, Meta(gt=0, le=3600)], told("The longest time without a good call that passes.")
+        Annotated[float, Meta(gt=0, le=3600)], told("The longest time that a client may wait for an answer.")
     ] = 5.0
 
 
@@ -158,14 +160,15 @@ class DrillRun(StatusPart, frozen=True):
     reason: Annotated[str, Meta(max_length=128), told("Why, in one word.")] = ""
     message: Annotated[str, Meta(max_length=4096), told("Why, in a sentence.")] = ""
     unavailable_seconds: Annotated[
-        Annotated[float, Meta(ge=0)] | None, told("The longest time without a good call, as the client saw it.")
+        Annotated[float, Meta(ge=0)] | None, told("The longest time that a client waited for an answer.")
     ] = None
     takeover_seconds: Annotated[
-        Annotated[float, Meta(ge=0)] | None, told("From the fault to the first good call of a new epoch.")
+        Annotated[float, Meta(ge=0)] | None,
+        told("From the fault to the successor's word that it leads; absent when nobody took over."),
     ] = None
     calls_sent: Annotated[int, Meta(ge=0), told("Calls that the client sent.")] = 0
     calls_answered: Annotated[int, Meta(ge=0), told("Calls that were answered.")] = 0
-    calls_failed: Annotated[int, Meta(ge=0), told("Calls that got an error after all retries.")] = 0
+    calls_failed: Annotated[int, Meta(ge=0), told("Calls that had no answer in their time.")] = 0
     calls_lost: Annotated[int, Meta(ge=0), told("Answered calls whose effect is missing: must be 0.")] = 0
     calls_doubled: Annotated[int, Meta(ge=0), told("Calls whose effect happened twice: must be 0.")] = 0
     epoch_before: Annotated[int, Meta(ge=0), told("Epoch before the fault.")] = 0

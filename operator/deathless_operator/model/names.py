@@ -24,9 +24,11 @@ LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_SERVICE: Final = f"{GROUP}/service"
 LABEL_REPLICA: Final = f"{GROUP}/replica"
 LABEL_ROLE: Final = f"{GROUP}/role"
+LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
-LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | drill; replicas carry none
+LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | drill | erase; replicas carry none
 ROLE_PRIMARY: Final = "primary"
+SERVING: Final = "true"
 
 # Annotations.
 STATUS_ANNOTATION: Final = f"{GROUP}/status"  # on pods, written by the announcer
@@ -42,6 +44,8 @@ SERVED_BY_ANNOTATION: Final = f"{GROUP}/served-names"  # on a certificate's Secr
 DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first
 DRILL_ANNOTATION: Final = f"{GROUP}/drill"  # on its pods, and nodes it cordoned: namespace/drill/run
 PURPOSE_DRILL: Final = "drill"
+ERASE_ANNOTATION: Final = f"{GROUP}/erases"  # on what erases the keys of a service that is gone: namespace/name
+PURPOSE_ERASE: Final = "erase"
 
 # Ports.
 CLIENT_PORT: Final = 7401
@@ -118,6 +122,16 @@ def runner_pod(name: str) -> str:
 def agent_pod(namespace: str, name: str) -> str:
     """Name the pod, in the operator's namespace, that breaks something of a service."""
     return f"{namespace}-{name}-drill-agent"
+
+
+def erase_record(namespace: str, name: str) -> str:
+    """Name the ConfigMap, in the operator's namespace, that says which keys go with a service."""
+    return f"{namespace}.{name}.erase"
+
+
+def erase_pod(name: str, digest: str) -> str:
+    """Name the pod that erases the keys of a service that is gone."""
+    return f"{name}-erase-{digest}"
 
 
 def pod(name: str, ordinal: int) -> str:

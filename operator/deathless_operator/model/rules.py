@@ -163,6 +163,15 @@ SERVICE_RULES: Final = (
         message="tls.issuerRef goes with tls.issuer CertManager, and only with it",
     ),
     Rule(
+        name="tls-issuer-kind",
+        where="spec",
+        rule=(
+            "!(has(self.tls) && has(self.tls.issuerRef)) || self.tls.issuerRef.group != 'cert-manager.io' || "
+            "self.tls.issuerRef.kind in ['Issuer', 'ClusterIssuer']"
+        ),
+        message="tls.issuerRef.kind must be Issuer or ClusterIssuer, unless group names another API group",
+    ),
+    Rule(
         name="tls-certificate-with-key",
         where="spec",
         rule=f"{_set('tls.certificate')} == {_set('tls.key')}",

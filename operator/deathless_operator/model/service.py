@@ -15,6 +15,7 @@ from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject, part
 
 PROBLEMS_MAX = 8
+CERT_MANAGER = "cert-manager.io"
 OWN_VARIABLES = ("DEATHLESS_", "POD_")
 OWN_FOLDERS = ("/etc/deathless", "/var/lib/deathless")
 
@@ -80,6 +81,14 @@ def cluster_problems(spec: ServiceSpec) -> list[Problem]:
             ("spec", "tls", "issuerRef"),
             "goes with tls.issuer CertManager, and only with it",
             "name the issuer, or leave it out",
+        ),
+        (
+            tls.issuer_ref is not None
+            and tls.issuer_ref.group == CERT_MANAGER
+            and tls.issuer_ref.kind not in ("Issuer", "ClusterIssuer"),
+            ("spec", "tls", "issuerRef", "kind"),
+            "is no kind of cert-manager's own",
+            "write Issuer or ClusterIssuer, or give the group of the kind",
         ),
     )
     found = [Problem(path, None, what, remedy) for wrong, path, what, remedy in checks if wrong]

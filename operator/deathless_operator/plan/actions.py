@@ -43,6 +43,7 @@ class DeleteObject:
     name: str
     uid: str
     why: str
+    namespace: str = ""  # empty: the resource's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

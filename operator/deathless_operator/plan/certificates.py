@@ -2,7 +2,7 @@
 
     issuer Operator      the installation's authority signs; anew at two thirds of a life, when names change, when the
                          authority does (so that `ca.crt` holds what is trusted now)
-    issuer CertManager   Certificate objects; cert-manager does the rest
+    issuer CertManager   Certificate objects; cert-manager does the rest, and what keeps it from that is told
     issuer Off           none
 
 Guarantees: a Secret that is not ours is never written; nothing is issued while there is no authority. Does not: hold
@@ -15,15 +15,18 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from deathless.base.manifest import ServiceSpec
+from deathless.base.manifest_parts import IssuerRef
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.model.values import Json, JsonObject
+from deathless_operator.model.values import Json, JsonObject, text
 from deathless_operator.plan.actions import Action, Apply, IssueCertificate
-from deathless_operator.plan.covering import needs_apply
+from deathless_operator.plan.covering import is_foreign, needs_apply
 from deathless_operator.plan.objects import Objects, tls_of
+from deathless_operator.plan.reading import read_condition, show_time
 from deathless_operator.plan.snapshot import CertificateFacts, Snapshot
 
 RENEW_AT: Final = 2 / 3
+OVERDUE_AT: Final = 5 / 6  # of a life: who is to renew at RENEW_AT and has not by then, does not
 Purpose = Literal["replicas", "clients"]
 
 
@@ -33,6 +36,7 @@ class Certificates:
 
     actions: tuple[Action, ...] = field(default=())
     usable: bool = True  # replicas can mount theirs
+    lacking: bool = False  # what they mount is not, or will not be for long, what the spec asks for
     reason: str = "Issued"
     message: str = ""
     requeue_s: float | None = None
@@ -82,6 +86,7 @@ def _issue(snapshot: Snapshot, settings: OperatorSettings, objects: Objects) -> 
         ready = all(found is not None and found.readable for found in facts.values())
         return Certificates(
             usable=ready,
+            lacking=True,
             reason="NoAuthority",
             message=f"the installation's authority (Secret {names.AUTHORITY_SECRET}) is not there yet",
             requeue_s=5.0,
@@ -136,7 +141,6 @@ def _why_issue(facts: CertificateFacts, snapshot: Snapshot, wanted: tuple[str, .
 def _ask_cert_manager(
     snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects: Objects
 ) -> Certificates:
-    name = snapshot.resource.name
     if not snapshot.cert_manager:
         return Certificates(
             usable=False,
@@ -146,23 +150,115 @@ def _ask_cert_manager(
         )
     issuer = tls_of(spec).issuer_ref
     assert issuer is not None, "the spec was checked"
+    wanted = _secrets(snapshot.resource.name)
+    taken = _taken(snapshot, [secret for _, secret in wanted])
+    if taken:
+        return Certificates(
+            usable=False,
+            reason="SecretNotOurs" if taken.startswith("Secret") else "CertificateNotOurs",
+            message=f"{taken} exists and is not the operator's: delete it, or rename the service",
+            requeue_s=10.0,
+        )
     actions: list[Action] = []
-    for purpose, secret in _secrets(name):
+    for purpose, secret in wanted:
         body = _certificate(snapshot, settings, purpose, secret)
         body["issuerRef"] = {"name": issuer.name, "kind": issuer.kind, "group": issuer.group}
         manifest = objects.make("cert-manager.io/v1", "Certificate", secret, {"spec": body})
         if needs_apply(snapshot.child("Certificate", secret), manifest):
             actions.append(Apply(manifest=manifest, why="cert-manager is to issue it"))
-    ready = [found for _, secret in _secrets(name) if (found := snapshot.certificate(secret)) and found.readable]
-    if len(ready) < len(_secrets(name)):
+    changed = {text(action.manifest, "metadata", "name") for action in actions if isinstance(action, Apply)}
+    waiting = [secret for _, secret in wanted if secret in changed or not _is_issued(snapshot, secret)]
+    shown = f"{issuer.kind} {issuer.name} of cert-manager"
+    trouble = _issuer_trouble(snapshot, issuer)
+    if waiting:
+        reason, message = trouble or _waiting(snapshot, waiting[0])
         return Certificates(
             actions=tuple(actions),
-            usable=False,
-            reason="WaitingForCertManager",
-            message=f"cert-manager has not issued both yet: kubectl describe certificate {names.tls_secret(name)}",
+            usable=all(_is_readable(snapshot, secret) for _, secret in wanted),
+            lacking=True,
+            reason=reason,
+            message=message,
             requeue_s=10.0,
         )
-    return Certificates(actions=tuple(actions), message=f"issued by {issuer.kind} {issuer.name} of cert-manager")
+    trusts = [set(found.trusts) for _, secret in wanted if (found := snapshot.certificate(secret)) is not None]
+    if not set.intersection(*trusts):
+        return Certificates(
+            lacking=True,
+            reason="AuthoritiesDiffer",
+            message=f"{shown} signed the replicas' and the clients' certificate by authorities that do not trust each "
+            "other: a SelfSigned issuer does so, name one of an authority (CA, Vault); one that has changed does so "
+            f"until both are renewed: cmctl renew {' '.join(secret for _, secret in wanted)}",
+            requeue_s=10.0,
+        )
+    overdue = [
+        found for _, secret in wanted if (found := snapshot.certificate(secret)) and _is_overdue(found, snapshot)
+    ]
+    if overdue:
+        why = trouble[1] if trouble else f"kubectl describe certificate {overdue[0].secret}"
+        return Certificates(
+            lacking=True,
+            reason="RenewalOverdue",
+            message=f"cert-manager has not renewed {overdue[0].secret}, which ends at "
+            f"{show_time(overdue[0].not_after)}: {why}",
+            requeue_s=60.0,
+        )
+    late = f"; it can't renew them as things stand: {trouble[1]}" if trouble else ""
+    return Certificates(message=f"issued by {shown}, which renews them{late}")
+
+
+def _taken(snapshot: Snapshot, wanted: list[str]) -> str:
+    """Name a Certificate or Secret that is somebody else's: cert-manager would overwrite the Secret."""
+    for name in wanted:
+        child, secret = snapshot.child("Certificate", name), snapshot.certificate(name)
+        if child is not None and is_foreign(child, snapshot):
+            return f"Certificate {name}"
+        if secret is not None and not secret.managed:
+            return f"Secret {name}"
+    return ""
+
+
+def _is_readable(snapshot: Snapshot, secret: str) -> bool:
+    found = snapshot.certificate(secret)
+    return found is not None and found.readable
+
+
+def _is_issued(snapshot: Snapshot, secret: str) -> bool:
+    """Tell whether cert-manager says that the Secret holds what its Certificate asks for now."""
+    child = snapshot.child("Certificate", secret)
+    ready = read_condition(child.raw, "Ready") if child is not None else {}
+    return text(ready, "status") == "True" and _is_readable(snapshot, secret)
+
+
+def _is_overdue(facts: CertificateFacts, snapshot: Snapshot) -> bool:
+    return snapshot.now >= facts.not_before + OVERDUE_AT * (facts.not_after - facts.not_before)
+
+
+def _issuer_trouble(snapshot: Snapshot, issuer: IssuerRef) -> tuple[str, str] | None:
+    """Give reason and message where the issuer can't issue; None where it can, or where nobody can tell."""
+    found, shown = snapshot.issuer, f"{issuer.kind} {issuer.name}"
+    if not found.found:
+        place = "" if issuer.kind == "ClusterIssuer" else f" in namespace {snapshot.resource.namespace}"
+        return "IssuerMissing", f"spec.tls.issuerRef names {shown}, and there is none{place}: make it, or name another"
+    if not found.ready:
+        return "IssuerNotReady", f"{shown} of cert-manager is not ready: {found.message}"
+    return None
+
+
+def _waiting(snapshot: Snapshot, secret: str) -> tuple[str, str]:
+    """Give reason and message for a certificate that is not issued, where its issuer is not to blame."""
+    child, found = snapshot.child("Certificate", secret), snapshot.certificate(secret)
+    tried = read_condition(child.raw, "Issuing") if child is not None else {}
+    said = read_condition(child.raw, "Ready") if child is not None else {}
+    if text(said, "status") == "True" and found is not None and not found.readable:
+        lacks = f"Secret {secret} lacks a readable ca.crt, tls.crt or tls.key"
+        why = "replicas and callers check each other against ca.crt, which an ACME issuer does not give"
+        return "SecretIncomplete", f"{lacks}: {why}; name an issuer of an authority of yours"
+    if text(tried, "status") == "False" and text(tried, "message"):
+        return "CertManagerFailed", f"cert-manager could not issue {secret}: {text(tried, 'message')}"
+    return (
+        "WaitingForCertManager",
+        f"cert-manager has not issued {secret} as the spec asks yet: kubectl describe certificate {secret}",
+    )
 
 
 def _certificate(snapshot: Snapshot, settings: OperatorSettings, purpose: Purpose, secret: str) -> JsonObject:
@@ -175,7 +271,13 @@ def _certificate(snapshot: Snapshot, settings: OperatorSettings, purpose: Purpos
         "commonName": secret,
         "dnsNames": shown,
         "usages": usages,
-        "duration": f"{settings.certificate_life_s // 3600}h0m0s",
-        "renewBefore": f"{settings.certificate_life_s // 3 // 3600}h0m0s",
+        "duration": _duration(settings.certificate_life_s),
+        "renewBefore": _duration(settings.certificate_life_s // 3),
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
     }
+
+
+def _duration(seconds: int) -> str:
+    """Give a duration as Go writes it: what the API server holds must be what we compare with."""
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes // 60}h{minutes % 60}m{rest}s"

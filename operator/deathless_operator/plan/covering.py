@@ -10,9 +10,9 @@ field is applied again and again, which the API server takes without a change. I
 
 from __future__ import annotations
 
-from deathless_operator.model.names import APPLIED_ANNOTATION
+from deathless_operator.model.names import APPLIED_ANNOTATION, LABEL_SERVICE
 from deathless_operator.model.values import Json, JsonObject, text
-from deathless_operator.plan.snapshot import ChildView
+from deathless_operator.plan.snapshot import ChildView, Snapshot
 
 
 def covers(live: Json, wanted: Json) -> bool:
@@ -32,6 +32,12 @@ def covers(live: Json, wanted: Json) -> bool:
         # False, 0 and "" are left out by the API server.
         return live is wanted or (live is None and not wanted)
     return live == wanted or (live is None and wanted in ("", 0, None))
+
+
+def is_foreign(child: ChildView, snapshot: Snapshot) -> bool:
+    """Tell whether an object is somebody else's: without our label, or controlled by another owner."""
+    ours = child.labels.get(LABEL_SERVICE) == snapshot.resource.name
+    return not ours or child.controller_uid not in ("", snapshot.resource.uid)
 
 
 def needs_apply(child: ChildView | None, manifest: JsonObject) -> bool:

@@ -61,6 +61,7 @@ def runner_manifest(
         f"--warm={spec.probe.warm_up_seconds}",
         f"--observe={observe_seconds(spec)}",
         f"--settle={spec.probe.settle_seconds}",
+        f"--call-timeout={spec.probe.call_timeout_seconds}",
         f"--unavailable-max={spec.limits.unavailable_seconds_max:g}",
         f"--deadline={max(DEADLINE_MIN_S, spec.active_deadline_seconds - DEADLINE_MARGIN_S)}",
     ]

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.manifest import ServiceSpec, limits_of
 from deathless.base.manifest_parts import REPLICAS_MAX, Ingress, Peer, TlsSpec
@@ -77,15 +77,6 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
             require_client_certificate=True if asked is None else asked,
             server_name=names.server_name(resource.namespace, resource.name),
         )
-    lock_tls = None
-    if lock.tls_secret:
-        folder, shown = names.LOCK_TLS_FOLDER, lock.tls_has_certificate
-        lock_tls = TlsConfig(
-            ca=f"{folder}/ca.crt",
-            certificate=f"{folder}/tls.crt" if shown else "",
-            key=f"{folder}/tls.key" if shown else "",
-        )
-    user = names.LOCK_USER_FOLDER if lock.user_secret else ""
     config = ReplicaConfig(
         service=resource.name,
         module=code.module,
@@ -93,17 +84,16 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         replica="",
         tls=tls,
         lock="etcd",
-        etcd=EtcdConfig(
-            endpoints=lock.endpoints,
-            prefix=lock.prefix,
-            tls=lock_tls,
-            username_file=f"{user}/username" if user else "",
-            password_file=f"{user}/password" if user else "",
-            lease_ttl_s=lock.lease_ttl_s,
-        ),
+        etcd=etcd_config(lock),
         fence="etcd",
         promote_checkpointer=spec.promote_checkpointer,
         log_level=spec.log_level,
+        peers=tuple(
+            PeerConfig(name=peer.name, addresses=peer.addresses, server_name=peer.server_name)
+            for peer in spec.peers
+            if peer.addresses
+        ),
+        activities=ActivitiesConfig(workers=spec.activities.workers),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
         limits={name: value for name, value in limits_of(spec).items() if name not in REPLICATED} | code.limits,
@@ -111,6 +101,27 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
     encoded: JsonObject = msgspec.json.decode(msgspec.json.encode(config))
     plain: JsonObject = msgspec.json.decode(msgspec.json.encode(_DEFAULTS))
     return {key: value for key, value in encoded.items() if value != plain.get(key) and key != "replica"}
+
+
+def etcd_config(lock: Lock) -> EtcdConfig:
+    """Give how a pod reaches the lock store, with the lock's Secrets mounted."""
+    tls = None
+    if lock.tls_secret:
+        folder, shown = names.LOCK_TLS_FOLDER, lock.tls_has_certificate
+        tls = TlsConfig(
+            ca=f"{folder}/ca.crt",
+            certificate=f"{folder}/tls.crt" if shown else "",
+            key=f"{folder}/tls.key" if shown else "",
+        )
+    user = names.LOCK_USER_FOLDER if lock.user_secret else ""
+    return EtcdConfig(
+        endpoints=lock.endpoints,
+        prefix=lock.prefix,
+        tls=tls,
+        username_file=f"{user}/username" if user else "",
+        password_file=f"{user}/password" if user else "",
+        lease_ttl_s=lock.lease_ttl_s,
+    )
 
 
 class Objects:
@@ -161,9 +172,15 @@ class Objects:
         metadata["annotations"] = noted
         return manifest
 
-    def supports(self, lock: Lock, code: Code) -> list[JsonObject]:
-        """Give everything beside claim, certificates and StatefulSet, in the order they are to be applied."""
-        found = [*self.access(), self.config_map(lock, code), *self.services(), self.budget()]
+    def supports(self, lock: Lock, code: Code, *, labelled: bool = True) -> list[JsonObject]:
+        """Give everything beside claim, certificates and StatefulSet, in the order they are to be applied.
+
+        Args:
+            lock: the lock store.
+            code: that was accepted.
+            labelled: see `services`.
+        """
+        found = [*self.access(), self.config_map(lock, code), *self.services(labelled=labelled), self.budget()]
         if self._settings.network_policies and self._spec.network_policy.type == "Managed":
             found.append(self.network_policy(lock))
         return found
@@ -202,14 +219,20 @@ class Objects:
         """Give replica.json."""
         return replica_config(self._resource, self._spec, lock, code)
 
-    def services(self) -> list[JsonObject]:
-        """Give the Services: any replica, the primary, and names for pods."""
+    def services(self, *, labelled: bool = True) -> list[JsonObject]:
+        """Give the Services: any replica, the primary, and names for pods.
+
+        Args:
+            labelled: every pod says by its label whether callers are sent to it. Pods made by an operator before that
+                label have none: until they are rolled the Service selects as it did, or it would have no endpoints.
+        """
         ingress = self._spec.ingress or Ingress()
         ports: list[Json] = [
             {"name": "http", "port": names.SERVICE_HTTP_PORT, "targetPort": "http", "protocol": "TCP"},
             {"name": "client", "port": names.CLIENT_PORT, "targetPort": "client", "protocol": "TCP"},
         ]
         own: JsonObject = dict(names.selector(self._name))
+        serving: JsonObject = own | {names.LABEL_SERVING: names.SERVING} if labelled else own
         primary: JsonObject = own | {names.LABEL_ROLE: names.ROLE_PRIMARY}
         inner: list[Json] = [
             {"name": "replication", "port": names.REPLICATION_PORT, "protocol": "TCP"},
@@ -220,7 +243,7 @@ class Objects:
                 "v1",
                 "Service",
                 self._name,
-                {"spec": {"type": ingress.service_type, "selector": own, "ports": ports}},
+                {"spec": {"type": ingress.service_type, "selector": serving, "ports": ports}},
                 annotations=dict(ingress.service_annotations),
             ),
             self.make(

@@ -96,7 +96,7 @@ def pod_template(
     wanted = spec.pod_template
     annotations = dict(wanted.annotations) | {names.CONFIG_ANNOTATION: config}
     pod = _pod_spec(name, spec, settings, mounted, image)
-    labels = dict(wanted.labels) | names.labels(name)
+    labels = dict(wanted.labels) | names.labels(name) | {names.LABEL_SERVING: names.SERVING}
     body: JsonObject = {"metadata": {"labels": _texts(labels), "annotations": _texts(annotations)}, "spec": pod}
     labels[names.LABEL_TEMPLATE] = digest(body)
     return {"metadata": {"labels": _texts(labels), "annotations": _texts(annotations)}, "spec": pod}

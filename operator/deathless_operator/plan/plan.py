@@ -1,6 +1,8 @@
 """What to do about one service: a pure function from what is seen to what is done and told.
 
-    going           its objects go with it, by their ownerReferences; the log only where the spec says Delete
+    going           its objects go with it, by their ownerReferences; the log only where the spec says Delete, and then
+                    its keys in the lock store, too (erasure)
+    a former one    of the same name has left keys that are to be erased: that first
     spec unreadable nothing is changed, what runs goes on
     paused          nothing is changed
     else            code to run (image_check) -> lock store (access), certificates -> objects that differ are applied
@@ -23,11 +25,11 @@ from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject, number, part, text
 from deathless_operator.plan import access as lock_access
-from deathless_operator.plan import image_check, loss, rollout
+from deathless_operator.plan import erasure, image_check, loss, rollout
 from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event
 from deathless_operator.plan.certificates import Certificates, plan_certificates
 from deathless_operator.plan.conditions import Findings
-from deathless_operator.plan.covering import needs_apply
+from deathless_operator.plan.covering import is_foreign, needs_apply
 from deathless_operator.plan.objects import Lock, Objects, claim_of, tls_of
 from deathless_operator.plan.placement import Mounted, template_hash
 from deathless_operator.plan.pods import held, replicas, serves
@@ -87,12 +89,6 @@ def _only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Finding
     return Plan(actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence)
 
 
-def is_foreign(child: ChildView, snapshot: Snapshot) -> bool:
-    """Tell whether an object is somebody else's: without our label, or controlled by another owner."""
-    ours = child.labels.get(names.LABEL_SERVICE) == snapshot.resource.name
-    return not ours or child.controller_uid not in ("", snapshot.resource.uid)
-
-
 @dataclass(slots=True)
 class _Planner:
     """Makes one plan; each step adds to actions, events and findings."""
@@ -109,6 +105,8 @@ class _Planner:
     def make(self) -> Plan:
         """Make it."""
         snapshot, spec = self.snapshot, self.spec
+        if snapshot.remains is not None:
+            return self._erase_first(erasure.plan_erasure(snapshot.remains, self.settings))
         objects = Objects(snapshot.resource, spec, self.settings)
         decision = image_check.decide(snapshot, spec, self.settings, objects)
         access = lock_access.plan_access(snapshot, spec, self.settings, objects)
@@ -117,6 +115,7 @@ class _Planner:
             self._look_again(waiting)
         self.actions += [*access.actions, *certificates.actions]
         late = self._apply_claim(objects)
+        late += self._apply_record(access.lock)
         if access.lock is None:
             self._look_again(UNSEEN_S)
         facts = Facts(
@@ -126,7 +125,9 @@ class _Planner:
             waits="the lock store",
         )
         if access.lock is not None:
-            for manifest in objects.supports(access.lock, decision.code):
+            replicas = (pod for pod in snapshot.pods if names.LABEL_PURPOSE not in pod.labels)
+            labelled = all(names.LABEL_SERVING in pod.labels for pod in replicas)
+            for manifest in objects.supports(access.lock, decision.code, labelled=labelled):
                 self._apply(manifest)
             facts = self._run(objects, access.lock, certificates, decision)
         self.actions += [*late, *decision.actions]
@@ -161,6 +162,38 @@ class _Planner:
         late = self.actions[before:]
         del self.actions[before:]
         return late
+
+    def _apply_record(self, lock: Lock | None) -> list[Action]:
+        """Note the keys that go with the service before anything can write one; gives what is to be done last.
+
+        It is dropped last: the claim that stays after all must not be left with its keys gone.
+        """
+        if lock is None:
+            return []
+        record, child = erasure.record_of(self.snapshot, self.spec, self.settings, lock), self.snapshot.record
+        if record is None:
+            return [] if child is None else [erasure.forget(child, self.settings, "the spec keeps log and keys")]
+        manifest = erasure.record_manifest(record, self.settings)
+        if needs_apply(child, manifest):
+            self.actions.append(Apply(manifest=manifest, why="it says which keys go with the service"))
+        return []
+
+    def _erase_first(self, found: erasure.Erasure) -> Plan:
+        """A former service of this name goes first: this one would be refused for its keys."""
+        self.actions += found.actions
+        self.events += found.events
+        self._look_again(found.requeue_s)
+        self.findings.tell("LockReady", "False", "ErasingKeys", f"a former service of this name: {found.sentence}")
+        wanted = 0 if self.spec.suspend else self.spec.replicas
+        return self._finish(
+            Facts(
+                wanted=wanted,
+                suspended=self.spec.suspend,
+                progressing="Waiting",
+                waits="the former service's keys to be erased",
+                doing=found.sentence,
+            )
+        )
 
     def _mounted(self, lock: Lock) -> Mounted:
         name, spec = self.snapshot.resource.name, self.spec
@@ -308,13 +341,8 @@ class _Planner:
         if access.lock is None:
             findings.tell("LockReady", "False", access.reason, access.message)
             self._look_again(10.0)
-        if certificates.usable:
-            findings_status = certificates.reason != "NoAuthority"
-            findings.tell(
-                "CertificateReady", "True" if findings_status else "False", certificates.reason, certificates.message
-            )
-        else:
-            findings.tell("CertificateReady", "False", certificates.reason, certificates.message)
+        ready = certificates.usable and not certificates.lacking
+        findings.tell("CertificateReady", "True" if ready else "False", certificates.reason, certificates.message)
 
     def _finish(self, facts: Facts) -> Plan:
         snapshot, findings = self.snapshot, self.findings

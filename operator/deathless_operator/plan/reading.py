@@ -19,6 +19,7 @@ from deathless_operator.plan.snapshot import (
     ChildView,
     ClaimView,
     ContainerView,
+    IssuerFacts,
     NodeView,
     PodView,
     ResourceView,
@@ -164,6 +165,20 @@ def read_node(raw: JsonObject) -> NodeView:
         unreachable=state == "Unknown" or bool(taints.intersection(TAINTS_OF_LOSS)),
         cordoned=part(raw, "spec", "unschedulable") is True,
     )
+
+
+def read_condition(raw: JsonObject, kind: str) -> JsonObject:
+    """Give a condition of an object's status; empty where there is none, or one of an older generation."""
+    found = next((item for item in objects(raw, "status", "conditions") if text(item, "type") == kind), {})
+    seen, made = number(found, "observedGeneration"), number(raw, "metadata", "generation")
+    return found if not seen or seen >= made else {}
+
+
+def read_issuer(raw: JsonObject) -> IssuerFacts:
+    """Read an Issuer or ClusterIssuer of cert-manager."""
+    found = read_condition(raw, "Ready")
+    told = text(found, "message") or "cert-manager has not looked at it yet"
+    return IssuerFacts(ready=text(found, "status") == "True", message=told)
 
 
 def read_claim(raw: JsonObject) -> ClaimView:

@@ -156,6 +156,15 @@ class CertificateFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IssuerFacts:
+    """The issuer of cert-manager that the spec names, as far as it can be seen."""
+
+    found: bool = True  # False: it was looked for, and there is none
+    ready: bool = True  # its condition Ready; True where it may not be read
+    message: str = ""  # of that condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorityFacts:
     """The installation's authority: which key signs now, and which are trusted."""
 
@@ -199,6 +208,18 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What is left of a service that is gone, and has a record of keys to erase (`plan.erasure`)."""
+
+    now: float  # wall seconds
+    record: ChildView  # the ConfigMap
+    stateful_set: ChildView | None = None  # of its name, whoever owns it
+    pods: tuple[PodView, ...] = ()  # replicas of its name
+    claim: ClaimView | None = None  # of the name in the record
+    eraser: PodView | None = None  # the pod that erases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything known about one service at one moment."""
 
@@ -213,6 +234,9 @@ class Snapshot:
     lock_secrets: tuple[SecretFacts, ...] = ()  # in the service's namespace: named by the spec, or our copies; token
     lock_sources: tuple[SecretFacts, ...] = ()  # in the operator's namespace: what the settings name
     cert_manager: bool = False  # whether its resources are served
+    issuer: IssuerFacts = field(default_factory=IssuerFacts)  # of cert-manager, where the spec names one
+    record: ChildView | None = None  # of the keys that go with the service
+    remains: Remains | None = None  # of a former service of this name, while its keys are not erased yet
     warnings: tuple[Warned, ...] = ()  # of the last ten minutes
     failures: tuple[Failure, ...] = ()
 

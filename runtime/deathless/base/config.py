@@ -34,6 +34,22 @@ class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     lease_ttl_s: int = 10
 
 
+class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where another service is found that ours sends to; without one it is looked for in the folder beside ours."""
+
+    name: str
+    directory: str = ""  # its shard's directory; its members/ says where its replicas listen
+    addresses: tuple[str, ...] = ()  # client ports of some of its replicas, host:port, instead or besides
+    token: str = ""  # it wants to be shown; ours when empty
+    server_name: str = ""  # its certificate must carry; ours, or the host dialed, when empty
+
+
+class ActivitiesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who runs activities beside the primary."""
+
+    workers: int = 2  # processes, each with one activity at a time
+
+
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica. Addresses are host:port; port 0 takes any free one and announces it in members/."""
 
@@ -59,6 +75,8 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     announce_kubernetes: bool = False  # write role and status on our own pod, and obey its annotation "fenced"
     termination_file: str = ""  # where the last error is left for the operator; empty: nowhere
     token_file: str = ""  # `deathless replica` reads the token from it
+    peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
+    activities: ActivitiesConfig = ActivitiesConfig()
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     limits: dict[str, int | float] = {}  # by the names of `Limits`
 

@@ -2,16 +2,18 @@
 
     DeathlessError
     |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
-    |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown
+    |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
+    |  |  OutboxFull, StillServing
     |- Fenced          this process is not the one any more: stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
     |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService,
-    |  |  HandlerFailed, Parked
+    |  |  HandlerFailed, Parked, PeerReplaced, InvocationUnknown, Cancelled,
+    |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded)
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
-    |  |  HalfCopy, Diverged, UpgradeRequired
+    |  |  HalfCopy, Diverged, UpgradeRequired, PeerBehind
     |- Closed          used after its end
     |- Internal        our bug: a broken invariant stops the replica (I8)
 
@@ -99,6 +101,20 @@ class OutcomeUnknown(RetryLater):
     code = "DL1006"
     http_status = 504
     remedy = "send it again with the same idempotency key, or find out by a query"
+
+
+class OutboxFull(RetryLater):
+    """Messages to other services fill the outbox, because a peer does not take them; no call is admitted (I10)."""
+
+    code = "DL1007"
+    remedy = "see `deathless peers list`; the service goes on by itself once the peer takes its messages"
+
+
+class StillServing(RetryLater):
+    """A service that is to be erased from its lock store still has a replica that holds the lock."""
+
+    code = "DL1011"
+    remedy = "stop all its replicas first; one that was killed lets go within the lease's time"
 
 
 class Fenced(DeathlessError):
@@ -238,6 +254,74 @@ class Parked(Invalid):
     remedy = "see `deathless parked`; mend the handler"
 
 
+class PeerReplaced(Invalid):
+    """The peer was created anew: what the one before it knew is gone, also what it was asked (I3)."""
+
+    code = "DL3016"
+    http_status = 409
+    remedy = "`deathless peers adopt` takes the new one; then send what is still wanted"
+
+
+class InvocationUnknown(Invalid):
+    """No invocation of that id runs, and no result of it is kept."""
+
+    code = "DL3017"
+    http_status = 404
+    remedy = "find out by a query what was applied"
+
+
+class CallFailed(Invalid):
+    """What a handler called answered with an error.
+
+    Attributes:
+        failure_code: of the error, as in `docs/errors/`.
+        kind: type name of the exception there.
+        text: what it said.
+    """
+
+    code = "DL3018"
+    http_status = 409
+
+    def __init__(self, text: str = "", *, failure_code: str = "", kind: str = "") -> None:
+        super().__init__(f"{failure_code} {kind}: {text}" if failure_code else text)
+        self.failure_code = failure_code or self.code
+        self.kind = kind or type(self).__name__
+        self.text = text
+
+
+class ActivityFailed(CallFailed):
+    """An activity gave no result: it raised, its process ended, it took longer than it may, or gave no sign of life."""
+
+    code = "DL3030"
+    http_status = 409
+
+
+class Cancelled(Invalid):
+    """Nobody wants the result any more: the caller, the handler itself or an operator cancelled it."""
+
+    code = "DL3019"
+    http_status = 409
+
+
+class CallCycle(CallFailed):
+    """A call would wait for a key that waits for it."""
+
+    code = "DL3021"
+
+
+class DeadlineExceeded(CallFailed):
+    """No reply came before the call's deadline; what was called may have been done."""
+
+    code = "DL3022"
+
+
+class InvalidAwait(Invalid):
+    """A handler awaited what is no operation of its context, or waits where it can't."""
+
+    code = "DL3023"
+    remedy = "await what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race give, nothing else"
+
+
 class DataCorrupt(DeathlessError):
     """Stored bytes are not what was written; the replica stops and an operator decides."""
 
@@ -302,6 +386,13 @@ class UpgradeRequired(DataCorrupt):
     code = "DL4009"
     exit_code = 78
     remedy = "run the code that wrote the log, or stop it in order and `deathless adopt --code`"
+
+
+class PeerBehind(DataCorrupt):
+    """A peer asks for messages that it had confirmed before: it lost what it knew. It is asked again and again."""
+
+    code = "DL4010"
+    remedy = "was the peer restored from a backup? Create it anew and adopt it"
 
 
 class Closed(DeathlessError):

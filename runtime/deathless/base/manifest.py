@@ -16,15 +16,18 @@ whether paths exist (shell.manifest does both). Imports base only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.manifest_parts import (
+    PEERS_MAX,
     REPLICAS_MAX,
+    Activities,
     Count,
     EtcdSpec,
     FilePath,
@@ -36,6 +39,7 @@ from deathless.base.manifest_parts import (
     NetworkPolicySpec,
     NonEmpty,
     Part,
+    PeerService,
     Resources,
     Retention,
     Seconds,
@@ -88,6 +92,20 @@ class LimitsSpec(Part, frozen=True):
     session_idle_max_s: Annotated[Count | None, told("Logical time without a message.")] = None
     idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
     idempotency_window_s: Annotated[Count | None, told("Logical time a key is remembered.")] = None
+    peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
+    targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
+    peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
+    outbox_bytes_max: Annotated[
+        Count | None, told("Messages to peers that are not confirmed by them; then no call is admitted.")
+    ] = None
+    invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
+    key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
+    operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
+    activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
+    results_max: Annotated[
+        Count | None, told("Results of ended invocations that callers may still ask for; the oldest goes first.")
+    ] = None
+    results_kept_s: Annotated[Count | None, told("Logical time a result is kept.")] = None
     unconfirmed_bytes_max: Annotated[
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")
     ] = None
@@ -137,6 +155,12 @@ class ServiceSpec(Part, frozen=True):
     ingress: Annotated[
         Ingress | None, told("The HTTP interface. When absent: none on a laptop, port 8080 in a cluster.")
     ] = None
+    peers: Annotated[
+        tuple[PeerService, ...],
+        Meta(max_length=PEERS_MAX),
+        told("Where other services are that this one sends to; a log beside this one's needs no entry."),
+    ] = ()
+    activities: Annotated[Activities, told("Who runs activities.")] = Activities()
     network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
@@ -257,7 +281,23 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
         found.append(
             Problem(("spec", "tls"), None, "needs certificate and key, or neither", "give the paths of both PEM files")
         )
+    found += _peer_problems(manifest)
     found += _limit_problems(spec)
+    return found
+
+
+def _peer_problems(manifest: Manifest) -> list[Problem]:
+    found: list[Problem] = []
+    names: set[str] = set()
+    for index, peer in enumerate(manifest.spec.peers):
+        at = ("spec", "peers", index, "name")
+        if peer.name == manifest.metadata.name:
+            found.append(Problem(at, peer.name, "is this service itself", "leave the entry out"))
+        elif peer.name in names:
+            found.append(Problem(at, peer.name, "is given twice", "keep one of them"))
+        if not (peer.path or peer.addresses):
+            found.append(Problem(at[:-1], None, "needs path or addresses", "say where it is, or leave the entry out"))
+        names.add(peer.name)
     return found
 
 
@@ -285,7 +325,9 @@ def replica_names(manifest: Manifest) -> list[str]:
     return [f"r{index}" for index in range(manifest.spec.replicas)]
 
 
-def replica_configs(manifest: Manifest, *, module: str, directory: str, token: str) -> list[ReplicaConfig]:
+def replica_configs(
+    manifest: Manifest, *, module: str, directory: str, token: str, peer_tokens: Mapping[str, str] | None = None
+) -> list[ReplicaConfig]:
     """Give each replica's config for processes on this machine.
 
     Args:
@@ -293,8 +335,10 @@ def replica_configs(manifest: Manifest, *, module: str, directory: str, token: s
         module: as `spec.module`, its path made absolute.
         directory: the shard's folder, absolute.
         token: content of `spec.tokenFile`, empty where there is none.
+        peer_tokens: by the peer's name: content of its `tokenFile`.
     """
     spec = manifest.spec
+    tokens = peer_tokens or {}
     return [
         ReplicaConfig(
             service=manifest.metadata.name,
@@ -309,6 +353,17 @@ def replica_configs(manifest: Manifest, *, module: str, directory: str, token: s
             fence=fence_of(spec),
             promote_checkpointer=spec.promote_checkpointer,
             log_level=spec.log_level,
+            peers=tuple(
+                PeerConfig(
+                    name=peer.name,
+                    directory=peer.path,
+                    addresses=peer.addresses,
+                    server_name=peer.server_name,
+                    token=tokens.get(peer.name, ""),
+                )
+                for peer in spec.peers
+            ),
+            activities=ActivitiesConfig(workers=spec.activities.workers),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),
         )

@@ -16,6 +16,8 @@ import msgspec
 from msgspec import Meta
 
 REPLICAS_MAX: Final = 7
+PEERS_MAX: Final = 64  # services that are not beside this one
+WORKERS_MAX: Final = 64
 
 
 def told(explanation: str) -> Meta:
@@ -37,6 +39,14 @@ ObjectName = Annotated[
         pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         max_length=253,
         description="the name of an object: lower-case letters, digits, inner dashes and dots",
+    ),
+]
+KindName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Z][A-Za-z0-9]*$",
+        max_length=63,
+        description="a kind as manifests write it: letters and digits, the first one upper-case",
     ),
 ]
 Count = Annotated[int, Meta(gt=0)]
@@ -64,6 +74,10 @@ Endpoint = Annotated[
         max_length=512,
         description="a base URL: http://host:port or https://host:port",
     ),
+]
+Address = Annotated[
+    str,
+    Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}$", max_length=300, description="an address: host:port"),
 ]
 Quantity = Annotated[
     str,
@@ -115,7 +129,10 @@ class LogStorage(Part, frozen=True):
     ] = ""
     deletion_policy: Annotated[
         Literal["Retain", "Delete"],
-        told("What becomes of a claim that the operator made when the service is deleted. The default keeps the log."),
+        told(
+            "What becomes of a claim that the operator made when the service is deleted, and with the log of the "
+            "service's keys in the lock store. The default keeps both."
+        ),
     ] = "Retain"
     allow_any_file_system: Annotated[
         bool, told("Run the seal fence on file systems that are not on the allow-list. Laptops and tests only.")
@@ -234,8 +251,10 @@ class IssuerRef(Part, frozen=True):
     """An issuer of cert-manager."""
 
     name: Annotated[ObjectName, told("Name of the issuer.")]
-    kind: Annotated[Literal["Issuer", "ClusterIssuer"], told("Its kind.")] = "Issuer"
-    group: Annotated[Text, told("Its API group.")] = "cert-manager.io"
+    kind: Annotated[KindName, told("Its kind: Issuer, ClusterIssuer, or one of `group`.")] = "Issuer"
+    group: Annotated[Text, told("Its API group; another than the default for an issuer outside cert-manager.")] = (
+        "cert-manager.io"
+    )
 
 
 class TlsSpec(Part, frozen=True):
@@ -254,6 +273,34 @@ class TlsSpec(Part, frozen=True):
     certificate: Annotated[FilePath, told("File with the certificate, on a laptop.")] = ""
     key: Annotated[FilePath, told("File with its key, on a laptop.")] = ""
     server_name: Annotated[Text, told("Name that certificates of replicas carry, on a laptop.")] = ""
+
+
+class PeerService(Part, frozen=True):
+    """Another service that this one sends to. It needs an entry only where its log is not beside this one's."""
+
+    name: Annotated[Name, told("Name of the service.")]
+    path: Annotated[
+        FilePath, told("Folder of its log, relative to the manifest, on a laptop. No effect in a cluster.")
+    ] = ""
+    addresses: Annotated[
+        tuple[Address, ...],
+        Meta(max_length=16),
+        told("Client ports of some of its replicas, host:port, instead of path."),
+    ] = ()
+    token_file: Annotated[
+        FilePath, told("File with the token it wants to be shown, on a laptop; this service's own when empty.")
+    ] = ""
+    server_name: Annotated[
+        Text, told("Name that its certificates carry; as this service's own certificates when empty.")
+    ] = ""
+
+
+class Activities(Part, frozen=True):
+    """Who runs activities: the work beside the primary that may do what no handler may."""
+
+    workers: Annotated[
+        int, Meta(ge=1, le=WORKERS_MAX), told("Processes beside the primary, each with one activity at a time.")
+    ] = 2
 
 
 class SecretKeyRef(Part, frozen=True):

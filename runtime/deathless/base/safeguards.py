@@ -68,6 +68,11 @@ class Safeguards:
     reack_confirmed_only: bool = True  # a duplicate is re-acknowledged only once confirmed
     record_replies: bool = True  # a retry gets the recorded reply, it is never computed again
 
+    # Peers and activities (I1, I2, I3, I7).
+    send_confirmed_only: bool = True  # a message leaves the outbox only once its turn's frame is confirmed
+    fence_peer_connections: bool = True  # a peer's older connections end before the newest is told from where to send
+    log_attempt_first: bool = True  # an at-most-once activity begins once its attempt is logged and confirmed
+
     # Replay (I6, I11).
     compare_digests: bool = True  # replicas compare the digest of each message
     bound_time_jumps: bool = True  # logical time never goes back and jumps forward by a bounded step

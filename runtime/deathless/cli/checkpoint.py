@@ -75,7 +75,9 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     told: dict[str, object] = {
         "lsn": int(snapshot.lsn), "epoch": int(snapshot.epoch), "service": snapshot.service,
         "time": show_time(snapshot.time_us), "keys": len(snapshot.state), "sessions": len(snapshot.sessions),
-        "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked), "chain": snapshot.chain.hex(),
+        "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked),
+        "invocations": len(snapshot.invocations), "peers": len(snapshot.peers), "results": len(snapshot.results),
+        "outbox": sum(len(held.messages) for held in snapshot.outbox), "chain": snapshot.chain.hex(),
         "digest": snapshot.digest.hex(), "stateDigest": snapshot.state_digest.hex(),
         "fingerprint": snapshot.fingerprint.hex(),
         "file": names[0].name,

@@ -225,17 +225,27 @@ def _messages(step: Step) -> Iterator[dict[str, object]]:
 
 
 def _describe(message: bytes) -> dict[str, object]:
-    """Say what a message is."""
+    """Say what a message is, also one that its sender broke: it ran, and every replica noted the same."""
+    from deathless.base.errors import CorruptFrame
+
+    try:
+        return _read(message)
+    except (msgspec.MsgspecError, CorruptFrame, UnicodeDecodeError, RecursionError):
+        return {"what": "(malformed)", "key": "", "args": {"malformed": len(message)}, "idempotencyKey": ""}
+
+
+def _read(message: bytes) -> dict[str, object]:
     from deathless.cli.output import show_time
     from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
+    from deathless.codec.peer_messages import RECORD_KINDS, Reference, decode_body
 
     kind, method, key, idempotency_key, body = decode(message)
     name = Kind(kind).name.lower()
-    if kind == Kind.CALL:
+    if kind in (Kind.CALL, Kind.FORK, Kind.REQUEST):
         args: object = msgspec.msgpack.decode(body) if body else {}
         return {
             "what": method.decode(errors="replace"), "key": key.decode(errors="replace"),
-            "args": args, "idempotencyKey": idempotency_key.decode(errors="replace"),
+            "args": args, "idempotencyKey": idempotency_key.decode(errors="replace") if kind == Kind.CALL else "",
         }  # fmt: skip
     told: dict[str, object] = {}
     if kind == Kind.TIME:
@@ -245,6 +255,12 @@ def _describe(message: bytes) -> dict[str, object]:
         told = {"session": session, "seq": seq, "bytes": len(body) - PARKED_HEADER.size}
     elif kind == Kind.REBASED:
         told = {"checkpoint": U64.unpack(body)[0]}
+    elif kind in (Kind.RESPONSE, Kind.CANCEL):
+        told = msgspec.structs.asdict(decode_body(Reference, idempotency_key))
+    else:
+        for record, number in RECORD_KINDS.items():
+            if kind == number:
+                told = msgspec.structs.asdict(decode_body(record, body))
     return {"what": f"({name})", "key": "", "args": told, "idempotencyKey": ""}
 
 

@@ -29,7 +29,10 @@ COMMANDS = {
     "check": ("check", "Look for what is not deterministic in a service's code"),
     "replay": ("replay", "Run the log again in a fresh process, and print or compare state"),
     "parked": ("parked", "List messages that were set aside"),
+    "invocations": ("invocations", "Look at handlers that wait, and cancel, kill or resume them"),
+    "peers": ("peers", "Look at other services, and adopt one created anew"),
     "adopt": ("adopt", "Accept a changed store, fence or code as an operator"),
+    "erase": ("erase", "Erase a service that is gone from its etcd"),
     "fingerprint": ("fingerprint", "Print the fingerprint of a service's code"),
     "replica": ("replica", "Run one replica in a pod"),
     "completion": ("completion", "Print the completion script of a shell"),
@@ -38,8 +41,8 @@ COMMANDS = {
 GROUPS = (
     ("Run", ("up", "down", "demo")),
     ("Use", ("status", "call", "query", "switchover")),
-    ("Look inside", ("log", "checkpoint", "replay", "check", "parked", "fingerprint")),
-    ("Operate", ("adopt", "replica")),
+    ("Look inside", ("log", "checkpoint", "replay", "check", "parked", "invocations", "fingerprint")),
+    ("Operate", ("peers", "adopt", "erase", "replica")),
     ("This program", ("completion", "version")),
 )
 

@@ -1,6 +1,7 @@
 """Checkpoints: all of a shard at one (lsn, chain hash), as a file of checked sections (format version 1).
 
-    file     = file header, HEAD, STATE*, SESSIONS*, REPLIES*, KEYS*, PARKED*, END      all integers little-endian
+    file     = file header, HEAD, STATE*, SESSIONS*, REPLIES*, KEYS*, PARKED*,
+               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, END                        all integers little-endian
 
     file header, 16 bytes                        section header, 32 bytes
     0   4   magic b"DLC1"                        0   4   magic b"DLCS"
@@ -18,6 +19,7 @@
     REPLIES   count x u64 session, count x u64 seq, count x u32 length, replies
     KEYS      count x (u64 time, 16 byte request hash, u32 key length, u32 reply length), keys, replies
     PARKED    count x (u64 lsn, u64 session, u64 seq, u32 length, u32 0), messages
+    INVOCATIONS, OUTBOX, PEERS, RESULTS   see `messaging_sections`
     END       16 byte state digest, 16 byte file digest
 
 Types never fall along the file and nothing follows END. An unknown section is skipped, or, when critical, refused.
@@ -36,14 +38,12 @@ chain (the caller compares lsn and chain hash). Imports base only.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import struct
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from operator import add, lt
 from typing import Final
 
@@ -51,6 +51,8 @@ import msgspec
 
 from deathless.base.errors import CorruptCheckpoint, NewerFormat, TooLarge
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.codec import messaging_sections
+from deathless.codec.sections import GROUP_BYTES, Section, spans, split
 from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
 
 MAGIC: Final = b"DLC1"
@@ -66,7 +68,6 @@ PARKED: Final = struct.Struct("<QQQII")
 END: Final = struct.Struct("<16s16s")
 CRITICAL: Final = 1
 GROUP_ITEMS: Final = 4096  # part of the format: the state digest depends on it
-GROUP_BYTES: Final = 1 << 20  # the same
 CHUNK_BYTES_MAX: Final = 4 << 20  # `encode` gives nothing longer at a time
 SECTION_BYTES_MAX: Final = 1 << 30  # a longer payload is neither written nor read
 
@@ -77,25 +78,9 @@ Read = Callable[[int, int], bytes]
 """(offset, size) -> bytes of the file from `offset`; fewer than `size` only at its end."""
 
 
-class Section(enum.IntEnum):
-    """Type of a section. 16 to 19 belong to messaging: version 1 refuses them, because they are critical."""
-
-    HEAD = 1
-    STATE = 2
-    SESSIONS = 3
-    REPLIES = 4
-    KEYS = 5
-    PARKED = 6
-    INVOCATIONS = 16
-    OUTBOX = 17
-    TIMERS = 18
-    PEERS = 19
-    END = 255
-
-
-READ_HERE: Final = frozenset(
-    {Section.STATE, Section.SESSIONS, Section.REPLIES, Section.KEYS, Section.PARKED, Section.END}
-)
+READ_HERE: Final = messaging_sections.READ_HERE | {
+    Section.STATE, Section.SESSIONS, Section.REPLIES, Section.KEYS, Section.PARKED, Section.END,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +109,6 @@ def _corrupt(kind: int, offset: int, what: str) -> CorruptCheckpoint:
 # ---------------------------------------------------------------- writing
 
 
-def _spans(sizes: list[int]) -> Iterator[tuple[int, int]]:
-    """Cut items of these sizes into [start, stop) of as many as fit in GROUP_BYTES, at least one each."""
-    ends = list(accumulate(sizes))
-    start = base = 0
-    while start < len(ends):
-        stop = max(start + 1, bisect_right(ends, base + GROUP_BYTES, start))
-        yield start, stop
-        base = ends[stop - 1]
-        start = stop
-
-
 def _groups(state: Mapping[bytes, bytes]) -> Iterator[tuple[int, bytes]]:
     """Give (count, payload) of each STATE section. No loop of ours is per item: a million items take a second."""
     ordered = sorted(state)
@@ -143,7 +117,7 @@ def _groups(state: Mapping[bytes, bytes]) -> Iterator[tuple[int, bytes]]:
         values = [state[key] for key in keys]
         key_sizes = list(map(len, keys))
         value_sizes = list(map(len, values))
-        for start, stop in _spans(list(map(add, key_sizes, value_sizes))):
+        for start, stop in spans(list(map(add, key_sizes, value_sizes)), GROUP_BYTES):
             count = stop - start
             lengths = struct.pack(f"<{2 * count}I", *key_sizes[start:stop], *value_sizes[start:stop])
             yield count, b"".join((lengths, *keys[start:stop], *values[start:stop]))
@@ -152,7 +126,7 @@ def _groups(state: Mapping[bytes, bytes]) -> Iterator[tuple[int, bytes]]:
 def _blobs(sizes: list[int], fixed: Callable[[int, int], list[bytes]]) -> Iterator[tuple[int, bytes]]:
     """Give (count, payload) of sections whose payload for items [start, stop) `fixed` gives as parts."""
     for at in range(0, len(sizes), GROUP_ITEMS):
-        for start, stop in _spans(sizes[at : at + GROUP_ITEMS]):
+        for start, stop in spans(sizes[at : at + GROUP_ITEMS], GROUP_BYTES):
             yield stop - start, b"".join(fixed(at + start, at + stop))
 
 
@@ -224,6 +198,7 @@ def _payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
     for kind, sections in columns:
         for count, payload in sections:
             yield kind, count, payload
+    yield from messaging_sections.payloads(snapshot)
 
 
 def encode(snapshot: Snapshot) -> Iterator[bytes]:
@@ -338,11 +313,10 @@ def _sections(read: Read, first: _Cut, digests: list[bytes]) -> Iterator[_Cut]:
 
 def _split(section: _Cut, at: int, sizes: Sequence[int]) -> list[bytes]:
     """Cut the blobs that begin at `at` of the payload and end with it."""
-    ends = list(accumulate(sizes, initial=at))
-    payload = section.payload
-    if ends[-1] != len(payload):
-        raise section.broken("lengths and payload disagree")
-    return [payload[start:stop] for start, stop in pairwise(ends)]
+    try:
+        return split(section.payload, at, sizes)
+    except ValueError as error:
+        raise section.broken(str(error)) from None
 
 
 def _column_end(section: _Cut, width: int) -> int:
@@ -406,6 +380,13 @@ def _read_parked(section: _Cut, parked: list[ParkedRecord]) -> None:
     )
 
 
+def _read_messaging(section: _Cut, reader: messaging_sections.Reader) -> None:
+    try:
+        reader.read(section.kind, section.count, section.payload)
+    except ValueError as error:  # also a name that is no UTF-8
+        raise section.broken(str(error)) from None
+
+
 def chunk_reader(chunks: Sequence[bytes]) -> Read:
     """Give a `Read` over bytes in memory, such as what `encode` gave."""
     data = b"".join(chunks)
@@ -451,6 +432,7 @@ def decode(read: Read) -> Snapshot:
     keys: list[KeyRecord] = []
     parked: list[ParkedRecord] = []
     digests: list[bytes] = []
+    messaging = messaging_sections.Reader()
     last: bytes | None = None
     for section in _sections(read, first, digests):
         match section.kind:
@@ -462,10 +444,16 @@ def decode(read: Read) -> Snapshot:
                 _read_replies(section, sessions)
             case Section.KEYS:
                 _read_keys(section, keys)
-            case _:
+            case Section.PARKED:
                 _read_parked(section, parked)
+            case _:
+                _read_messaging(section, messaging)
     if len(state) != head.state_keys:
         raise first.broken(f"{head.state_keys} keys promised, {len(state)} found")
+    try:
+        known = messaging.finish(sessions)
+    except ValueError as error:
+        raise first.broken(str(error)) from None
     return Snapshot(
         service=head.service,
         service_id=head.service_id,
@@ -477,9 +465,13 @@ def decode(read: Read) -> Snapshot:
         time_us=head.time_us,
         fingerprint=Fingerprint(head.fingerprint),
         state=state,
-        sessions=list(sessions.values()),
+        sessions=known,
         keys=keys,
         keys_floor_us=head.keys_floor_us,
         parked=parked,
+        invocations=messaging.invocations,
+        outbox=messaging.outbox,
+        peers=messaging.peers,
+        results=messaging.results,
         state_digest=digests[0],
     )

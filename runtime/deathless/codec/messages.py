@@ -34,10 +34,20 @@ class Kind(enum.IntEnum):
     """What a message is. 1 to 15 run a turn, 16 and above are the shard's own records."""
 
     CALL = 1  # a client's request to a handler; the arguments follow
+    FORK = 2  # of a peer: a request that nobody waits for
+    REQUEST = 3  # of a peer: a request whose RESPONSE an invocation waits for
+    RESPONSE = 4  # of a peer: the reply to a REQUEST of ours
+    CANCEL = 5  # of a peer: nobody waits for the REQUEST any more
     TIME = 16  # body: u64 logical time in microseconds; never goes back
     REGISTER = 17  # body: 16 bytes drawn by the client; its session id is this message's lsn
     PARKED = 18  # body: u64 session, u64 seq, then the message that was set aside, verbatim and unrun (I11)
     REBASED = 19  # body: u64 lsn of the checkpoint that the others reload; replay and verify begin there (I6)
+    PEER = 20  # bodies of 20 to 25: codec.peer_messages. A peer introduced itself: its session's id is this lsn
+    TRIM = 21  # a peer has confirmed our messages up to a position
+    OUTCOME = 22  # an activity ended
+    ATTEMPT = 23  # an at-most-once activity begins once this is confirmed
+    ADOPT = 24  # an operator adopts a peer that was created anew
+    ORDER = 25  # an operator's command for an invocation
 
 
 class Message(NamedTuple):

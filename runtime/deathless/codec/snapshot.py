@@ -26,6 +26,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False):
     last_us: int
     nonce: bytes  # 16 bytes
     replies: dict[int, bytes]  # reply per seq in (acked, next_seq)
+    peer: bool = False  # of a peer or of ourselves; in a checkpoint this is told by PEERS
 
 
 class KeyRecord(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +45,33 @@ class ParkedRecord(msgspec.Struct, frozen=True, gc=False):
     session: int
     seq: int
     message: bytes
+
+
+class OutboxRecord(msgspec.Struct, frozen=True, gc=False):
+    """What is kept for one target of `core.outbox`; it stands also when it is empty, for the position is not."""
+
+    service: str
+    shard: int
+    first_position: int  # of the first message; without messages: of the next
+    messages: list[bytes]
+
+
+class PeerRecord(msgspec.Struct, frozen=True, gc=False):
+    """One peer of `core.peer_table`."""
+
+    service: str
+    shard: int
+    service_id: bytes  # 16 bytes
+    incarnation: int
+    session: int
+
+
+class ResultRecord(msgspec.Struct, frozen=True, gc=False):
+    """The kept result of one ended invocation of `core.results`."""
+
+    invocation: int
+    at_us: int  # logical time at which it ended
+    reply: bytes
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
@@ -76,10 +104,14 @@ class Snapshot:
     time_us: int  # logical time there, microseconds
     fingerprint: Fingerprint  # of the code that made the state
     state: dict[bytes, bytes]  # encoded state per key; `decode` gives it in ascending order
-    sessions: list[SessionRecord] = field(default_factory=list)  # longest idle first
+    sessions: list[SessionRecord] = field(default_factory=list)  # longest idle first, then those of peers by id
     keys: list[KeyRecord] = field(default_factory=list)  # idempotency keys
     keys_floor_us: int = -1  # see core.keys
     parked: list[ParkedRecord] = field(default_factory=list)
+    invocations: list[bytes] = field(default_factory=list)  # the executor's own, ascending by id
+    outbox: list[OutboxRecord] = field(default_factory=list)  # by target, ascending
+    peers: list[PeerRecord] = field(default_factory=list)  # by target, ascending
+    results: list[ResultRecord] = field(default_factory=list)  # the oldest first
     state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
 
     def head(self) -> Head:

@@ -9,10 +9,14 @@ Every packet: u32 length of what follows, u8 type, body; little-endian. Bodies o
     FRAME    p>f  u64 confirmed lsn, u64 offset of the frame in its file, u32 roll of the file, u32 0,
                   frame without padding
     APPLIED  f>p  u64 applied lsn
+    ATTACH   c>s  u32 count, u32 0, count x u64 id, count x u64 invocation
+    RESULTS  s>c  as ANSWERS, flags 0
+    PEER_COMMIT r>p  u64 session, u64 through
     REGISTER c>s  16 byte nonce
 
 A message in a blob has the bytes it will have in the log (see messages). A reply or answer is u8 status, body: OK
-carries the msgpack result, ERROR a msgpack array [code, type, text]. All other bodies are msgpack arrays of the
+carries the msgpack result, ERROR a msgpack array [code, type, text], ACCEPTED the u64 id of the invocation whose result
+ATTACH asks for. All other bodies are msgpack arrays of the
 Structs below. Handshake: HELLO, then WELCOME or REFUSED and the connection's end.
 
 Guarantees: a packet longer than the limit the reader sets is refused before it is buffered. Does not: do IO.
@@ -32,6 +36,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, TooLarge
 from deathless.codec.frames import RUN, Run
+from deathless.codec.peer_messages import PeerHello, UInt64
 
 PROTOCOL_VERSION: Final = 1
 PREFIX: Final = struct.Struct("<IB")
@@ -42,6 +47,7 @@ U32: Final = struct.Struct("<I")
 U64: Final = struct.Struct("<Q")
 ONE_REPLY: Final = struct.Struct("<IBQIIQI")  # REPLIES with one reply, up to the blob
 FRAME_HEAD: Final = struct.Struct("<QQII")
+PEER_COMMIT: Final = struct.Struct("<QQ")
 STALE: Final = 1
 
 
@@ -61,6 +67,8 @@ class Type(enum.IntEnum):
     BATCH_REFUSED = 20
     QUERIES = 21
     ANSWERS = 22
+    ATTACH = 23
+    RESULTS = 24
     ADMIN = 32
     ADMIN_REPLY = 33
     FOLLOW = 48
@@ -70,6 +78,10 @@ class Type(enum.IntEnum):
     HANDOVER = 52
     CHECKPOINT = 53
     REPORT = 64
+    PEER_HELLO = 80
+    PEER_WELCOME = 81
+    PEER_REFUSED = 82
+    PEER_COMMIT = 83
 
 
 class Status(enum.IntEnum):
@@ -77,10 +89,11 @@ class Status(enum.IntEnum):
 
     OK = 0
     ERROR = 1
+    ACCEPTED = 2  # the handler waits; the result comes when it is asked for by ATTACH
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """First packet of whoever connects. `kind`: client, follower, supervisor or tool; session 0: none yet.
+    """First packet of whoever connects. `kind`: client, peer, follower, supervisor or tool; session 0: none yet.
 
     A follower says its `fingerprint`: it must run what the primary runs (I6).
     """
@@ -189,6 +202,20 @@ class ReplyError(msgspec.Struct, array_like=True, frozen=True):
     code: str
     type: str
     text: str
+
+
+class PeerIntroduction(msgspec.Struct, array_like=True, frozen=True):
+    """Body of PEER_HELLO: who will send on this connection, and the epoch of its primary, which never goes back."""
+
+    hello: PeerHello
+    epoch: int
+
+
+class PeerWelcome(msgspec.Struct, array_like=True, frozen=True):
+    """Body of PEER_WELCOME: the sender's session, and the position from which it streams (I3)."""
+
+    session: UInt64
+    next_position: UInt64
 
 
 class Batch(NamedTuple):
@@ -361,6 +388,46 @@ def decode_queries(body: bytes) -> tuple[bool, tuple[int, ...], list[bytes]]:
     return bool(flags & STALE), ids, items
 
 
+def encode_attach(ids: Sequence[int], invocations: Sequence[int]) -> bytes:
+    """Give an ATTACH packet; answer i is asked for invocation i."""
+    n = len(ids)
+    return packet(Type.ATTACH, QUERIES_HEAD.pack(n, 0), struct.pack(f"<{2 * n}Q", *ids, *invocations))
+
+
+def decode_attach(body: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Give (ids, invocations). Raises: CorruptFrame."""
+    if len(body) < QUERIES_HEAD.size:
+        raise CorruptFrame("ATTACH shorter than its head")
+    count, _ = QUERIES_HEAD.unpack_from(body)
+    if len(body) != QUERIES_HEAD.size + 16 * count:
+        raise CorruptFrame("ATTACH: count and columns disagree")
+    columns: tuple[int, ...] = struct.unpack_from(f"<{2 * count}Q", body, QUERIES_HEAD.size)
+    return columns[:count], columns[count:]
+
+
+def encode_results(ids: Sequence[int], replies: Sequence[bytes]) -> bytes:
+    """Give a RESULTS packet; reply i answers id i."""
+    return packet(Type.RESULTS, QUERIES_HEAD.pack(len(ids), 0), *_columns(ids, replies))
+
+
+def decode_results(body: bytes) -> tuple[tuple[int, ...], list[bytes]]:
+    """Give (ids, replies). Raises: CorruptFrame."""
+    return decode_queries(body)[1:]
+
+
+def encode_peer_commit(session: int, through: int) -> bytes:
+    """Give a PEER_COMMIT packet: everything up to position `through` is confirmed at the receiver."""
+    return packet(Type.PEER_COMMIT, PEER_COMMIT.pack(session, through))
+
+
+def decode_peer_commit(body: bytes) -> tuple[int, int]:
+    """Give (session, through). Raises: CorruptFrame."""
+    if len(body) != PEER_COMMIT.size:
+        raise CorruptFrame(f"PEER_COMMIT of {len(body)} bytes, {PEER_COMMIT.size} expected")
+    session, through = PEER_COMMIT.unpack(body)
+    return session, through
+
+
 def ok_reply(result: bytes) -> bytes:
     """Give an OK reply around a msgpack result."""
     return b"\x00" + result
@@ -369,3 +436,15 @@ def ok_reply(result: bytes) -> bytes:
 def error_reply(code: str, kind: str, text: str) -> bytes:
     """Give an ERROR reply; `kind` is the exception's type name, `text` ours (I5)."""
     return b"\x01" + _encode(ReplyError(code, kind, text))
+
+
+def accepted_reply(invocation: int) -> bytes:
+    """Give an ACCEPTED reply: the handler waits; `invocation` is what ATTACH asks for."""
+    return b"\x02" + U64.pack(invocation)
+
+
+def accepted_invocation(reply: bytes) -> int | None:
+    """Give the invocation of an ACCEPTED reply; None: the reply is none."""
+    if len(reply) != 9 or reply[0] != Status.ACCEPTED:
+        return None
+    return int.from_bytes(reply[1:], "little")

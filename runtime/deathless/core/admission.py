@@ -1,4 +1,4 @@
-"""What clients send to a primary, up to the frame that takes it in: order, duplicates, maximums, parking.
+"""What clients and peers send to a primary, up to the frame that takes it in: order, duplicates, maximums, parking.
 
     batch -> (I3: the next expected seq?) -> (I10: within every maximum?) -> pending -> take() -> frame -> confirmed
                  | lower: answered again         | no: BATCH_REFUSED with the time to wait
@@ -10,6 +10,11 @@ Per session two numbers say where it stands while anything of it is unconfirmed:
 
 Who sees what: a duplicate is answered from the reply table below "first unconfirmed" only (I1, I3, I5). That a
 session is not known may follow from a frame that is not confirmed yet; then the refusal waits for that frame (I1).
+
+A peer's batch is a run of its session like any other, but for this: it counts only on the connection that was welcomed
+last (core.peering); it is answered by PEER_COMMIT, once confirmed; it holds FORK, REQUEST, RESPONSE and CANCEL, where a
+client's holds CALL. A full outbox stops clients' calls alone: what a peer sends may be what empties it, and behind a
+request that is refused a response could not come in.
 
 Conflicts: a full disk (`full`) refuses calls and registrations with 507 and forgets what was pending, told to each
 sender; acknowledgements and our own records stay (I8). Acknowledgements without messages are kept one per session, so
@@ -31,6 +36,7 @@ from typing import Final
 from deathless.base.errors import (
     DeathlessError,
     InvalidArgument,
+    OutboxFull,
     OutOfSpace,
     Overloaded,
     SessionExpired,
@@ -41,19 +47,29 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER_BYTES, PARKED_HEADER, Kind, encode_parked, encode_register
-from deathless.codec.wire import Batch, BatchRefused, Registered, Type, encode_replies, struct_packet
+from deathless.codec.wire import (
+    Batch,
+    BatchRefused,
+    Registered,
+    Type,
+    encode_peer_commit,
+    encode_replies,
+    struct_packet,
+)
 from deathless.core.effects import Effect, Send
 from deathless.core.events import Conn, RunResult
 from deathless.core.sessions import Session, SessionTable
 
 SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
 OVERLOADED_RETRY_MS: Final = 20  # told to whom a queue of ours refuses
+OUTBOX_RETRY_MS: Final = 200  # told to whom a full outbox refuses
 WINDOW_RETRY_MS: Final = 50  # told to whom its own window, or a lagging follower, refuses
 HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is dropped, its sender asks again
 
 Runs = list[tuple[Run, Sequence[bytes]]]
 _KIND_OF: Final = itemgetter(0)  # a message's first byte
 _CALL: Final = int(Kind.CALL)
+_OF_PEERS: Final = frozenset(map(int, (Kind.FORK, Kind.REQUEST, Kind.RESPONSE, Kind.CANCEL)))
 
 
 @dataclass(slots=True)
@@ -77,6 +93,7 @@ class Admission:
         sessions: the shard's table; read here, changed only where frames run.
         deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
         lag: messages by which the best live follower lags; 0 without followers.
+        outbox_bytes: bytes of all messages that peers have not confirmed.
     """
 
     def __init__(
@@ -88,6 +105,7 @@ class Admission:
         counters: Counters,
         deaths: dict[tuple[int, int], int],
         lag: Callable[[], int],
+        outbox_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self.full = False  # the log has no room: calls are refused with 507
         self._sessions = sessions
@@ -96,6 +114,7 @@ class Admission:
         self._counters = counters
         self._deaths = deaths
         self._lag = lag
+        self._outbox_bytes = outbox_bytes
         # Oldest first: run, its messages, their bytes. Invariant: runs of one session are in the order of their seqs.
         self._pending: deque[tuple[Run, Sequence[bytes], int]] = deque()
         self._pending_messages = 0  # Invariant: count of messages in `_pending`
@@ -103,7 +122,7 @@ class Admission:
         self._acks: dict[int, int] = {}  # session -> acknowledged through, to be logged without a message
         self._next: dict[int, int] = {}  # session -> next seq to admit, while something of it is unconfirmed
         self._unconfirmed: dict[int, int] = {}  # session -> its first unconfirmed seq. Invariant: same keys as `_next`
-        self._conn_of: dict[int, Conn] = {}  # session -> its newest connection
+        self._conn_of: dict[int, Conn] = {}  # session -> its newest connection; of a peer: the one welcomed last
         self._nonces: dict[bytes, Conn] = {}  # registrations under way -> who waits
         self._taken = 0  # frames formed since we are primary, those refused for lack of space left out
         self._confirmed = 0  # of these, confirmed. Invariant: <= _taken
@@ -117,6 +136,11 @@ class Admission:
         session = self._sessions.get(session_id)
         if session is None:
             return self._session_unknown(conn, batch.run)
+        if session.peer:
+            if self._conn_of.get(session_id) != conn and self._safeguards.fence_peer_connections:
+                self._counters.dropped += 1
+                return []
+            acked = 0
         self._conn_of[session_id] = conn
         if count == 0:
             self._acknowledge(session, acked)
@@ -137,7 +161,7 @@ class Admission:
         run = Run(session_id, expected, acked, count - skip)
         messages = cut_messages(batch)[skip:]
         size = sum(map(len, messages))
-        error, wait_ms = self._refusal(session, run, size) or self._misformed(messages)
+        error, wait_ms = self._refusal(session, run, size) or self._misformed(messages, peer=session.peer)
         if error is not None:
             return [*effects, self._refuse(conn, session_id, expected, error, wait_ms, run.count)]
         if session_id not in self._next:
@@ -149,6 +173,13 @@ class Admission:
             for part in self._cut(run, messages):
                 self._enqueue(*part)
         return effects
+
+    def position_of_peer(self, session_id: int, conn: Conn) -> int:
+        """Give the first position of a peer that is not confirmed; from now on its batches count on `conn` alone."""
+        session = self._sessions.get(session_id)
+        assert session is not None and session.peer
+        self._conn_of[session_id] = conn
+        return self._unconfirmed.get(session_id, session.next_seq)
 
     def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
         """Log a registration; the session's id is its lsn (I5). The same nonce under way is the same registration."""
@@ -180,34 +211,40 @@ class Admission:
         """Is there anything for a frame?"""
         return bool(self._pending or self._acks)
 
-    def take(self, count: int) -> Runs:
+    def take(self, count: int, size: int = 0, *, half: bool = False) -> Runs:
         """Give what the next frame holds: acknowledgements, then what is pending, oldest first, within its maximums.
 
         Only while no frame is being run: the acknowledgements carry the table's next expected seqs.
 
         Args:
             count: messages that the frame holds already. However small the maximums, one pending run fits.
+            size: bytes of these where they may leave no room; above 0 nothing fits but what does.
+            half: leave half of the frame to others.
         """
         self._taken += 1
         limits = self._limits
         runs = self._take_acks()
         pending = self._pending
-        size = taken = 0
+        share = 2 if half else 1
+        count_max, size_max = limits.frame_messages_max // share, limits.frame_bytes_max // share
+        passed = bool(size)
+        taken = taken_size = 0
         while pending:
             run, messages, weight = pending[0]
             if self._deaths and self._holds_killer(run):
                 pending.popleft()
                 self._park(run, messages)
                 continue
-            if taken and (count + len(messages) > limits.frame_messages_max or size + weight > limits.frame_bytes_max):
+            if (taken or passed) and (count + len(messages) > count_max or size + weight > size_max):
                 break
             pending.popleft()
             count += len(messages)
             taken += len(messages)
             size += weight
+            taken_size += weight
             runs.append((run, messages))
         self._pending_messages -= taken
-        self._pending_bytes -= size
+        self._pending_bytes -= taken_size
         return runs
 
     def frame_confirmed(
@@ -227,7 +264,9 @@ class Admission:
                 self._unconfirmed[session] = after
             conn = self._conn_of.get(session)
             if conn is not None:
-                out.setdefault(conn, []).append(encode_replies(session, range(run.first_seq, after), replies))
+                seqs = range(run.first_seq, after)
+                data = encode_replies(session, seqs, replies) if replies else encode_peer_commit(session, after - 1)
+                out.setdefault(conn, []).append(data)
         for nonce, session in registered:
             data = struct_packet(Type.REGISTERED, Registered(nonce, session))
             out.setdefault(self._nonces.pop(nonce), []).append(data)
@@ -301,6 +340,8 @@ class Admission:
         self._counters.duplicates += before - first_seq
         if self._safeguards.reack_confirmed_only:
             before = min(before, self._unconfirmed.get(session.id, before))
+        if session.peer:
+            return [Send(conn, encode_peer_commit(session.id, before - 1))] if before > 1 else []
         seqs, replies = self._sessions.replies_from(session.id, first_seq, before - 1)
         return [Send(conn, encode_replies(session.id, seqs, replies))] if seqs else []
 
@@ -310,6 +351,9 @@ class Admission:
         acked = max(session.acked, min(run.acked, session.next_seq - 1))
         if self.full:
             return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
+        if not session.peer and self._outbox_bytes() >= limits.outbox_bytes_max:
+            text = f"peers have not confirmed {limits.outbox_bytes_max} bytes of messages"
+            return OutboxFull(text), OUTBOX_RETRY_MS
         # With nothing pending one batch fits, however large: or it would be refused for ever.
         if self._pending and self._pending_messages + run.count > limits.pending_messages_max:
             return Overloaded(f"pending messages at {limits.pending_messages_max}"), OVERLOADED_RETRY_MS
@@ -326,8 +370,10 @@ class Admission:
             return Overloaded(f"every follower lags by more than {limits.follower_lag_messages_max}"), WINDOW_RETRY_MS
         return None
 
-    def _misformed(self, messages: Sequence[bytes]) -> tuple[DeathlessError | None, int]:
+    def _misformed(self, messages: Sequence[bytes], *, peer: bool) -> tuple[DeathlessError | None, int]:
         size_max = self._limits.message_bytes_max
+        if peer:
+            return self._misformed_of_peer(messages), -1
         if len(messages) == 1 and HEADER_BYTES <= len(messages[0]) <= size_max and messages[0][0] == _CALL:
             return None, 0
         sizes = list(map(len, messages))
@@ -336,6 +382,15 @@ class Admission:
         if max(sizes) > size_max:
             return TooLarge(f"message of {max(sizes)} bytes, at most {size_max}"), -1
         return InvalidArgument("clients send CALL messages only"), -1
+
+    def _misformed_of_peer(self, messages: Sequence[bytes]) -> DeathlessError | None:
+        size_max = self._limits.message_bytes_max
+        longest = max(map(len, messages))
+        if longest > size_max:
+            return TooLarge(f"message of {longest} bytes, at most {size_max}")
+        if min(map(len, messages)) < HEADER_BYTES or not set(map(_KIND_OF, messages)) <= _OF_PEERS:
+            return InvalidArgument("peers send FORK, REQUEST, RESPONSE and CANCEL messages only")
+        return None
 
     def _refuse(
         self, conn: Conn, session: int, first_seq: int, error: DeathlessError, wait_ms: int, count: int

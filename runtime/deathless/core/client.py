@@ -73,6 +73,7 @@ from deathless.core.client_events import (
     LinkOpened,
     QueriesSubmitted,
     Resolve,
+    ResultsWanted,
     Send,
     TimerFired,
     error_of,
@@ -88,6 +89,7 @@ from deathless.core.client_link import (
     LinkState,
     State,
 )
+from deathless.core.client_results import ResultWindow
 from deathless.core.client_session import ClientSession
 from deathless.core.client_window import CallWindow, QueryWindow
 
@@ -169,6 +171,11 @@ class ClientMachine(Generic[W]):
         """Queries without an answer; to be read only."""
         return self._session.queries
 
+    @property
+    def results(self) -> ResultWindow[W]:
+        """Results that are waited for; to be read only."""
+        return self._session.results
+
     def refusal(self, now: float) -> tuple[str, str, float] | None:
         """(code, text, seconds to wait) while the service admits nothing; None: it does."""
         until = self._session.blocked_until
@@ -189,7 +196,8 @@ class ClientMachine(Generic[W]):
         if main is not None:
             due += session.deadline(leading=leading)
             if session.owed and not self._suspected:
-                due.append(main.heard_at + (PING_S if not main.pinged else SUSPECT_S if leading else WATCH_S))
+                silent_s = PING_S if not main.pinged else SUSPECT_S if leading else WATCH_S
+                due.append(main.heard_at + (silent_s + session.patience_s))
         return min(due, default=None)
 
     # ---- events ----------------------------------------------------------------------------------------------
@@ -198,7 +206,7 @@ class ClientMachine(Generic[W]):
         """Take one event in; give what must be done, in order."""
         out: list[Effect[W]] = []
         if self._closed:
-            if isinstance(event, CallsSubmitted | QueriesSubmitted):
+            if isinstance(event, CallsSubmitted | QueriesSubmitted | ResultsWanted):
                 out.append(FailCalls(waiters=event.waiters, code=Closed.code, text="the client is closed"))
             return out
         match event:
@@ -208,6 +216,8 @@ class ClientMachine(Generic[W]):
                 self._session.calls_submitted(event, out)
             case QueriesSubmitted():
                 self._session.queries_submitted(event, out)
+            case ResultsWanted(invocations=invocations, waiters=waiters):
+                self._session.results.submit(invocations, waiters)
             case TimerFired():
                 self._timer_fired(now, out)
             case LinkOpened(link=link):
@@ -243,16 +253,17 @@ class ClientMachine(Generic[W]):
             self._drop(probe, f"no answer ({probe.state.value})", now, out)
         if main is None or not self._session.owed:
             return
+        patience_s = self._session.patience_s
         # The same sums as in `deadline`: a difference could round to just below and fire for ever.
-        if now >= main.heard_at + PING_S and not main.pinged:
+        if now >= main.heard_at + (PING_S + patience_s) and not main.pinged:
             main.pinged = True
             out.append(Send(link=main.id, data=packet(Type.PING)))
         if self._leading:
-            if now >= main.heard_at + SUSPECT_S and not self._suspected:
+            if now >= main.heard_at + (SUSPECT_S + patience_s) and not self._suspected:
                 self._suspected = True
                 self._candidates.succeeded()
                 self._candidates.begin(now)
-        elif now >= main.heard_at + WATCH_S:
+        elif now >= main.heard_at + (WATCH_S + patience_s):
             self._drop(main, "silent", now, out)
             return
         self._session.timer_fired(main.heard_at, now)

@@ -67,6 +67,14 @@ class QueriesSubmitted(Generic[W]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsWanted(Generic[W]):
+    """Results to wait for, of calls that were answered ACCEPTED; that of invocation i is for waiter i."""
+
+    invocations: Sequence[int]
+    waiters: Sequence[W]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """The deadline the machine named is reached; one that comes early does nothing."""
 
@@ -106,7 +114,10 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCalls(Generic[W]):
-    """Replies (or query answers) are here, reply i for waiter i: u8 status and body, see the wire."""
+    """Replies (or query answers, or results) are here, reply i for waiter i: u8 status and body, see the wire.
+
+    A reply of status ACCEPTED says that the result is still to come: who wants it asks by ResultsWanted.
+    """
 
     waiters: Sequence[W]
     replies: Sequence[bytes]
@@ -138,6 +149,7 @@ Event = (
     | LinkLost
     | CallsSubmitted[W]
     | QueriesSubmitted[W]
+    | ResultsWanted[W]
     | TimerFired
     | CloseRequested
 )

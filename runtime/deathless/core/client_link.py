@@ -15,6 +15,7 @@ from deathless.core.client_events import LinkId
 PRIMARY_ROLE: Final = "primary"
 PING_S: Final = 0.05  # silence of a primary that owes us something before we ping it
 SUSPECT_S: Final = 0.1  # silence before we ask another replica
+RESULTS_PATIENCE_S: Final = 0.5  # all three are so much longer while only results are owed, which may take days
 WATCH_S: Final = 0.5  # how long one watcher is kept while `main` stays silent, before another is asked
 RESEND_S: Final = 0.5  # a live primary without progress gets everything again after this; doubles
 RESEND_MAX_S: Final = 8.0

@@ -30,7 +30,9 @@ from deathless.codec.wire import (
     Type,
     decode_queries,
     decode_replies,
+    decode_results,
     decode_struct,
+    encode_attach,
     encode_batch,
     encode_queries,
     packet,
@@ -44,9 +46,11 @@ from deathless.core.client_link import (
     QUERY_COUNT_MAX,
     RESEND_MAX_S,
     RESEND_S,
+    RESULTS_PATIENCE_S,
     Link,
     LinkState,
 )
+from deathless.core.client_results import ResultWindow
 from deathless.core.client_window import CallWindow, QueryWindow
 
 W = TypeVar("W")
@@ -63,6 +67,7 @@ class ClientSession(Generic[W]):
         self.message_bytes_max = Limits().message_bytes_max  # the server's, once it told us
         self.window: CallWindow[W] = CallWindow(window_max=window_max, window_bytes_max=window_bytes_max)
         self.queries: QueryWindow[W] = QueryWindow(QUERIES_IN_FLIGHT_MAX)
+        self.results: ResultWindow[W] = ResultWindow()
         self.progressed = True  # the present link to a primary brought something, or none did since the last that did
         self.registering = False  # REGISTER is out
         self.blocked_until = 0.0  # no call is admitted before this; 0: they are
@@ -82,9 +87,15 @@ class ClientSession(Generic[W]):
     @property
     def owed(self) -> bool:
         """The replica at hand owes us an answer."""
-        if self.registering or self.queries.in_flight:
+        if self.registering or self.queries.in_flight or self.results.in_flight:
             return True
         return bool(self.window.in_flight) and not self.blocked_until
+
+    @property
+    def patience_s(self) -> float:
+        """How much longer than usual the replica at hand may be silent."""
+        calls = self.registering or self.queries.in_flight or (self.window.in_flight and not self.blocked_until)
+        return 0.0 if calls else RESULTS_PATIENCE_S
 
     def deadline(self, *, leading: bool) -> list[float]:
         """When something is due, with a replica at hand that leads or does not."""
@@ -118,6 +129,7 @@ class ClientSession(Generic[W]):
         """Everything without a reply is to be sent once more."""
         self.window.rewind(self.window.base)
         self.queries.rewind()
+        self.results.rewind()
         self.registering = False
 
     def be_patient(self, now: float) -> None:
@@ -159,7 +171,12 @@ class ClientSession(Generic[W]):
         self._refuse_longer(out)
 
     def withdraw(self, waiter: W) -> bool:
-        """Take a call that was never sent, or a query, back. False: the call was sent, it stays."""
+        """Take a call that was never sent, or a query, back. False: the call was sent, it stays.
+
+        A result is waited for no more; its call was sent.
+        """
+        if self.results.withdraw(waiter):
+            return False
         return self.queries.withdraw(waiter) or self.window.withdraw(waiter)
 
     def fail_unsent(self, code: str, text: str, out: list[Effect[W]]) -> None:
@@ -171,7 +188,7 @@ class ClientSession(Generic[W]):
     def close(self, out: list[Effect[W]]) -> None:
         """Give everything up, saying what is known."""
         self.fail_unsent(Closed.code, "the client was closed before it was sent", out)
-        sent = self.window.restart()
+        sent = [*self.window.restart(), *self.results.clear()]
         if sent:
             text = "the client was closed before the reply came"
             out.append(FailCalls(waiters=sent, code=OutcomeUnknown.code, text=text))
@@ -184,6 +201,10 @@ class ClientSession(Generic[W]):
         self.be_patient(now)
         self.send_again()
         next_seq, main.next_seq = main.next_seq, None
+        if self.incarnation not in (0, main.incarnation) and len(self.results):
+            # Another incarnation gives the same ids to other invocations.
+            text = "the service was created anew or restored"
+            out.append(FailCalls(waiters=self.results.clear(), code=SessionExpired.code, text=text))
         if not self.id:
             return
         if self.incarnation != main.incarnation:
@@ -204,6 +225,9 @@ class ClientSession(Generic[W]):
                 self._answered(waiters, fresh, now, out)
                 if self._ack_at is None:
                     self._ack_at = now + ACK_S
+        elif kind == Type.RESULTS:
+            waiters, fresh = self.results.accept(*decode_results(body))
+            self._answered(waiters, fresh, now, out)
         elif kind == Type.ANSWERS:
             return self._queries_answered(body, now, out)
         elif kind == Type.REGISTERED:
@@ -296,6 +320,8 @@ class ClientSession(Generic[W]):
             elif not self.registering and not self.blocked_until:
                 self.registering = True
                 parts.append(packet(Type.REGISTER, self._nonce))
+            while (wanted := self.results.take(QUERY_COUNT_MAX)) is not None:
+                parts.append(encode_attach(*wanted))
         if len(self.queries):
             self._pump_queries(state, now, parts)
         return parts

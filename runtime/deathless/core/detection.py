@@ -7,8 +7,11 @@ is tried (design section 5, "Detection") when
     UNPROVED   the primary's own supervisor says that its proof gets no answer from the lock store, which has answered
                our worker for a while without a miss; held back like the next;
     SILENT     nothing was heard for `suspect_after_s` from its supervisor AND its worker, and no other reachable
-               replica has heard it meanwhile; held back by a minimum reign that doubles with each such steal;
-    VACANT     nobody claims to be primary, and everybody known has reported or had time to.
+               replica has heard it meanwhile; held back by a minimum reign that doubles with each such steal, until
+               a primary has reigned QUIET_REIGNS times as long as it had to: two that steal from each other do so
+               as soon as they may, and nodes that die one after the other are no quarrel;
+    VACANT     nobody claims to be primary, and everybody known has reported or had time to: more of it where
+               another replica hears one that we don't hear yet, for that one may lead.
 
 Candidates take turns: standbys before the checkpointer (`WhenAlone`), those far behind last, then by name; the k-th
 waits k * TURN_S. The lock decides between two that try at once; nothing here is needed for safety (I2).
@@ -35,7 +38,11 @@ FOLLOWING_ROLES = frozenset({"standby", "checkpointer", "recovering"})
 UNPROVED_S = 1.0  # a proof without an answer for so long is told to the others
 LOCK_ANSWERS_S = 1.0  # the lock store has answered us for so long: it is not the store that is away
 LIVE_CAUSES = ("silent", "unproved")  # the holder may be well, for all we know: steals for these back off
+SILENT_S = 0.5  # a replica unheard for so long gets no new callers; longer than a takeover waits with a steal
+QUIET_REIGNS = 8  # minimum reigns without a steal, after which the next one waits for the first minimum again
 VACANT_S = 0.3  # how long a start waits for the others to report
+VACANT_MAX_S = 5.0  # the same for one that others hear
+TAKING_SILENT_S = 0.6  # a replica that takes over is waited for although nothing was heard of it for so long
 
 
 class WorkerState(enum.StrEnum):
@@ -183,10 +190,11 @@ class Detector:
         if self._tried_at is not None and self._tries and now - self._tried_at < AGAIN_S * 2 ** (self._tries - 1):
             return None
         if kind in LIVE_CAUSES:
-            if now - self._reign_since >= self._limits.reign_max_s:
-                self._silent_steals = 0  # it has served well for long: an old quarrel is no reason to wait
+            reigned = now - self._reign_since
             reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
-            if now - self._reign_since < reign:
+            if reigned >= min(QUIET_REIGNS * reign, self._limits.reign_max_s):
+                self._silent_steals = 0  # it has served well for long: an old quarrel is no reason to wait
+            elif reigned < reign:
                 return None
             self._silent_steals = min(self._silent_steals + 1, 16)
         self._tried_at = now
@@ -210,6 +218,23 @@ class Detector:
     def unproved(self, now: float) -> bool:
         """Does another replica lead, and say that its proof gets no answer? Our worker is to ask the lock then."""
         return self.primary is not None and self.led(now) and self.reports[self.primary.replica].unproved
+
+    def silent(self, now: float, proved_s: float) -> dict[str, str]:
+        """Instances, by replica, to which new callers should not be sent any more; only a primary knows of any.
+
+        A primary that is itself cut off hears nobody either. It may say so of the others only if its epoch was proved
+        when they had been silent for SILENT_S already: by then they would have stolen it.
+
+        Args:
+            now: monotonic seconds.
+            proved_s: seconds since the last proof of our worker's epoch was answered; infinite: none was.
+        """
+        own = self.reports.get(self.replica)
+        if own is None or own.role != "primary" or own.state != WorkerState.RUNNING:
+            return {}
+        proved_at = now - proved_s
+        silent = (name for name, at in sorted(self._heard_at.items()) if proved_at - at >= SILENT_S)
+        return {name: self.reports[name].instance for name in silent if self.reports[name].instance}
 
     def next_check(self, now: float) -> float:
         """When to call `decide` again at the latest, monotonic seconds."""
@@ -244,7 +269,10 @@ class Detector:
         """Everybody known has reported or had time to, and our last try had time to show."""
         if self._tried_at is not None and now - self._tried_at < AGAIN_S:
             return False
-        return not self._members - set(self.reports) or now - self._started_at >= VACANT_S
+        missing = self._members - set(self.reports)
+        near = self._limits.suspect_after_s * 1000
+        heard = any(report.heard.get(name, 1 << 30) <= near for report in self.reports.values() for name in missing)
+        return not missing or now - self._started_at >= (VACANT_MAX_S if heard else VACANT_S)
 
     def _someone_takes_over(self, now: float) -> bool:
         """Another replica is on the way, and well: to steal from it would only cost time."""
@@ -252,7 +280,7 @@ class Detector:
             report.role == "taking-over"
             and report.state == WorkerState.RUNNING
             and report.replica != self.replica
-            and now - self._heard_at[report.replica] <= self._limits.suspect_after_s
+            and now - self._heard_at[report.replica] <= max(TAKING_SILENT_S, self._limits.suspect_after_s)
             for report in self.reports.values()
         )
         if not taking:

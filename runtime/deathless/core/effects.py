@@ -15,6 +15,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import Run
+from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.core.events import Conn
 
 
@@ -63,6 +64,37 @@ class RunQueries(msgspec.Struct, frozen=True):
 
 class ProbeSpace(msgspec.Struct, frozen=True):
     """Try to reserve room. Answered by SpaceFound or SpaceRefused."""
+
+
+class DialPeer(msgspec.Struct, frozen=True):
+    """Keep a connection to the primary of a peer until DropPeer. Answered by PeerReady, each time one stands."""
+
+    target: Target
+
+
+class SendPeer(msgspec.Struct, frozen=True):
+    """Send packets to a peer; lost when its connection is gone, which says from where to send again."""
+
+    target: Target
+    data: bytes
+
+
+class DropPeer(msgspec.Struct, frozen=True):
+    """Keep no connection to a peer any more; nothing of the old one is told."""
+
+    target: Target
+
+
+class StartActivity(msgspec.Struct, frozen=True):
+    """Run an activity in a worker process; only for a confirmed frame (I1). Answered by ActivityEnded."""
+
+    start: ActivityStart
+
+
+class StopActivity(msgspec.Struct, frozen=True):
+    """End an activity; nobody waits for its outcome."""
+
+    reference: Reference
 
 
 class ReadLock(msgspec.Struct, frozen=True):
@@ -173,6 +205,11 @@ Effect = (
     | Prove
     | RunQueries
     | ProbeSpace
+    | DialPeer
+    | SendPeer
+    | DropPeer
+    | StartActivity
+    | StopActivity
     | ReadLock
     | TakeLock
     | LinkSeals

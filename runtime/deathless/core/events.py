@@ -13,6 +13,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import Frame, Position, Run
+from deathless.codec.peer_messages import ActivityStart, Adopt, Order, PeerHello, Reference, Target
 from deathless.codec.wire import Batch, Follow, Following, Handover, Hello
 
 Conn = NewType("Conn", int)
@@ -84,6 +85,22 @@ class QueriesReceived(msgspec.Struct, frozen=True):
     messages: Sequence[bytes]
 
 
+class AttachReceived(msgspec.Struct, frozen=True):
+    """A client asks for the results of invocations, one for each of its ids."""
+
+    conn: Conn
+    ids: Sequence[int]
+    invocations: Sequence[int]
+
+
+class PeerHelloReceived(msgspec.Struct, frozen=True):
+    """Another service says who it is, and its primary's epoch; its messages will come on this connection."""
+
+    conn: Conn
+    hello: PeerHello
+    epoch: int
+
+
 class FollowReceived(msgspec.Struct, frozen=True):
     """A follower asks for the stream."""
 
@@ -112,6 +129,48 @@ class FrameSynced(msgspec.Struct, frozen=True):
     results: Sequence[RunResult]
     registered: Sequence[tuple[bytes, int]]  # (nonce, session id)
     time_us: int
+    sent: Sequence[tuple[Target, int]] = ()  # (target, next position) of each outbox that the frame made longer
+    starts: Sequence[ActivityStart] = ()  # activities that its turns asked for
+    stops: Sequence[Reference] = ()  # activities that nobody wants any more
+    finished: Sequence[tuple[int, bytes]] = ()  # (invocation, reply) of those that a client was promised
+
+
+class PeerReady(msgspec.Struct, frozen=True):
+    """A connection to the primary of a peer stands, and it has said from which position it takes our messages."""
+
+    target: Target
+    session: int  # ours, at the peer
+    next_position: int
+
+
+class PeerCommitted(msgspec.Struct, frozen=True):
+    """A peer has confirmed our messages up to a position."""
+
+    target: Target
+    through: int
+
+
+class PeerLost(msgspec.Struct, frozen=True):
+    """The connection to a peer ended; the shell looks for its primary again, for ever (I4)."""
+
+    target: Target
+
+
+class ActivityEnded(msgspec.Struct, frozen=True):
+    """One attempt of an activity ended; `reply` as a handler's."""
+
+    invocation: int
+    operation: int
+    attempt: int
+    reply: bytes
+
+
+class OrderReceived(msgspec.Struct, frozen=True):
+    """An operator's command for an invocation, or to adopt a peer; answered once it is confirmed."""
+
+    conn: Conn
+    request: int
+    record: Order | Adopt
 
 
 class ControlSynced(msgspec.Struct, frozen=True):
@@ -305,11 +364,31 @@ class TimerFired(msgspec.Struct, frozen=True):
     """The deadline the machine named is reached."""
 
 
-OfClient = ConnectionOpened | BatchesReceived | RegisterReceived | FollowReceived | QueriesReceived | QueriesAnswered
+OfClient = (
+    ConnectionOpened
+    | BatchesReceived
+    | RegisterReceived
+    | FollowReceived
+    | QueriesReceived
+    | QueriesAnswered
+    | AttachReceived
+    | PeerHelloReceived
+    | OrderReceived
+)
 """What comes from clients, and from others that take us for the primary."""
+
+OfMessaging = PeerReady | PeerCommitted | PeerLost | ActivityEnded | AttachReceived | PeerHelloReceived | OrderReceived
+"""What a primary hears of its peers, its activities, and those who wait for results."""
 
 RareForPrimary = (
     ConnectionOpened
+    | PeerReady
+    | PeerCommitted
+    | PeerLost
+    | ActivityEnded
+    | AttachReceived
+    | PeerHelloReceived
+    | OrderReceived
     | ControlSynced
     | ControlRefused
     | SpaceRefused
@@ -346,6 +425,13 @@ Event = (
     | BatchesReceived
     | RegisterReceived
     | QueriesReceived
+    | AttachReceived
+    | PeerHelloReceived
+    | OrderReceived
+    | PeerReady
+    | PeerCommitted
+    | PeerLost
+    | ActivityEnded
     | FollowReceived
     | AppliedReceived
     | BuffersDrained

@@ -8,6 +8,7 @@
     core.stream           followers, the ring of confirmed frames, who takes the checkpoints
     core.checkpoint_plan  when one is due, which ones count, below what the log may go
     core.handover         switchover and orderly stop
+    core.messaging        peers, own work, waiting for results, activities, timers
 
 One frame is written at a time: the next one only after the previous sync returned; its proof may overlap the next
 write, and a proof covers what was synced when it began (I1). What arrives meanwhile is the next frame: group commit
@@ -42,6 +43,7 @@ from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import encode_rebased, encode_time
 from deathless.codec.wire import Batch, Follow, Handover, Type, struct_packet
 from deathless.core.admission import SPACE_RETRY_S, Admission, Counters
+from deathless.core.attached import Unknown
 from deathless.core.checkpoint_plan import CheckpointPlan
 from deathless.core.effects import (
     Collect,
@@ -53,9 +55,11 @@ from deathless.core.effects import (
     StopReplica,
     WriteControl,
 )
-from deathless.core.events import Conn, FrameSynced, QueriesAnswered
+from deathless.core.events import Conn, FrameSynced, OfMessaging, QueriesAnswered
 from deathless.core.handover import Departure, Stage
 from deathless.core.in_flight import InFlight
+from deathless.core.logical_time import LogicalTime
+from deathless.core.messaging import Messaging, Tables
 from deathless.core.queries import Queries
 from deathless.core.sessions import SessionTable
 from deathless.core.stream import Stream, StreamFrame, frame_packet
@@ -79,6 +83,7 @@ class Proof:
     number: int
     covers_lsn: int
     queries: list[QueriesAnswered]
+    unknown: list[Unknown]
     collect_below: int | None
 
 
@@ -92,6 +97,7 @@ class Primary:
         lsn, chain, time_us: where the shard stands: everything up to here is confirmed.
         now: monotonic seconds.
         deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
+        tables: what else of the shard is read here.
     """
 
     def __init__(  # noqa: PLR0913 named arguments, each of its own type or unit
@@ -107,7 +113,9 @@ class Primary:
         time_us: int,
         now: float,
         deaths: dict[tuple[int, int], int],
+        tables: Tables | None = None,
     ) -> None:
+        tables = tables or Tables()
         self.replica = replica
         self.epoch = epoch
         self.limits = limits
@@ -123,11 +131,15 @@ class Primary:
             counters=self.counters,
             deaths=deaths,
             lag=self.stream.lag,
+            outbox_bytes=lambda: tables.outbox.bytes,
+        )
+        self.messaging = Messaging(
+            tables=tables, limits=limits, safeguards=safeguards, admission=self.admission, deaths=deaths
         )
         self.departure = Departure()
         self._queries = Queries(limits, safeguards, self.counters)
         self._checkpoints = CheckpointPlan(limits)
-        self._time_us = time_us  # logical time behind the last frame that ran
+        self._time = LogicalTime(limits=limits, safeguards=safeguards, time_us=time_us, now=now, due_us=tables.due_us)
         self._deaths = deaths
         self._writing = Writing.NOTHING
         self._in_flight = InFlight(lsn)
@@ -138,21 +150,26 @@ class Primary:
         self._collect_below: int | None = None  # owed once the next proof is answered
         self._space_probe_at: float | None = None  # Invariant: set while full
         self._ask_at = now + ASK_AGAIN_S  # when the fence is asked with nothing to release
+        self._due_at: float | None = None  # when a time record has work, as the clocks stood last; None: never
         self._close_refused = False  # there was no room for a closing frame; until there is
         self._idle_since: float | None = now  # since when nothing is under way; None: something is
+
+    def begin(self, now: float, wall_us: int) -> list[Effect]:
+        """We lead, and everything up to here is confirmed: go on with what the log leaves to be done."""
+        return [*self.messaging.begin(now, max(wall_us, self._time.us)), *self.next_frame(now, wall_us)]
 
     # ---- from clients ----------------------------------------------------------------------------------------
 
     def batches_received(self, batches: Sequence[tuple[Conn, Batch]]) -> list[Effect]:
         """Admit clients' messages (core.admission); on the way out they are left to the next primary."""
-        if self.departure.stage is not Stage.STAYING:
+        if not self._staying:
             return []
         admit = self.admission.batch_received
         return [effect for conn, batch in batches for effect in admit(conn, batch)]
 
     def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
         """Log a registration; the session's id is its lsn (I5)."""
-        if self.departure.stage is not Stage.STAYING:
+        if not self._staying:
             return []
         return self.admission.register_received(conn, nonce)
 
@@ -168,6 +185,25 @@ class Primary:
             effects.extend(self._maybe_prove())
         return effects
 
+    # ---- from peers, activities, and those who wait for results ----------------------------------------------
+
+    def message_received(self, event: OfMessaging, now: float, wall_us: int) -> list[Effect]:
+        """Route to core.messaging, then write what there is to be written."""
+        if self.closed:
+            return []
+        effects = self.messaging.handle(
+            event,
+            staying=self._staying,
+            writing=self._writing is Writing.FRAME,
+            confirmed_lsn=self.confirmed_lsn,
+            synced_lsn=self.synced_lsn,
+            now=now,
+        )
+        if self.messaging.outreach.doubted:
+            self.messaging.outreach.doubted = False
+            self._doubted = True
+        return [*effects, *self.next_frame(now, wall_us)]
+
     # ---- frames ----------------------------------------------------------------------------------------------
 
     def next_frame(self, now: float, wall_us: int) -> list[Effect]:
@@ -176,8 +212,9 @@ class Primary:
             return []
         effects: list[Effect] = []
         if self._writing is Writing.NOTHING:
-            if self.admission.waiting and not self.admission.full:
-                effects = self._form(wall_us)
+            clock_us = self._time.clock_us(now, wall_us)
+            if self._waiting(now, clock_us) and not self.admission.full:
+                effects = self._form(clock_us)
             else:
                 effects = self._maybe_close(now)
         if not effects:
@@ -185,25 +222,28 @@ class Primary:
             effects = self._maybe_prove()
         return effects
 
-    def _form(self, wall_us: int) -> list[Effect]:
-        if self._in_flight.bytes >= self.limits.unconfirmed_bytes_max:
+    def _waiting(self, now: float, clock_us: int) -> bool:
+        """Is there anything for a frame?"""
+        staying = self._staying
+        self._due_at = self._time.due_at(now, clock_us) if staying else None
+        if self.admission.waiting or self.messaging.waiting(staying=staying, now=now):
+            return True
+        return staying and self._time.due(clock_us)
+
+    def _form(self, clock_us: int) -> list[Effect]:
+        if not self._room:
             return []
         self._writing = Writing.FRAME
         self._idle_since = None
-        time_us = self._logical_time(wall_us)
-        due = time_us >= self._time_us + self.limits.clock_step_us
-        runs = self.admission.take(int(due))
+        time_us = self._time.next_us(clock_us)
+        staying = self._staying
+        due = self._time.stale(time_us) or (staying and self._time.due(clock_us))
+        aside = self.messaging.set_aside()
+        runs = self.messaging.fill(int(due) + len(aside), staying=staying)
         # A frame is told by its lsns, so acknowledgements alone make none: they ride on a time record.
         if due or not any(messages for _, messages in runs):
             runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(time_us),)))
-        return [RunFrame(runs, self.confirmed_lsn)]
-
-    def _logical_time(self, wall_us: int) -> int:
-        """The wall clock, never going back, going forward by a bounded step (design section 5)."""
-        before = self._time_us
-        if before and self.safeguards.bound_time_jumps:
-            wall_us = min(wall_us, before + self.limits.time_jump_max_s * 1_000_000)
-        return max(wall_us, before)
+        return [RunFrame(aside + runs, self.confirmed_lsn)]
 
     def frame_synced(self, event: FrameSynced, now: float, wall_us: int) -> list[Effect]:
         """The frame ran and is durable: prove, and meanwhile form the next one (I1)."""
@@ -211,7 +251,8 @@ class Primary:
         assert self._writing is Writing.FRAME, self._writing
         self._writing = Writing.NOTHING
         self._in_flight.append(event)
-        self._time_us = max(self._time_us, event.time_us)
+        self.messaging.frame_synced(event)
+        self._time.moved(event.time_us, now)
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
         return [*self._maybe_prove(), *self.next_frame(now, wall_us)]
@@ -253,12 +294,13 @@ class Primary:
         if self._proof is not None or self.closed:
             return []
         queries = self._queries.take(self.synced_lsn)
-        owed = queries or self._doubted or self._collect_below is not None
+        unknown = self.messaging.take_unknown(self.synced_lsn)
+        owed = queries or unknown or self._doubted or self._collect_below is not None
         if self.synced_lsn == self.confirmed_lsn and not owed:
             return []
         self._doubted = False
         self._proof_number += 1
-        self._proof = Proof(self._proof_number, self.synced_lsn, queries, self._collect_below)
+        self._proof = Proof(self._proof_number, self.synced_lsn, queries, unknown, self._collect_below)
         self.counters.proofs += 1
         return [Prove(self._proof_number)]
 
@@ -275,7 +317,7 @@ class Primary:
         if proof is None or proof.number != number:
             return []
         self._proof = None
-        effects = self._release(proof, now)
+        effects = self._release(proof, now, wall_us)
         if proof.collect_below is not None:
             effects.append(Collect(proof.collect_below))
             if self._collect_below == proof.collect_below:
@@ -290,8 +332,9 @@ class Primary:
         self.departure.gone()
         return [StopReplica(Deposed(f"epoch {self.epoch}: {why}"))]
 
-    def _release(self, proof: Proof, now: float) -> list[Effect]:
+    def _release(self, proof: Proof, now: float, wall_us: int) -> list[Effect]:
         out: dict[Conn, list[bytes]] = {}
+        effects: list[Effect] = []
         covered = proof.covers_lsn if self.safeguards.proof_after_sync else self.synced_lsn
         for event in self._in_flight.confirm(covered):
             frame = event.frame
@@ -299,10 +342,13 @@ class Primary:
             data = frame_packet(frame.last_lsn, event.roll, event.offset, event.raw)
             streamed = StreamFrame(frame.first_lsn, frame.last_lsn, frame.prev_chain, data)
             self.stream.publish(streamed, frame.chain, out)
+            effects += self.messaging.frame_confirmed(event, out, now, max(wall_us, self._time.us))
         self._queries.release(proof.queries, self.confirmed_lsn, out)
+        self.messaging.attached.release(proof.unknown, out)
         if not self._in_flight and (self.admission.full or not self.admission.waiting):
             self._idle_since = now
-        return [Send(conn, parts[0] if len(parts) == 1 else b"".join(parts)) for conn, parts in out.items()]
+        sends = [Send(conn, parts[0] if len(parts) == 1 else b"".join(parts)) for conn, parts in out.items()]
+        return [*sends, *effects]
 
     # ---- space and time --------------------------------------------------------------------------------------
 
@@ -313,6 +359,7 @@ class Primary:
         self._space_probe_at = now + SPACE_RETRY_S
         if not self._in_flight:
             self._idle_since = now
+        self.messaging.frame_refused(now)
         return [*self.admission.space_refused(runs), *self._maybe_prove()]
 
     def control_refused(self, now: float) -> list[Effect]:
@@ -341,6 +388,7 @@ class Primary:
             self._ask_at = now + ASK_AGAIN_S
             self._doubted = True
         self.departure.timer_fired(now)
+        effects.extend(self.messaging.timer_fired(now, staying=self._staying))
         effects.extend(self._maybe_checkpoint(now))
         effects.extend(self._maybe_hand_over())
         return [*effects, *self.next_frame(now, wall_us)]
@@ -351,8 +399,20 @@ class Primary:
             return None
         unsaid = self.header_confirmed_lsn < self.confirmed_lsn and not self._close_refused
         closing = self._idle_since + self.limits.idle_confirm_s if self._idle_since is not None and unsaid else None
-        dues = (self._space_probe_at, self.departure.deadline(), self._checkpoints.deadline(), closing, self._ask_at)
+        dues = [self._space_probe_at, self._ask_at, closing]
+        dues += [self.departure.deadline(), self._checkpoints.deadline(), self.messaging.deadline()]
+        if self._staying and self._room and not self.admission.full:  # what makes a frame by itself
+            dues += [self._due_at, self.messaging.outreach.trim_deadline]
         return min((due for due in dues if due is not None), default=None)
+
+    @property
+    def _staying(self) -> bool:
+        return self.departure.stage is Stage.STAYING
+
+    @property
+    def _room(self) -> bool:
+        """May a further frame be written before the last are proved?"""
+        return self._in_flight.bytes < self.limits.unconfirmed_bytes_max
 
     # ---- followers -------------------------------------------------------------------------------------------
 
@@ -368,6 +428,7 @@ class Primary:
     def connection_lost(self, conn: Conn, now: float, wall_us: int) -> list[Effect]:
         """Forget a connection; its sessions stay."""
         self.admission.connection_lost(conn)
+        self.messaging.connection_lost(conn)
         replica, effects = self.stream.connection_lost(conn)
         if not replica:
             return []
@@ -431,7 +492,7 @@ class Primary:
     def drained(self) -> bool:
         """Everything admitted is confirmed, and a synced header says so (unless there is no room to say it)."""
         return (
-            (self.admission.full or not self.admission.waiting)
+            (self.admission.full or not (self.admission.waiting or self.messaging.records.waiting))
             and not self._in_flight
             and self._writing is Writing.NOTHING
             and self._proof is None
@@ -494,6 +555,7 @@ class Primary:
         assert self._proof is None or self._proof.covers_lsn <= self.synced_lsn
         assert self.admission.full == (self._space_probe_at is not None)
         self.admission.check_invariants()
+        self.messaging.check_invariants()
         self._queries.check_invariants()
         self.stream.check_invariants()
         self._checkpoints.check_invariants()

@@ -26,6 +26,7 @@ from typing import Final, assert_never
 import msgspec
 
 from deathless.base.errors import DeathlessError
+from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.wire import Role as RolePacket
@@ -42,7 +43,9 @@ from deathless.core.effects import (
 )
 from deathless.core.events import (
     UPSTREAM,
+    ActivityEnded,
     AppliedReceived,
+    AttachReceived,
     BatchesReceived,
     BuffersDrained,
     CheckpointAnnounced,
@@ -69,6 +72,11 @@ from deathless.core.events import (
     LockTaken,
     LogRead,
     OfClient,
+    OrderReceived,
+    PeerCommitted,
+    PeerHelloReceived,
+    PeerLost,
+    PeerReady,
     PrimarySeen,
     ProofAnswered,
     QueriesAnswered,
@@ -87,6 +95,7 @@ from deathless.core.events import (
     UpstreamAnswered,
 )
 from deathless.core.follower import Follower
+from deathless.core.messaging import Tables
 from deathless.core.primary import Primary
 from deathless.core.sessions import SessionTable
 from deathless.core.takeover import Step, Takeover
@@ -111,6 +120,7 @@ class ShardPlace(msgspec.Struct):
     chain: bytes = bytes(16)
     digest: bytes = bytes(16)
     time_us: int = 0
+    due_us: int = 0  # logical time at which a time record has work to do: a timer, a deadline; 0: never
 
 
 class Replica:
@@ -120,6 +130,7 @@ class Replica:
         replica: our name.
         sessions: the shard's session table (filled by the engine as frames run).
         place: where the shard stands.
+        tables: what else of the shard is read here; the engine that joins core and shard sets it.
     """
 
     def __init__(
@@ -130,8 +141,10 @@ class Replica:
         place: ShardPlace,
         limits: Limits,
         safeguards: Safeguards = ALL_SAFEGUARDS,
+        tables: Tables | None = None,
     ) -> None:
         self.replica = replica
+        self.tables = tables or Tables()
         self.state = State.RECOVERING
         self.limits = limits
         self.safeguards = safeguards
@@ -191,7 +204,7 @@ class Replica:
             return [StopReplica(event.error)]
         if self.primary is not None:
             return self._as_primary(self.primary, event, now, wall_us)
-        return self._before_primary(event, now)
+        return self._before_primary(event, now, wall_us)
 
     # ---- primary ---------------------------------------------------------------------------------------------
 
@@ -244,6 +257,11 @@ class Replica:
                 return primary.stop_ordered(now, wall_us)
             case DeathsReported():
                 return self._deaths_reported(event)
+            case (
+                PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded() | AttachReceived() | PeerHelloReceived()
+                | OrderReceived()
+            ):  # fmt: skip
+                return primary.message_received(event, now, wall_us)
             case CheckpointWritten() if self._stopping and primary.closed:
                 return [ReleaseLock(), StopReplica(None)]
             case CheckpointWritten(lsn, name):
@@ -309,11 +327,11 @@ class Replica:
         told = TellRole(self.role, self.known_epoch, order.reason)
         return [told, *self.follower.leave(), *self.takeover.begin()]
 
-    def _after_step(self, takeover: Takeover, effects: list[Effect], now: float) -> list[Effect]:
+    def _after_step(self, takeover: Takeover, effects: list[Effect], now: float, wall_us: int) -> list[Effect]:
         if takeover.step is Step.LOST and not takeover.holds_epoch:
             return [*effects, *self._takeover_lost(takeover, now)]
         if takeover.step is Step.DONE:
-            return [*effects, *self._become_primary(takeover, now)]
+            return [*effects, *self._become_primary(takeover, now, wall_us)]
         return effects
 
     def _takeover_lost(self, takeover: Takeover, now: float) -> list[Effect]:
@@ -323,7 +341,7 @@ class Replica:
         self.follower.retry(now)
         return [TellRole(self.role, self.known_epoch, "another replica was faster")]
 
-    def _become_primary(self, takeover: Takeover, now: float) -> list[Effect]:
+    def _become_primary(self, takeover: Takeover, now: float, wall_us: int) -> list[Effect]:
         place = self._place
         self.takeover = None
         self.state = State.PRIMARY
@@ -342,14 +360,16 @@ class Replica:
             time_us=place.time_us,
             now=now,
             deaths=self.deaths,
+            tables=self.tables,
         )
         self.primary.digest = place.digest
         told = TellRole(self.role, takeover.epoch, "took over")
-        return [told, *(self._role_packet(conn) for conn in sorted(self._clients))]
+        roles = [self._role_packet(conn) for conn in sorted(self._clients)]
+        return [told, *roles, *self.primary.begin(now, wall_us)]
 
     # ---- before that -----------------------------------------------------------------------------------------
 
-    def _before_primary(self, event: Event, now: float) -> list[Effect]:
+    def _before_primary(self, event: Event, now: float, wall_us: int) -> list[Effect]:
         """Route an event of a replica that recovers, follows or takes over."""
         match event:
             case (
@@ -358,13 +378,13 @@ class Replica:
             ):  # fmt: skip
                 if self.takeover is None:
                     return []  # late: from an attempt that is over
-                return self._after_step(self.takeover, self.takeover.handle(event), now)
+                return self._after_step(self.takeover, self.takeover.handle(event), now, wall_us)
             case FramesApplied(lsn, messages, size, gap):
                 self.confirmed_lsn = max(self.confirmed_lsn, lsn)
                 return self.follower.frames_applied(lsn, messages, size, gap)
             case (
                 ConnectionOpened() | BatchesReceived() | RegisterReceived() | FollowReceived() | QueriesReceived()
-                | QueriesAnswered()
+                | QueriesAnswered() | AttachReceived() | PeerHelloReceived() | OrderReceived()
             ):  # fmt: skip
                 return self._of_client(event)
             case Recovered(lsn):
@@ -403,6 +423,7 @@ class Replica:
             case (
                 AppliedReceived() | BuffersDrained() | FrameSynced() | ControlRefused() | SpaceRefused() | SpaceFound()
                 | SwitchoverOrdered() | CheckpointAnnounced() | CheckpointVerified() | DivergenceReported() | Failed()
+                | PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded()
             ):  # fmt: skip
                 return []  # a primary's
             case _:
@@ -415,7 +436,10 @@ class Replica:
                 return self._connection_opened(conn, hello.kind)
             case BatchesReceived(batches):
                 return [self._role_packet(conn) for conn in dict.fromkeys(conn for conn, _ in batches)]
-            case RegisterReceived(conn, _) | FollowReceived(conn, _):
+            case (
+                RegisterReceived(conn) | FollowReceived(conn) | AttachReceived(conn) | PeerHelloReceived(conn)
+                | OrderReceived(conn)
+            ):  # fmt: skip
                 return [self._role_packet(conn)]
             case QueriesReceived(conn, stale, ids, messages):
                 if stale and self.state is not State.RECOVERING:
@@ -458,7 +482,7 @@ class Replica:
         return self._takeover_ordered(order) or effects  # none: a newer primary was seen meanwhile
 
     def _connection_opened(self, conn: Conn, kind: str) -> list[Effect]:
-        if kind == "client":
+        if kind in ("client", "peer"):
             self._clients.add(conn)
         return []
 
@@ -480,6 +504,10 @@ class Replica:
     def _forget_completed(self) -> None:
         """A message that the log holds has been completed by somebody: it is no killer."""
         for session_id, seq in list(self.deaths):
+            if session_id == SYSTEM_SESSION:  # of an invocation; whether its turn was completed the log does not say
+                if not self.tables.holds(seq):
+                    del self.deaths[(session_id, seq)]
+                continue
             session = self._sessions.get(session_id)
             if session is None or seq < session.next_seq:
                 del self.deaths[(session_id, seq)]

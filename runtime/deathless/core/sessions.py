@@ -10,6 +10,10 @@ byte for byte, until the sender's cumulative acknowledgement passes it (I5). A s
 `expire`: idle beyond `session_idle_max_s` of logical time, or, above `sessions_max`, the longest idle first.
 A session id is the lsn of its registration and is never given twice, so an expired one is told from a new one.
 
+A **peer's session** is another service's, or our own (`SELF_SESSION`): its seqs are positions of an outbox. It never
+expires and keeps no replies, because a reply to a peer is a message of its own; so all of it counts as acknowledged.
+Our own exists always, and is in a snapshot once it was used.
+
 Sessions stand in the order of their last use; uses at the same logical time in the order of the log. That order
 is part of the table, so it is in the snapshot.
 
@@ -28,6 +32,7 @@ from deathless.base.ids import SYSTEM_SESSION, SessionId
 from deathless.base.limits import Limits
 from deathless.codec.frames import Run
 from deathless.codec.messages import REGISTER_NONCE_BYTES
+from deathless.codec.peer_messages import SELF_SESSION
 from deathless.codec.snapshot import SessionRecord
 
 
@@ -40,10 +45,11 @@ class Session:
         now_us: logical time of the registration, microseconds.
     """
 
-    __slots__ = ("acked", "id", "kept", "last_us", "next_seq", "nonce", "reply_bytes")
+    __slots__ = ("acked", "id", "kept", "last_us", "next_seq", "nonce", "peer", "reply_bytes")
 
-    def __init__(self, session_id: SessionId, nonce: bytes, now_us: int) -> None:
+    def __init__(self, session_id: SessionId, nonce: bytes, now_us: int, *, peer: bool = False) -> None:
         self.id = session_id
+        self.peer = peer  # of a peer, or ourselves. Invariant: then no reply is kept and all is acknowledged
         self.nonce = nonce
         self.next_seq = 1  # seq that is accepted next. Invariant: never goes back
         self.acked = 0  # replies up to this seq are acknowledged. Invariant: 0 <= acked < next_seq
@@ -71,21 +77,48 @@ class SessionTable:
         limits: `sessions_max` and `session_idle_max_s` are used.
     """
 
-    __slots__ = ("_by_nonce", "_idle_max_us", "_sessions", "_sessions_max")
+    __slots__ = ("_by_nonce", "_idle_max_us", "_peers", "_sessions", "_sessions_max")
 
     def __init__(self, limits: Limits) -> None:
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # Invariant: last_us never falls along the order
-        self._by_nonce: dict[bytes, SessionId] = {}  # Invariant: one entry per session
+        self._by_nonce: dict[bytes, SessionId] = {}  # Invariant: one entry per session of a client
+        self._peers: dict[int, Session] = {}  # sessions of peers and ourselves, apart: they have no last use
         self._sessions_max = limits.sessions_max
         self._idle_max_us = limits.session_idle_max_s * 1_000_000
+        self.register_peer(SELF_SESSION)
 
     def __len__(self) -> int:
-        """Count of sessions."""
+        """Count of clients' sessions."""
         return len(self._sessions)
 
     def get(self, session_id: int) -> Session | None:
         """Give a session; None: never registered, ended or expired (the caller answers SessionExpired)."""
-        return self._sessions.get(session_id)
+        return self._sessions.get(session_id) or self._peers.get(session_id)
+
+    def register_peer(self, session_id: int) -> None:
+        """Begin the session of a peer, at position 1.
+
+        Args:
+            session_id: lsn of the record that introduced or adopted it, above 0.
+        """
+        assert session_id > SYSTEM_SESSION, "0 is the shard itself"
+        assert session_id not in self._peers, "an lsn is given once"
+        assert session_id not in self._sessions, "an lsn is given once"
+        self._peers[session_id] = Session(SessionId(session_id), bytes(REGISTER_NONCE_BYTES), 0, peer=True)
+
+    def accept_peer(self, run: Run) -> Session:
+        """Take a logged run of a peer in: move the next expected seq (I3).
+
+        Args:
+            run: of a peer's session that `get` knows; with count above 0 its first seq is the session's next.
+        """
+        session_id, first_seq, _, count = run
+        session = self._peers[session_id]
+        if count:
+            assert first_seq == session.next_seq, f"peer {session_id}: position {first_seq} is not {session.next_seq}"
+            session.next_seq = first_seq + count
+            session.acked = session.next_seq - 1
+        return session
 
     def register(self, session_id: SessionId, nonce: bytes, now_us: int) -> SessionId:
         """Take a logged registration in.
@@ -167,6 +200,9 @@ class SessionTable:
 
     def forget(self, session_id: int) -> bool:
         """Forget a session. False: it was not known."""
+        if self._peers.pop(session_id, None) is not None:
+            assert session_id != SELF_SESSION, "we are always there"
+            return True
         session = self._sessions.pop(session_id, None)
         if session is None:
             return False
@@ -193,21 +229,28 @@ class SessionTable:
         return gone
 
     def snapshot(self) -> list[SessionRecord]:
-        """Copy everything, longest idle first; later calls do not change the copy."""
+        """Copy everything, longest idle first, then peers by id; later calls do not change the copy."""
+        peers = [s for _, s in sorted(self._peers.items()) if s.id != SELF_SESSION or s.next_seq > 1]
         return [
-            SessionRecord(s.id, s.next_seq, s.acked, s.last_us, s.nonce, s.replies) for s in self._sessions.values()
+            SessionRecord(s.id, s.next_seq, s.acked, s.last_us, s.nonce, s.replies, s.peer)
+            for s in (*self._sessions.values(), *peers)
         ]
 
     def restore(self, records: Iterable[SessionRecord]) -> None:
         """Replace everything by what `snapshot` gave."""
         self._sessions.clear()
         self._by_nonce.clear()
+        self._peers.clear()
+        self.register_peer(SELF_SESSION)
         for record in records:
-            session = Session(SessionId(record.id), record.nonce, record.last_us)
+            session = Session(SessionId(record.id), record.nonce, record.last_us, peer=record.peer)
             session.next_seq = record.next_seq
             session.acked = record.acked
             session.kept.extend((seq, [reply], len(reply)) for seq, reply in sorted(record.replies.items()))
             session.reply_bytes = sum(size for _, _, size in session.kept)
+            if record.peer:
+                self._peers[session.id] = session
+                continue
             self._sessions[session.id] = session
             self._by_nonce[session.nonce] = session.id
         self.check_invariants()
@@ -217,6 +260,7 @@ class SessionTable:
         last_us = 0
         for session_id, session in self._sessions.items():
             assert session.id == session_id > SYSTEM_SESSION
+            assert not session.peer
             assert self._by_nonce[session.nonce] == session_id
             assert 0 <= session.acked < session.next_seq
             at = session.acked + 1
@@ -230,6 +274,13 @@ class SessionTable:
             assert last_us <= session.last_us, "order of last use is not the order of the table"
             last_us = session.last_us
         assert len(self._by_nonce) == len(self._sessions)
+        assert SELF_SESSION in self._peers
+        for session_id, session in self._peers.items():
+            assert session.id == session_id > SYSTEM_SESSION
+            assert session.peer
+            assert session_id not in self._sessions
+            assert not session.kept
+            assert session.acked == session.next_seq - 1
 
     def _touch(self, session: Session, now_us: int) -> None:
         """Make a session the last used."""

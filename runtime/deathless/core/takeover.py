@@ -3,11 +3,14 @@
     LOOKING -> TAKING -> SEALING -> READING -> CUTTING -> SETTING_HEAD -> OPENING -> PROVING -> APPLYING -> DONE
        |          |                                            |                                |
        '-> LOST <-'                                            '----------> LOST <--------------'
+    (TAKING --refused--> LOOKING, at most REFUSALS_MAX times)
 
 1 take or steal the lock and raise epoch in one transaction; 2 seal every epoch from head to ours - 1; 3 only now read,
 through fresh descriptors, from head, never from a higher epoch found in the directory; 4 write cut and copies, sync
 file and folder; 5 set head, guarded by the lock; 6 sync an opening frame; 7 prove; 8 serve. Dying before 5 leaves a
-file that nobody reads. LOST is no failure: somebody else took over; the replica begins again as a follower, in a new
+file that nobody reads. A take is refused when the lock changed since the look. Often nobody was faster: a primary that
+hands over lets go of the lock while its heir takes it, so the heir looks again; a successor shows there by its higher
+epoch. LOST is no failure: somebody else took over; the replica begins again as a follower, in a new
 process once it had taken the lock, since its epoch is then spent.
 
 Does not: decide when to try (detection does). Imports core, codec, base.
@@ -66,6 +69,7 @@ class Step(enum.Enum):
     LOST = "lost"
 
 
+REFUSALS_MAX = 3  # of the take in one attempt; then the detector decides again
 OPENING_PROOF = 0
 """Number of the proof of step 7; a primary's own proofs count from 1."""
 
@@ -98,6 +102,7 @@ class Takeover:
         self.last_lsn = 0
         self.seen_epoch = 0  # highest epoch the lock showed
         self.confirmed_lsn = confirmed_lsn
+        self._refusals = 0
         self._revision = 0  # of the lock store, when it set our head
         self._suspected_epoch = suspected_epoch
         self._safeguards = safeguards
@@ -119,9 +124,7 @@ class Takeover:
             case LockTaken(epoch, head):
                 return self._lock_taken(epoch, head)
             case LockRefused():
-                self._expect(Step.TAKING)
-                self.step = Step.LOST
-                return []
+                return self._lock_refused()
             case SealsLinked():
                 self._expect(Step.SEALING)
                 self.step = Step.READING
@@ -159,6 +162,15 @@ class Takeover:
             return []
         self.step = Step.TAKING
         return [TakeLock()]
+
+    def _lock_refused(self) -> list[Effect]:
+        self._expect(Step.TAKING)
+        self._refusals += 1
+        if self._refusals > REFUSALS_MAX:
+            self.step = Step.LOST
+            return []
+        self.step = Step.LOOKING
+        return [ReadLock()]
 
     def _lock_taken(self, epoch: int, head: int) -> list[Effect]:
         self._expect(Step.TAKING)

@@ -28,10 +28,12 @@ from deathless.codec.wire import (
     Following,
     Handover,
     Hello,
+    PeerIntroduction,
     Refused,
     Role,
     Type,
     Welcome,
+    decode_attach,
     decode_batch,
     decode_queries,
     decode_struct,
@@ -44,6 +46,7 @@ from deathless.engine.replica_engine import ReplicaEngine
 NONCE_BYTES = 16
 KEPT_BYTES_MAX = 1 << 20  # of batches that wait for the end of the turn; beyond, the core has them at once
 UNDECIDED = (1 << 63) - 1  # next_seq that tells nothing: the answer to the session's first batch will
+PEER = "peer"  # kind in HELLO of another service's primary; no other kind may introduce itself as one
 Packets = Sequence[tuple[int, bytes]]
 
 
@@ -76,10 +79,13 @@ class Intake:
         self._admin = admin
         self._batches: list[tuple[ev.Conn, Batch]] = []  # of this turn of the event loop
         self._bytes = 0  # of their packets
+        self._peers: set[ev.Conn] = set()  # connections of other services; removed by `lost`
 
-    def opened(self, _conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
+    def opened(self, conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
         """A connection was authorised; gives the WELCOME to send first."""
         engine = self._engine
+        if hello.kind == PEER:
+            self._peers.add(conn)
         core = engine.core
         session = engine.shard.sessions.get(hello.session) if hello.session else None
         next_seq = session.next_seq if session is not None else 0
@@ -105,11 +111,16 @@ class Intake:
         return self._engine.follower_refusal(hello.fingerprint) if hello.kind == "follower" else None
 
     def packets(self, conn: ev.Conn, packets: Packets) -> None:
-        """All packets of one buffer of an accepted connection; call `drained` once every readable socket was read."""
+        """All packets of one buffer of an accepted connection; call `drained` once every readable socket was read.
+
+        Raises: Unauthorized for what only another service may send; CorruptFrame. The connection ends.
+        """
         post = self._engine.post
         for kind, body in packets:
             if kind == Type.BATCH:
-                self._batches.append((conn, decode_batch(body)))
+                batch = decode_batch(body)
+                self._check_sender(conn, batch)
+                self._batches.append((conn, batch))
                 self._bytes += len(body)
                 if self._bytes > KEPT_BYTES_MAX:
                     self.deliver()
@@ -130,6 +141,16 @@ class Intake:
         if self._batches:
             batches, self._batches, self._bytes = self._batches, [], 0
             self._engine.post(ev.BatchesReceived(batches))
+
+    def lost(self, conn: ev.Conn) -> None:
+        """A connection ended; what it sent before is delivered."""
+        self._peers.discard(conn)
+        self.deliver()
+
+    def _check_sender(self, conn: ev.Conn, batch: Batch) -> None:
+        session = self._engine.shard.sessions.get(batch.run.session)
+        if session is not None and session.peer and conn not in self._peers:
+            raise Unauthorized(f"session {batch.run.session} is another service's; say HELLO as kind {PEER!r}")
 
     def drained(self) -> None:
         """Every socket that was readable has been read: form a frame."""
@@ -167,6 +188,13 @@ class Intake:
                 post(ev.RegisterReceived(conn, body))
         elif kind == Type.FOLLOW:
             post(ev.FollowReceived(conn, decode_struct(Follow, body)))
+        elif kind == Type.ATTACH:
+            post(ev.AttachReceived(conn, *decode_attach(body)))
+        elif kind == Type.PEER_HELLO:
+            if conn not in self._peers:
+                raise Unauthorized(f"only another service says PEER_HELLO, behind a HELLO of kind {PEER!r}")
+            introduced = decode_struct(PeerIntroduction, body)
+            post(ev.PeerHelloReceived(conn, introduced.hello, introduced.epoch))
         elif kind == Type.CHECKPOINT:
             told = decode_struct(Role, body)
             post(ev.CheckpointAnnounced(conn, told.epoch, told.role))

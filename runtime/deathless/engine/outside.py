@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from deathless.base.errors import DeathlessError
+from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot
 from deathless.core import events as ev
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
@@ -69,6 +70,26 @@ class Outside(Protocol):
 
     def send_upstream(self, data: bytes) -> None:
         """Send to the primary."""
+        ...
+
+    def dial_peer(self, target: Target) -> None:
+        """Keep a connection to the primary of a peer, and make it again for ever, until `drop_peer`."""
+        ...
+
+    def send_peer(self, target: Target, data: bytes) -> None:
+        """Send to a peer, if its connection stands."""
+        ...
+
+    def drop_peer(self, target: Target) -> None:
+        """Keep no connection to a peer any more; no event of the one that stood comes after this."""
+        ...
+
+    def start_activity(self, start: ActivityStart) -> None:
+        """Run an activity beside the replica; `complete` with ActivityEnded."""
+        ...
+
+    def stop_activity(self, reference: Reference) -> None:
+        """End an activity, if it runs."""
         ...
 
     def load_checkpoint(self) -> Snapshot | None:

@@ -13,6 +13,17 @@ from typing import NamedTuple, NewType, Protocol
 import msgspec
 
 from deathless.codec.frames import Cut, Frame, Position, Run
+from deathless.codec.peer_messages import (
+    SELF_SESSION,
+    ActivityStart,
+    Attempt,
+    InvocationView,
+    Known,
+    Order,
+    Outcome,
+    Outputs,
+    Target,
+)
 
 Handle = NewType("Handle", int)
 """An open file of a FileSystem."""
@@ -288,6 +299,75 @@ class Executor(Protocol):
         """
         ...
 
+    def execute_peer(
+        self,
+        peer: Target,
+        first_seq: int,
+        first_lsn: int,
+        now_us: int,
+        messages: Sequence[bytes],
+        session: int = SELF_SESSION,
+    ) -> list[int]:
+        """Run FORK, REQUEST, RESPONSE and CANCEL messages of a peer in order (SELF: of our own outbox).
+
+        `session` is the peer's; handlers do not see it, but the running page names it (I11).
+
+        Returns: u32 digest of each; what the turns give is in `take_outputs`. Never raises for what a handler does.
+        """
+        ...
+
+    def advance(self, lsn: int, now_us: int) -> None:
+        """Take a TIME record in: timers and deadlines that are due fire, in (deadline, creation) order."""
+        ...
+
+    def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
+        """Take the end of an activity's attempt in; one that nobody waits for changes nothing."""
+        ...
+
+    def attempt(self, lsn: int, now_us: int, attempt: Attempt) -> None:
+        """Note that an at-most-once activity may have begun."""
+        ...
+
+    def order(self, lsn: int, now_us: int, order: Order) -> None:
+        """Carry out an operator's command for an invocation."""
+        ...
+
+    def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
+        """Resolve what waits for a peer that was created anew, with error PeerReplaced."""
+        ...
+
+    def limit_targets(self, known: Known) -> None:
+        """Told once, before anything runs: whom the outbox knows. A turn that would pass `targets_max` fails."""
+        ...
+
+    def take_outputs(self) -> Outputs | None:
+        """Give what turns sent, answered late, started and stopped since the last call, in order; None: nothing."""
+        ...
+
+    def due_us(self) -> int:
+        """Logical time when `advance` has something to do; 0: never."""
+        ...
+
+    def activities(self) -> list[ActivityStart]:
+        """All activities without an outcome, in the order in which they were asked for."""
+        ...
+
+    def holds(self, invocation: int) -> bool:
+        """Has this invocation begun, and not ended?"""
+        ...
+
+    def invocation_count(self) -> int:
+        """How many handlers have begun, or wait to, and not ended."""
+        ...
+
+    def invocations(self) -> list[InvocationView]:
+        """All invocations that have begun and not ended, for operators."""
+        ...
+
+    def suspended(self) -> list[bytes]:
+        """Encoded invocations for a checkpoint, ascending by id."""
+        ...
+
     def query(self, message: bytes, now_us: int) -> bytes:
         """Run a query on the last completed turn's state; gives reply bytes."""
         ...
@@ -304,8 +384,11 @@ class Executor(Protocol):
         """How many keys have a state."""
         ...
 
-    def restore(self, state: dict[bytes, bytes]) -> None:
-        """Replace all state."""
+    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
+        """Replace all state, and all invocations by what `suspended` gave: each runs again up to where it waits.
+
+        Raises: Diverged naming the invocation that asked for something else than it did before.
+        """
         ...
 
     def discard(self) -> None:

@@ -37,6 +37,7 @@ from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import FRAME_HEAD
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.messaging import Tables
 from deathless.core.replica import Replica, ShardPlace, State
 from deathless.engine.failures import as_ours
 from deathless.engine.outside import Outside
@@ -50,7 +51,7 @@ class ReplicaEngine:
     """One replica of one shard.
 
     Args:
-        core: the machine; shares `shard.place` and `shard.sessions`.
+        core: the machine; shares `shard.place` and `shard.sessions`, and gets the shard's other tables here.
         log: the shard's segments, opened for this service's identity.
         service: what the lock store says of the service; its fence is "seal" (a look for the successor's seal in the
             directory) or "etcd" (one linearizable read of the lock).
@@ -75,6 +76,14 @@ class ReplicaEngine:
         self._adopted = adopted
         self.core = core
         self.shard = shard
+        core.tables = Tables(
+            outbox=shard.outbox,
+            peers=shard.peers,
+            results=shard.results,
+            activities=shard.executor.activities,
+            holds=shard.executor.holds,
+            due_us=lambda: shard.place.due_us,
+        )
         self.log = log
         self.service = service
         self.store_id = store_id
@@ -82,6 +91,7 @@ class ReplicaEngine:
         self.outside = outside
         self.holder: Holder | None = None
         self.log_epoch = 0  # epoch of the last frame applied
+        self.proved_at: float | None = None  # when the last proof said that the lock is ours; None: none did yet
         self.unproved_since: float | None = None  # when the lock was asked for the proof under way; None: there is none
         self._view: LockView | None = None
         self._tail: Tail | None = None
@@ -166,6 +176,8 @@ class ReplicaEngine:
             case fx.ProbeSpace():
                 room = self.log.reserve(padded(self._limits.frame_bytes_max))
                 complete(ev.SpaceFound() if room else ev.SpaceRefused(()))
+            case fx.DialPeer() | fx.SendPeer() | fx.DropPeer() | fx.StartActivity() | fx.StopActivity():
+                self._reach_out(effect)
             case fx.Disconnect(conn):
                 self.outside.disconnect(conn)
             case fx.SendUpstream(data):
@@ -202,6 +214,21 @@ class ReplicaEngine:
             case _:
                 assert_never(effect)
 
+    def _reach_out(self, effect: fx.DialPeer | fx.SendPeer | fx.DropPeer | fx.StartActivity | fx.StopActivity) -> None:
+        match effect:
+            case fx.SendPeer(target, data):
+                self.outside.send_peer(target, data)
+            case fx.DialPeer(target):
+                self.outside.dial_peer(target)
+            case fx.DropPeer(target):
+                self.outside.drop_peer(target)
+            case fx.StartActivity(start):
+                self.outside.start_activity(start)
+            case fx.StopActivity(reference):
+                self.outside.stop_activity(reference)
+            case _:
+                assert_never(effect)
+
     # ---- the primary's log -----------------------------------------------------------------------------------
 
     def _run_frame(self, runs: Sequence[tuple[Run, Sequence[bytes]]], confirmed_lsn: int) -> ev.Event:
@@ -219,7 +246,19 @@ class ReplicaEngine:
         place.chain = frame.chain
         self.log_epoch = frame.epoch
         roll, offset = self.log.last_place()
-        return ev.FrameSynced(frame, raw, roll, offset, done.results, done.registered, place.time_us)
+        return ev.FrameSynced(
+            frame,
+            raw,
+            roll,
+            offset,
+            done.results,
+            done.registered,
+            place.time_us,
+            done.sent,
+            done.starts,
+            done.stops,
+            done.finished,
+        )
 
     def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:
         # No `reserve`: it asks for a spare segment too, and on a full disk a takeover must still open and confirm (I8).
@@ -242,7 +281,7 @@ class ReplicaEngine:
         holder = self.holder
         assert holder is not None
         if self.service.fence == "seal":
-            self.outside.complete(ev.ProofAnswered(number, not self.log.sealed(holder.epoch)))
+            self._proof_answered(number, not self.log.sealed(holder.epoch))
             return
         self.unproved_since = self.outside.now()
         ask = _owns if self._safeguards.hold_without_answer else _owns_or_guess
@@ -250,6 +289,8 @@ class ReplicaEngine:
 
     def _proof_answered(self, number: int, owned: bool) -> None:
         self.unproved_since = None
+        if owned:
+            self.proved_at = self.outside.now()
         self.outside.complete(ev.ProofAnswered(number, owned))
 
     # ---- takeover --------------------------------------------------------------------------------------------

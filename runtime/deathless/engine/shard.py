@@ -14,21 +14,26 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
-from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, SessionExpired
-from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
+from deathless.base.errors import CorruptFrame, Diverged, Internal, SessionExpired
+from deathless.base.ids import SYSTEM_SESSION, ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
+from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import ParkedRecord, Snapshot
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
 from deathless.core.keys import KeyTable
+from deathless.core.outbox import Outbox
+from deathless.core.peer_table import PeerTable
 from deathless.core.replica import ShardPlace
+from deathless.core.results import Results
 from deathless.core.sessions import SessionTable
+from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
@@ -36,12 +41,20 @@ PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 
 @dataclass(slots=True)
 class Executed:
-    """What a frame's messages gave; `payload` is the frame's."""
+    """What a frame's messages gave; `payload` is the frame's.
+
+    `results` are replies by run, in the order of the log; a run of a peer has none. What follows them is for once the
+    frame is confirmed (I1).
+    """
 
     payload: bytes
     count: int
     results: list[RunResult]
     registered: list[tuple[bytes, int]]
+    sent: list[tuple[Target, int]] = field(default_factory=list)  # next position of each outbox that became longer
+    starts: list[ActivityStart] = field(default_factory=list)
+    stops: list[Reference] = field(default_factory=list)
+    finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
 
 
 class Shard:
@@ -51,6 +64,7 @@ class Shard:
         executor: runs CALL messages.
         sessions, keys: the tables; shared with the core, which reads them.
         place: where the shard stands; this is its only writer.
+        outbox, peers, results: further tables, made here when not given.
     """
 
     def __init__(
@@ -61,6 +75,10 @@ class Shard:
         place: ShardPlace,
         limits: Limits,
         safeguards: Safeguards = ALL_SAFEGUARDS,
+        *,
+        outbox: Outbox | None = None,
+        peers: PeerTable | None = None,
+        results: Results | None = None,
     ) -> None:
         self.executor = executor
         self.sessions = sessions
@@ -69,6 +87,10 @@ class Shard:
         self.parked: list[ParkedRecord] = []
         self._limits = limits
         self._safeguards = safeguards
+        self.outbox = Outbox() if outbox is None else outbox
+        self.peers = PeerTable(limits) if peers is None else peers
+        self.results = Results(limits) if results is None else results
+        self._messaging = Messaging(executor, sessions, self.outbox, self.peers, self.results)
 
     def execute(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> Executed:
         """Run messages as the primary; gives the payload of their frame. Moves lsn and time, not the chain."""
@@ -77,7 +99,10 @@ class Shard:
         ends = struct.pack(f"<{len(messages)}I", *accumulate(map(len, messages)))
         columns = struct.pack(f"<{len(digests)}I", *digests)
         payload = encode_data([run for run, _ in runs], ends, columns, digest, b"".join(messages))
-        return Executed(payload, len(messages), results, registered)
+        messaging = self._messaging
+        asked = messaging.asked
+        sent = messaging.sent()
+        return Executed(payload, len(messages), results, registered, sent, asked.starts, asked.stops, asked.finished)
 
     def apply(self, frame: Frame) -> list[RunResult]:
         """Run a confirmed frame and compare.
@@ -104,7 +129,8 @@ class Shard:
         digests: list[int] = []
         rolling = hashlib.blake2b(place.digest, digest_size=16)
         lsn = place.lsn + 1
-        sessions, executor = self.sessions, self.executor
+        sessions, executor, messaging = self.sessions, self.executor, self._messaging
+        messaging.asked = Asked()
         execute, rolling_update, record = executor.execute, executor.rolling_update, self._safeguards.record_replies
         executor.open()
         try:
@@ -112,15 +138,24 @@ class Shard:
                 session, first_seq, _, count = run
                 if session == 0:
                     for message in messages:
-                        self._run_system(message, lsn, results, registered)
-                        digests.append(zlib.crc32(message))
+                        wrote = self._run_system(message, lsn, results, registered)
+                        digests.append(zlib.crc32(wrote, zlib.crc32(message)))
                         rolling.update(message)
+                        rolling.update(wrote)
                         lsn += 1
                     continue
-                if sessions.get(session) is None:
+                known = sessions.get(session)
+                if known is None:
                     gone = session_gone(session)
                     results.append(RunResult(run, [gone] * count))
                     digests.extend([zlib.crc32(gone)] * count)
+                    lsn += count
+                    continue
+                if known.peer:
+                    digests += messaging.run_peer(run, lsn, place.time_us, messages)
+                    messaging.take_outputs(place.time_us)
+                    results.append(RunResult(run, ()))
+                    rolling.update(rolling_update())
                     lsn += count
                     continue
                 sessions.accept(run, place.time_us)
@@ -133,16 +168,19 @@ class Shard:
                     digests += columns
                     results.append(RunResult(run, replies))
                     rolling.update(rolling_update())
+                    messaging.take_outputs(place.time_us)
                     lsn += count
         finally:
             executor.close()
         place.lsn = lsn - 1
+        place.due_us = executor.due_us()
         place.digest = rolling.digest()
         return results, digests, registered, Digest(place.digest)
 
     def _run_system(
         self, message: bytes, lsn: int, results: list[RunResult], registered: list[tuple[bytes, int]]
-    ) -> None:
+    ) -> bytes:
+        """Take a record in; gives what its turns wrote in short, b"" when there were none or they wrote nothing."""
         kind, _, _, _, body = decode(message)
         place = self.place
         if kind == Kind.TIME:
@@ -150,41 +188,45 @@ class Shard:
             place.time_us = max(place.time_us, time_us)  # logical time never goes back
             self.sessions.expire(place.time_us)
             self.keys.expire(place.time_us)
-        elif kind == Kind.REGISTER:
+            return self._messaging.advance(lsn, place.time_us)
+        if kind == Kind.REGISTER:
             registered.append((body, self.sessions.register(SessionId(lsn), body, place.time_us)))
         elif kind == Kind.PARKED:
             session, seq = PARKED_HEADER.unpack_from(body)
-            self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
+            return self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
         elif kind == Kind.REBASED:
             pass  # for who reads the log from its beginning: the checkpoint it names is the newest already
         else:
-            raise CorruptFrame(f"message at lsn {lsn} has kind {kind}, which version 1 does not know")
+            return self._messaging.run_record(kind, body, lsn, place.time_us)
+        return b""
 
-    def _park(self, record: ParkedRecord, results: list[RunResult]) -> None:
+    def _park(self, record: ParkedRecord, results: list[RunResult]) -> bytes:
         """The message is not run; its caller gets a typed, recorded error (I11)."""
         self.parked.append(record)
         del self.parked[:-PARKED_MAX]
+        if record.session == SYSTEM_SESSION:
+            return self._messaging.park_invocation(record, self.place.time_us)
         run = Run(record.session, record.seq, 0, 1)
-        if self.sessions.get(SessionId(record.session)) is None:
+        session = self.sessions.get(SessionId(record.session))
+        if session is None:
             results.append(RunResult(run, [session_gone(record.session)]))
-            return
+            return b""
+        if session.peer:
+            results.append(RunResult(run, ()))
+            return self._messaging.park(record, self.place.time_us)
         self.sessions.accept(run, self.place.time_us)
-        text = f"parked at lsn {record.lsn}: it ended its handler's process again and again"
-        reply = error_reply(Parked.code, "Parked", text)
+        reply = parked_reply(record.lsn)
         self.sessions.record(record.session, record.seq, [reply])
         results.append(RunResult(run, [reply]))
+        return b""
 
     def _difference(self, frame: Frame, data: Data, digests: list[int]) -> Diverged:
         """Name the first message whose digest differs."""
         at = next((i for i, (a, b) in enumerate(zip(digests, data.digests, strict=True)) if a != b), len(digests) - 1)
         start = data.ends[at - 1] if at else 0
-        try:
-            message = decode(data.blob[start : data.ends[at]])
-        except CorruptFrame:
-            return Diverged(f"lsn {frame.first_lsn + at}: a malformed message gave another reply")
-        handler = message.method.decode(errors="replace") or f"record of kind {message.kind}"
-        key = message.key.decode(errors="replace")
-        return Diverged(f"lsn {frame.first_lsn + at}: handler {handler!r} for key {key!r} gave another state or reply")
+        lsn = frame.first_lsn + at
+        turns = [turn for turn in self._messaging.asked.turns if turn.lsn == lsn]
+        return Diverged(f"lsn {lsn}: {describe(data.blob[start : data.ends[at]], turns)} gave another state or reply")
 
     def snapshot(
         self, *, service: str, service_id: bytes, incarnation: int, epoch: int, fingerprint: bytes
@@ -206,17 +248,23 @@ class Shard:
             keys=self.keys.snapshot(),
             keys_floor_us=self.keys.floor_us,
             parked=list(self.parked),
+            invocations=self.executor.suspended(),
+            outbox=self.outbox.snapshot(),
+            peers=self.peers.snapshot(),
+            results=self.results.snapshot(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replace everything by a checkpoint's content."""
-        self.executor.restore(snapshot.state)
+        self.executor.restore(snapshot.state, snapshot.invocations)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
         self.parked = list(snapshot.parked)
+        self._messaging.restore(snapshot)
         place = self.place
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
         place.time_us = snapshot.time_us
+        place.due_us = self.executor.due_us()
 
 
 def session_gone(session: int) -> bytes:

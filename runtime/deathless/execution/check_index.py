@@ -82,6 +82,7 @@ class Index:
     def __init__(self, sources: Sequence[Source]) -> None:
         self.modules = [self._module(source) for source in sources]
         self.units = {unit.key: unit for module in self.modules for unit in module.units.values()}
+        self.activities: set[str] = set()  # units that run beside the primary, where anything is allowed
         self.set_attributes: set[str] = set()  # attributes that some class declares as a set
         self.set_functions: set[str] = set()  # functions and methods that say they give a set
         methods: dict[str, set[str]] = {}
@@ -112,7 +113,7 @@ class Index:
                 for statement in inner.body:
                     if isinstance(statement, ast.AnnAssign) and is_set_annotation(statement.annotation):
                         self.set_attributes.add(getattr(statement.target, "id", ""))
-            elif isinstance(inner, ast.FunctionDef) and is_set_annotation(inner.returns):
+            elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and is_set_annotation(inner.returns):
                 self.set_functions.add(inner.name)
 
     def _mentions(self, unit: Unit, methods: dict[str, set[str]]) -> Iterator[str]:
@@ -150,13 +151,20 @@ class Index:
                     best = (last - first, unit)
         return best[1] if best else None
 
+    def named_by(self, function: ast.expr, module: Module) -> set[str]:
+        """Give the keys of the units that a name or attribute chain stands for."""
+        if isinstance(function, ast.Name) and function.id in module.units:
+            return {module.units[function.id].key}
+        dotted = dotted_name(function, module)
+        return set() if dotted is None else set(self._imported(dotted))
+
     def reachable(self, starts: Sequence[Unit]) -> set[str]:
-        """Give the keys of all units that `starts` reach, themselves included."""
+        """Give the keys of all units that `starts` reach, themselves included, activities left out."""
         reached: set[str] = set()
         open_ = [unit.key for unit in starts]
         while open_:
             key = open_.pop()
-            if key not in reached:
+            if key not in reached and key not in self.activities:
                 reached.add(key)
                 open_.extend(self.units[key].mentions)
         return reached
@@ -178,7 +186,8 @@ def _inside(unit: Unit) -> Iterator[ast.AST]:
     for statement in unit.nodes:
         parts: list[ast.AST] = [statement]
         if isinstance(statement, ast.ClassDef):
-            parts = [*statement.bases, *(inner for inner in statement.body if not isinstance(inner, ast.FunctionDef))]
+            functions = ast.FunctionDef | ast.AsyncFunctionDef
+            parts = [*statement.bases, *(inner for inner in statement.body if not isinstance(inner, functions))]
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             parts = [statement.args, *statement.body]
         for part in parts:

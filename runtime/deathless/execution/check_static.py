@@ -51,16 +51,20 @@ class Finding(NamedTuple):
     text: str
 
 
-def check_sources(sources: Sequence[Source], roots: Sequence[Root]) -> list[Finding]:
+def check_sources(
+    sources: Sequence[Source], roots: Sequence[Root], activities: Sequence[tuple[str, int]] = ()
+) -> list[Finding]:
     """Read a service's source files.
 
     Args:
         sources: all files of the author.
         roots: where its handlers and queries begin.
+        activities: path and line where each of its activities does; what they do is not looked at.
 
     Raises: SyntaxError when a file is no Python.
     """
     index = Index(sources)
+    index.activities = {unit.key for path, line in activities if (unit := index.unit_at(path, line))}
     reached_by: dict[str, set[Root]] = {}
     for root in roots:
         start = index.unit_at(root.path, root.line)
@@ -256,6 +260,8 @@ class _Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         """What a call is given, and what it changes."""
         dotted = self._dotted(node.func) or ""
+        if self._index.named_by(node.func, self._module) & self._index.activities:
+            self._tell(node, "activity", f"{ast.unparse(node.func)} is an activity; ask for it with ctx.run")
         if dotted in UNORDERED_CALLS:
             self._excused.update(
                 argument for argument in node.args if isinstance(argument, ast.GeneratorExp | ast.ListComp)

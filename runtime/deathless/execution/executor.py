@@ -27,25 +27,41 @@ import hashlib
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from types import MappingProxyType
-from typing import Final, Protocol
-from zlib import crc32
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from deathless.base.errors import CorruptFrame, InvalidArgument, TooLarge, UnknownHandler
+from deathless.base.errors import Overloaded
+from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
-from deathless.codec.messages import HEADER_BYTES, Kind, decode
-from deathless.codec.wire import error_reply, ok_reply
+from deathless.codec.messages import HEADER_BYTES, Kind
+from deathless.codec.peer_messages import (
+    SELF_SESSION,
+    ActivityStart,
+    Attempt,
+    InvocationView,
+    Known,
+    Order,
+    Outcome,
+    Outputs,
+    Target,
+)
+from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
 from deathless.execution import depth
-from deathless.execution.context import Context, QueryContext, Turn
-from deathless.execution.failure import bad_arguments, bounded, failed, query_failed
-from deathless.execution.plan import Plan, StatePlan, check_key
+from deathless.execution.arrivals import Arrivals
+from deathless.execution.context import Context, Turn
+from deathless.execution.entities import Entities
+from deathless.execution.failure import bad_arguments, failed
+from deathless.execution.invocations import Invocations
+from deathless.execution.journal import CLIENT, Origin, Received
+from deathless.execution.peer_intake import MALFORMED, take_in
+from deathless.execution.plan import Plan
 from deathless.execution.probe import SPECS as PROBE_SPECS
-from deathless.execution.probe import ProbeTable
+from deathless.execution.queries import Queries, unknown
 from deathless.execution.running import RunningPage
 from deathless.execution.service import Service
-from deathless.execution.signature import Function
+from deathless.execution.turn import Settings
+from deathless.execution.written import Written
 
 FOLD_MESSAGES: Final = 256
 """What a frame's messages wrote is folded into its digest after so many, so that old states do not pile up."""
@@ -53,15 +69,15 @@ FOLD_MESSAGES: Final = 256
 FOLD_BYTES: Final = 16384
 """And at once when a message writes more than this."""
 
-ROLLING_BYTES: Final = 32
-
 # As codec.messages.HEADER, with kind and flags taken as one number: version 1 knows no flags.
 _HEADER: Final = struct.Struct("<HHHH")
 _NO_HEADER: Final = (0, 0, 0, 0)
 _CALL: Final = int(Kind.CALL)
 _OK: Final = ok_reply(b"")
 _REQUEST_HASH_BYTES: Final = 16
-_MALFORMED: Final = error_reply(InvalidArgument.code, InvalidArgument.__name__, "the message is malformed")
+_FROM_CLIENT: Final = Origin(CLIENT)
+_REFUSED: Final = error_reply(Overloaded.code, "", "")[: -len(b"\xa0\xa0")]
+T = TypeVar("T")
 
 Hide = Callable[[], Callable[[], object]]
 """Hides from handlers what they must not see (a running event loop); gives what brings it back."""
@@ -102,8 +118,8 @@ class HandlerExecutor:
     """
 
     __slots__ = (
-        "_birth", "_hash", "_hide", "_keys", "_limits", "_open", "_parts", "_plans", "_probes", "_queries", "_running",
-        "_seed", "_single", "_small_bytes", "_state", "_states",
+        "_arrivals", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_open", "_plans", "_queries",
+        "_running", "_settings", "_single", "_small_bytes", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -117,22 +133,27 @@ class HandlerExecutor:
     ) -> None:
         plans = {name.encode(): Plan(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
-        self._queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
-        self._states = StatePlan(service)
-        self._birth: Function | None = service.birth_function
         self._single = service.single
-        self._limits = limits
-        self._seed = seed
         self._small_bytes = min(FOLD_BYTES, limits.entity_bytes_max, limits.reply_bytes_max)  # up to this: no check
+        activities = service.activities
+        self._settings = Settings(
+            service=service.name,
+            seed=seed,
+            limits=limits,
+            activities={spec.function: spec for spec in activities.values()},
+        )
+        self._entities = Entities(service, limits)
+        policies = {name: spec.policy for name, spec in activities.items()}
+        self._invocations = Invocations(self._plans, self._entities, self._settings)
+        self._arrivals = Arrivals(self._invocations, limits, policies)
+        queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
+        self._queries = Queries(queries, self._plans, self._entities, seed)
+        self._catching_up = False  # True: turns run that another one has caused, and that one has committed
         self._keys = keys
         self._running = running
         self._hide = hide
         self._open: tuple[int, Callable[[], object]] | None = None  # between `open` and `close`: what `close` undoes
-        self._state: dict[bytes, bytes] = {}  # encoded state by key (UTF-8)
-        self._probes = ProbeTable()  # apart, so that no message finds it under the key it names
-        self._parts: list[bytes] = []  # what messages wrote since the last fold
-        # Over what was folded since the last `rolling_update`; None: nothing was. Most runs are hashed in one step.
-        self._hash: hashlib.blake2b | None = None
+        self._written = Written()
 
     def open(self) -> None:
         """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
@@ -184,7 +205,7 @@ class HandlerExecutor:
         self._running.leave()
         return replies, digests
 
-    def _run(
+    def _run(  # noqa: PLR0915  flat, as the module says
         self,
         messages: Sequence[bytes],
         start: int,
@@ -197,15 +218,16 @@ class HandlerExecutor:
         cells, unpack, find, header_bytes, call = (
             self._running.cells,
             _HEADER.unpack_from,
-            self._plans.get,
+            self._invocations.find(),
             HEADER_BYTES,
             _CALL,
         )
-        state, single, small_bytes = self._state, self._single, self._small_bytes
-        decode_state, encode_state = self._states.decode, self._states.encode
+        entities, plain = self._entities, self._invocations.plain
+        state, single, small_bytes = entities.state, self._single, self._small_bytes
+        decode_state, encode_state = entities.states.decode, entities.states.encode
         wrote: list[bytes] = []
         keep, answer, count_references, unkept, ok = wrote.append, replies.append, sys.getrefcount, _UNKEPT, _OK
-        turn = Turn(self._seed, now_us)
+        turn = Turn(self._settings.seed, now_us, self._settings)
         context = Context(turn)
         for index, message in enumerate(messages[start : start + FOLD_MESSAGES], start):
             cells[2] = index
@@ -215,7 +237,7 @@ class HandlerExecutor:
             args_at = idem_at + idem_len
             request = b""
             if kind != call or args_at > len(message):
-                written = reply = _MALFORMED
+                written = reply = MALFORMED
                 idem_len = 0
             elif idem_len and (
                 recorded := self._keys.check(
@@ -224,8 +246,15 @@ class HandlerExecutor:
             ):
                 written = reply = recorded
                 idem_len = 0
-            elif (plan := find(message[header_bytes:key_at])) is None:
-                written = reply = self._unknown(message[header_bytes:key_at], self._queries, "a query: ask it as one")
+            elif (plan := find(message[header_bytes:key_at])) is None and (
+                plan := plain(message[header_bytes:key_at], message[key_at:idem_at], message, args_at)
+            ) is None:
+                written, reply, remembered = self._divert(
+                    message[header_bytes:key_at], message[key_at:idem_at], message[args_at:], first_lsn + index, now_us
+                )
+                find = self._invocations.find()
+                if not remembered:
+                    idem_len = 0
             else:
                 turn.lsn = first_lsn + index
                 turn.key = key = b"" if single else message[key_at:idem_at]
@@ -236,24 +265,32 @@ class HandlerExecutor:
                 else:
                     try:
                         if plan.keys:
-                            written, reply = self._run_several(plan, arguments, context, turn)
+                            written, reply, remembered = self._run_several(plan, arguments, context, turn)
+                            if not remembered:
+                                idem_len = 0
                         else:
                             old = state.get(key)
-                            entity = decode_state(old) if old is not None else self._bear(key, context)
+                            entity = decode_state(old) if old is not None else entities.bear(key, context)
                             result = plan.call(entity, context, arguments)
                             new = encode_state(entity)
                             decode_state(new)
-                            reply = ok + plan.encode_result(result)
-                            if type(result) is not plan.scalar:
-                                plan.check_result(reply[1:])
-                            written = new + reply
-                            if len(written) > small_bytes:
-                                self._check_sizes(key, new, reply)
-                            state[key] = new
-                    except Exception as error:  # noqa: BLE001  a handler may raise anything; nothing was kept yet
+                            if turn.used and turn.asks():
+                                written, reply, remembered = self._conclude(plan, {key: new}, result, turn)
+                                if not remembered:
+                                    idem_len = 0
+                            else:
+                                reply = ok + plan.encode_result(result)
+                                if type(result) is not plan.scalar:
+                                    plan.check_result(reply[1:])
+                                written = new + reply
+                                if len(written) > small_bytes:
+                                    entities.check_sizes(key, new, reply)
+                                state[key] = new
+                    except Exception as error:
+                        if self._catching_up or self._invocations.committing:
+                            raise
+                        turn.end()
                         written = reply = failed(error)
-                    if turn.random is not None:
-                        turn.close_random()
                     if count_references(context) != unkept:
                         turn, context = self._replace(turn)
             keep(written)
@@ -261,179 +298,220 @@ class HandlerExecutor:
             if idem_len:
                 self._keys.remember(message[idem_at:args_at], request, reply, now_us)
             if len(written) > small_bytes:  # large things must not pile up
-                self._hand_in(wrote, digests)
+                self._written.hand_in(wrote, digests)
         turn.alive = False
-        self._hand_in(wrote, digests)
-
-    def _hand_in(self, wrote: list[bytes], digests: list[int]) -> None:
-        """Take what messages wrote into the digests; what was handed in before goes into the hash and is let go."""
-        if self._parts:
-            self._fold()
-        digests.extend(map(crc32, wrote))
-        self._parts += wrote
-        wrote.clear()
+        self._written.hand_in(wrote, digests)
 
     def _replace(self, kept: Turn) -> tuple[Turn, Context]:
         """Kill the context that somebody kept, give a new one."""
         kept.alive = False
-        turn = Turn(self._seed, kept.now_us)
+        turn = Turn(self._settings.seed, kept.now_us, self._settings)
         return turn, Context(turn)
 
-    def _run_several(self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn) -> tuple[bytes, bytes]:
-        """Run a handler of several keys; give (what it wrote, reply). Nothing is kept if it raises."""
-        state, states = self._state, self._states
-        keys = plan.keys_of(arguments, self._limits.key_bytes_max)
+    def _run_several(
+        self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn
+    ) -> tuple[bytes, bytes, bool]:
+        """Run a handler of several keys; gives as `_divert`. Nothing is kept if it raises."""
+        entities = self._entities
         if plan.ours:
-            return self._run_ours(plan, arguments, context, turn, *keys.values())
-        entities: dict[str, object] = {}
-        for name, key in keys.items():
-            old = state.get(key)
-            entities[name] = entity = states.decode(old or states.default)
-            if old is None and self._birth is not None:
-                address, turn.key = turn.key, key
-                self._birth(entity, context)
-                turn.key = address
-        result = plan.call(MappingProxyType(entities), context, arguments)
-        new: dict[bytes, bytes] = {}
-        for name, key in keys.items():
-            new[key] = states.encode(entities[name])
-            states.decode(new[key])
-        reply = _OK + plan.encode_result(result)
-        plan.check_result(reply[1:])
-        for key, encoded in new.items():
-            self._check_sizes(key, encoded, reply)
-        state.update(new)
-        return b"".join((*new.values(), reply)), reply
+            return (*entities.run_ours(plan, arguments, context, turn), True)
+        changed, result = entities.run_several(plan, arguments, context, turn)
+        if turn.used and turn.asks():
+            return self._conclude(plan, changed, result, turn)
+        reply = entities.reply(plan, result)
+        entities.keep(changed, reply)
+        return b"".join((*changed.values(), reply)), reply, True
 
-    def _run_ours(
-        self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn, series: bytes
-    ) -> tuple[bytes, bytes]:
-        """Run a built-in handler; give (what it wrote, reply). Nothing is kept if it raises."""
-        probed = self._probes.open(series)
-        reply = _OK + plan.encode_result(plan.call(probed, context, arguments))
-        return self._probes.keep(series, probed, turn.lsn) + reply, reply
+    def _conclude(
+        self, plan: Plan, changed: dict[bytes, bytes], result: object, turn: Turn
+    ) -> tuple[bytes, bytes, bool]:
+        """End a turn that asked for something; gives as `_divert`, with what it caused."""
+        lsn, now_us = turn.lsn, turn.now_us
+        reply = self._invocations.conclude(plan, _FROM_CLIENT, changed, result, turn)
+        self._catching_up = True
+        self._invocations.run_todo(lsn, now_us)
+        self._catching_up = False
+        return self._invocations.take_wrote(), reply, reply[0] != Status.ERROR  # an error is a refusal here
 
-    def _bear(self, key: bytes, context: Context) -> object:
-        """Give the state with which a key's first turn begins."""
-        if not self._single:
-            check_key(key, self._limits.key_bytes_max, "key")
-        entity = self._states.decode(self._states.default)
-        if self._birth is not None:
-            self._birth(entity, context)
-        return entity
+    def _divert(self, method: bytes, key: bytes, arguments: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes, bool]:
+        """Run a CALL that may have to wait, or that nothing handles.
 
-    def _check_sizes(self, key: bytes, new: bytes, reply: bytes) -> None:
-        """Refuse what is too large."""
-        limits = self._limits
-        if len(new) > limits.entity_bytes_max:
-            named = bounded(key.decode(errors="backslashreplace"), 100)
-            raise TooLarge(f"state of key {named!r} would have {len(new)} bytes, at most {limits.entity_bytes_max}")
-        if len(reply) > limits.reply_bytes_max:
-            raise TooLarge(f"the reply would have {len(reply)} bytes, at most {limits.reply_bytes_max}")
+        Returns: what it wrote, its reply, and whether that is to be remembered under its idempotency key.
+        """
+        table = self._invocations
+        if method not in self._plans:
+            reply = unknown(method, self._queries.plans, "a query: ask it as one")
+            return reply, reply, True
+        received = Received(_FROM_CLIENT, method.decode(), b"" if self._single else key, arguments)
+        answer = table.receive(received, lsn, now_us)
+        reply = accepted_reply(lsn) if answer is None else answer
+        self._catching_up = True
+        table.run_todo(lsn, now_us)
+        self._catching_up = False
+        return table.take_wrote() + reply, reply, not reply.startswith(_REFUSED)
 
-    def _unknown(self, method: bytes, others: dict[bytes, Plan], but: str) -> bytes:
-        name = bounded(method.decode(errors="backslashreplace"), 100)
-        text = f"{name!r} is {but}" if method in others else f"the service has no {name!r}"
-        return error_reply(UnknownHandler.code, UnknownHandler.__name__, text)
+    # ---- messages of peers and records ------------------------------------------------------------------------
 
-    def query(self, message: bytes, now_us: int) -> bytes:
-        """Run a query on the last completed turn's state; nothing is kept.
+    def execute_peer(
+        self,
+        peer: Target,
+        first_seq: int,
+        first_lsn: int,
+        now_us: int,
+        messages: Sequence[bytes],
+        session: int = SELF_SESSION,
+    ) -> list[int]:
+        """Run FORK, REQUEST, RESPONSE and CANCEL messages of a peer in order (SELF: of our own outbox).
 
         Args:
-            message: kind CALL, as codec.messages describes; an idempotency key is not looked at.
-            now_us: logical time, microseconds.
+            peer: who sent them.
+            first_seq: of the first message, its successors count on.
+            first_lsn: likewise.
+            now_us: logical time of all of them, microseconds.
+            messages: as codec.messages describes.
+            session: of the peer, for the running page.
 
-        Returns: reply bytes. A query is not in the log, so whatever it raises is an answer, except KeyboardInterrupt.
+        Returns: u32 digest of each; what the turns give is in `take_outputs`.
+
+        Raises: as `execute`.
         """
+        wrote: list[bytes] = []
+        digests: list[int] = []
+
+        def run() -> None:
+            self._running.enter(session, first_seq)
+            for index, message in enumerate(messages):
+                self._running.cells[2] = index
+                wrote.append(take_in(self._invocations, self._arrivals, peer, message, first_lsn + index, now_us))
+                if len(wrote[-1]) > self._small_bytes or len(wrote) == FOLD_MESSAGES:
+                    self._written.hand_in(wrote, digests)
+            self._running.leave()
+            self._written.hand_in(wrote, digests)
+
+        self._hidden(run)
+        return digests
+
+    def advance(self, lsn: int, now_us: int) -> None:
+        """Take a TIME record in: timers and deadlines that are due fire, in (deadline, creation) order."""
+        if 0 < self._invocations.tables.due_us() <= now_us:
+            self._record(lsn, now_us, lambda: self._arrivals.advance(lsn, now_us))
+
+    def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
+        """Take the end of an activity's attempt in; one that nobody waits for changes nothing."""
+        self._record(lsn, now_us, lambda: self._arrivals.outcome(outcome, lsn, now_us))
+
+    def attempt(self, lsn: int, now_us: int, attempt: Attempt) -> None:
+        """Note that an at-most-once activity may have begun."""
+        self._record(lsn, now_us, lambda: self._arrivals.attempt(attempt))
+
+    def order(self, lsn: int, now_us: int, order: Order) -> None:
+        """Carry out an operator's command for an invocation."""
+        self._record(lsn, now_us, lambda: self._arrivals.order(order, lsn, now_us))
+
+    def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
+        """Resolve what waits for a peer that was created anew, with error PeerReplaced."""
+        self._record(lsn, now_us, lambda: self._arrivals.peer_replaced(target, lsn, now_us))
+
+    def _record(self, lsn: int, now_us: int, act: Callable[[], None]) -> None:
+        """Run the turns that a record causes; what they wrote enters `rolling_update`.
+
+        The running page names them by session 0 and their invocation: nobody sent the record, and whoever leads next
+        would log it again, so the invocation is what is set aside (I11).
+        """
+
+        def run() -> None:
+            self._invocations.entering = lambda invocation: self._running.enter(SYSTEM_SESSION, invocation)
+            act()
+            self._invocations.run_todo(lsn, now_us)
+            self._invocations.entering = None
+            self._running.leave()
+
+        self._hidden(run)
+        self._written.add(self._invocations.take_wrote())
+
+    def _hidden(self, run: Callable[[], T]) -> T:
+        """Run something with hidden what handlers must not see."""
+        if self._open is not None:
+            return run()
         show = self._hide()
-        limit = depth.enter()
-        turn = Turn(self._seed, now_us)
         try:
-            return self._answer(message, turn)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a query may raise anything
-            return query_failed(error)
+            return run()
         finally:
-            turn.alive = False
-            depth.leave(limit)
             show()
 
-    def _answer(self, message: bytes, turn: Turn) -> bytes:
-        try:
-            kind, method, key, _, encoded = decode(message)
-        except CorruptFrame:
-            return _MALFORMED
-        if kind != Kind.CALL:
-            return _MALFORMED
-        plan = self._queries.get(method)
-        if plan is None:
-            return self._unknown(method, self._plans, "a handler: call it")
-        try:
-            arguments = plan.decode_arguments(encoded)
-        except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
-            return bad_arguments(error)
-        turn.key = b"" if self._single else key
-        seen: object
-        if plan.spec.keys:
-            keys = plan.keys_of(arguments, self._limits.key_bytes_max)
-            if plan.ours:
-                [series] = keys.values()
-                seen = self._probes.open(series)
-            else:
-                seen = MappingProxyType({name: self._look(key) for name, key in keys.items()})
-        else:
-            if not self._single:
-                check_key(key, self._limits.key_bytes_max, "key")
-            seen = self._look(turn.key)
-        reply = _OK + plan.encode_result(plan.call(seen, QueryContext(turn), arguments))
-        plan.check_result(reply[1:])
-        if len(reply) > self._limits.reply_bytes_max:
-            raise TooLarge(f"the answer would have {len(reply)} bytes, at most {self._limits.reply_bytes_max}")
-        return reply
+    def take_outputs(self) -> Outputs | None:
+        """Give what turns sent, answered late, started and stopped since the last call, in order; None: nothing."""
+        return self._invocations.take_outputs()
 
-    def _look(self, key: bytes) -> object:
-        return self._states.decode(self._state.get(key, self._states.default))
+    def due_us(self) -> int:
+        """Logical time when `advance` has something to do; 0: never."""
+        return self._invocations.tables.due_us()
 
-    def _fold(self) -> None:
-        if self._hash is None:
-            self._hash = hashlib.blake2b(digest_size=ROLLING_BYTES)
-        self._hash.update(b"".join(self._parts))
-        self._parts.clear()
+    def activities(self) -> list[ActivityStart]:
+        """All activities without an outcome, in the order in which they were asked for."""
+        return self._invocations.tables.activities()
+
+    def holds(self, invocation: int) -> bool:
+        """Has this invocation begun, and not ended? One that waits for its key has."""
+        return invocation in self._invocations.tables
+
+    def invocation_count(self) -> int:
+        """How many have begun, or wait to, and not ended."""
+        return len(self._invocations.tables)
+
+    def invocations(self) -> list[InvocationView]:
+        """All invocations that have begun and not ended, for operators."""
+        return self._invocations.tables.views()
+
+    def suspended(self) -> list[bytes]:
+        """Encoded invocations for a checkpoint, ascending by id."""
+        return self._invocations.tables.suspended()
+
+    def limit_targets(self, known: Known) -> None:
+        """Say whom the outbox knows; a turn that would send to more than `targets_max` others fails."""
+        self._invocations.targets.known = known
+
+    # ---- queries and state ------------------------------------------------------------------------------------
+
+    def query(self, message: bytes, now_us: int) -> bytes:
+        """Run a query on the last completed turn's state; nothing is kept (see queries)."""
+        show = self._hide()
+        try:
+            return self._queries.answer(message, now_us)
+        finally:
+            show()
 
     def rolling_update(self) -> bytes:
-        """Give 32 bytes that stand for all new states and replies since the last call.
-
-        They are BLAKE2b-256 over what each message wrote, new state bytes and then reply bytes, one after the other;
-        so they do not depend on how messages were cut into batches.
-        """
-        if self._hash is None:
-            update = hashlib.blake2b(b"".join(self._parts), digest_size=ROLLING_BYTES).digest()
-        else:
-            self._fold()
-            update = self._hash.digest()
-            self._hash = None
-        self._parts.clear()
-        return update
+        """Give 32 bytes that stand for all new states, replies and outputs since the last call (see written)."""
+        return self._written.rolling_update()
 
     def state(self) -> dict[bytes, bytes]:
         """Encoded state per key (UTF-8; b"" for a service of one object); the caller must not change it."""
-        return {**self._state, **self._probes.held} if self._probes.held else self._state
+        state, held = self._entities.state, self._entities.probes.held
+        return {**state, **held} if held else state
 
     def count(self) -> int:
         """How many keys have a state."""
-        return len(self._state)
+        return len(self._entities.state)
 
-    def restore(self, state: dict[bytes, bytes]) -> None:
-        """Replace all state; what was written and not asked for by `rolling_update` is forgotten."""
+    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
+        """Replace all state, and all invocations by what `suspended` gave: each runs again up to where it waits.
+
+        What was written and not asked for by `rolling_update` is forgotten.
+
+        Raises: Diverged naming the invocation that did something else than before; CorruptCheckpoint.
+        """
         self.discard()
-        self._state.update(state)
-        self._probes.restore(self._state)
+        self._entities.state.update(state)
+        self._entities.probes.restore(self._entities.state)
+        self._hidden(lambda: self._invocations.restore(suspended))
 
     def discard(self) -> None:
         """Forget everything."""
-        self._state = {}
-        self._probes = ProbeTable()
-        self._parts.clear()
-        self._hash = None
+        self._invocations.clear()
+        self._entities.clear()
+        self._catching_up = False
+        self._written = Written()
 
 
 def _request_hash(message: bytes, idem_at: int, args_at: int) -> bytes:

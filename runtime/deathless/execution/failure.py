@@ -19,11 +19,12 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import HandlerFailed, Invalid, InvalidArgument
+from deathless.base.errors import HandlerFailed, Invalid, InvalidArgument, OutcomeUnknown, Overloaded
 from deathless.codec.wire import error_reply
 
 TEXT_MAX: Final = 500
 NAME_MAX: Final = 100
+_KEPT: Final = (Invalid, OutcomeUnknown, Overloaded)
 FATAL: Final = (RecursionError, MemoryError)
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{6,}")
 
@@ -45,7 +46,7 @@ def is_fatal(error: BaseException) -> bool:
 
 def _text(error: Exception) -> str:
     try:
-        return error.message if isinstance(error, Invalid) else str(error)
+        return error.message if isinstance(error, _KEPT) else str(error)
     except FATAL:
         raise
     except Exception:  # noqa: BLE001  `__str__` is the author's code and may raise anything
@@ -59,7 +60,7 @@ def failed(error: Exception) -> bytes:
     """
     if is_fatal(error):
         raise error
-    code: object = error.code if isinstance(error, Invalid) else HandlerFailed.code
+    code: object = error.code if isinstance(error, _KEPT) else HandlerFailed.code
     return error_reply(
         bounded(code if isinstance(code, str) else HandlerFailed.code, NAME_MAX),
         bounded(type(error).__name__, NAME_MAX),

@@ -13,8 +13,9 @@
 A handler is a function of (state, context, arguments). It changes the state in place; what it returns is the reply.
 A turn is whole or not at all: an exception leaves the state as it was and becomes the recorded reply. A handler with
 `keys=("source", "target")` gets a read-only mapping from key to state instead of one state, and changes all of them
-in one turn. A query gets a state it may look at; what it changes is lost. `birth` runs before a key's first handler,
-in the same turn.
+in one turn. An `async def` handler may wait, with a turn between any two awaits (see invocations). A query gets a state
+it may look at; what it changes is lost. `birth` runs before a key's first handler, in the same turn. An activity is
+work that is not deterministic, run beside the primary for a handler that waits.
 
 Guarantees: what is registered can be run; everything else raises InvalidService at import. Decorators give the
 function back unchanged. Does not: run handlers (see executor). Imports base only.
@@ -22,23 +23,22 @@ function back unchanged. Does not: run handlers (see executor). Imports base onl
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from deathless.base.errors import InvalidService
-from deathless.execution.signature import MAPPING, Function, check_state, place, read_signature
+from deathless.codec.peer_messages import is_service_name
+from deathless.execution.activity import ActivitySpec, Policy
+from deathless.execution.signature import MAPPING, Function, check_state, place, read_activity, read_signature
 
 Kind = Literal["handler", "query"]
 P = ParamSpec("P")
 R = TypeVar("R")
-_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_NAME_MAX: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ class HandlerSpec:
     takes_context: bool  # False: a query of its state alone
     keywords: tuple[str, ...]  # arguments passed by keyword, the last fields of `args_type`
     doc: str  # its docstring, empty if it has none
+    waits: bool = False  # an `async def`: it runs as an invocation (see invocations)
+    shared: bool = False  # it runs between the turns of an invocation that holds the key
 
 
 class Service:
@@ -68,10 +70,10 @@ class Service:
     Raises: InvalidService, as all methods do.
     """
 
-    __slots__ = ("_birth", "_specs", "name", "single", "state")
+    __slots__ = ("_activities", "_birth", "_specs", "name", "single", "state")
 
     def __init__(self, name: str, *, state: type, single: bool = False) -> None:
-        if len(name) > _NAME_MAX or not _NAME.fullmatch(name):
+        if not is_service_name(name):
             raise InvalidService(
                 f"service name {name!r} must be lower-case letters, digits and inner dashes, at most 40"
             )
@@ -80,6 +82,7 @@ class Service:
         self.state = state
         self.single = single
         self._specs: dict[str, HandlerSpec] = {}
+        self._activities: dict[str, ActivitySpec] = {}
         self._birth: Function | None = None
 
     def __repr__(self) -> str:
@@ -91,6 +94,11 @@ class Service:
         return MappingProxyType(self._specs)
 
     @property
+    def activities(self) -> Mapping[str, ActivitySpec]:
+        """All activities by name; read-only."""
+        return MappingProxyType(self._activities)
+
+    @property
     def birth_function(self) -> Function | None:
         """What runs before a key's first handler; None: nothing."""
         return self._birth
@@ -99,21 +107,33 @@ class Service:
     def handler(self, function: Callable[P, R]) -> Callable[P, R]: ...
 
     @overload
-    def handler(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    def handler(
+        self, *, keys: tuple[str, ...] = (), name: str = "", shared: bool = False
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def handler(
-        self, function: Callable[P, R] | None = None, *, keys: tuple[str, ...] = (), name: str = ""
+        self,
+        function: Callable[P, R] | None = None,
+        *,
+        keys: tuple[str, ...] = (),
+        name: str = "",
+        shared: bool = False,
     ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         """Register a function that may change state. Every call of it is in the log.
 
         Args:
-            function: takes state, context and typed arguments.
+            function: takes state, context and typed arguments. An `async def` may await operations of its context;
+                it holds its key from its first turn to its end, so that what comes for the key meanwhile waits.
             keys: arguments (of type str) that name the keys it changes in one turn; its first parameter is then a
-                mapping from key to state, the same object where two arguments name the same key.
+                mapping from key to state, the same object where two arguments name the same key. Such a handler
+                can't wait.
             name: of the method; the function's own when empty.
+            shared: it neither waits for the invocation that holds its key nor holds it itself. The state of an
+                invocation is changed in place, between its turns, by what ran in the meantime; so what was read from
+                it before an await may be old behind it (`state.count += await x` reads first).
         """
         scope = sys._getframe(1).f_locals  # noqa: SLF001  annotations may name classes that are local to the caller
-        return self._decorate("handler", function, keys, name, scope)
+        return self._decorate("handler", function, keys, name, scope, shared=shared)
 
     @overload
     def query(self, function: Callable[P, R]) -> Callable[P, R]: ...
@@ -130,6 +150,75 @@ class Service:
         """
         scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
         return self._decorate("query", function, keys, name, scope)
+
+    @overload
+    def activity(self, function: Callable[P, R]) -> Callable[P, R]: ...
+
+    @overload
+    def activity(
+        self,
+        *,
+        name: str = "",
+        attempts_max: int = 0,
+        first_delay: float = 1.0,
+        factor: float = 2.0,
+        delay_max: float = 60.0,
+        timeout: float = 0.0,
+        heartbeat: float = 0.0,
+        at_most_once: bool = False,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def activity(
+        self,
+        function: Callable[P, R] | None = None,
+        *,
+        name: str = "",
+        attempts_max: int = 0,
+        first_delay: float = 1.0,
+        factor: float = 2.0,
+        delay_max: float = 60.0,
+        timeout: float = 0.0,
+        heartbeat: float = 0.0,
+        at_most_once: bool = False,
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register work that is not deterministic; a handler asks for it with `await ctx.run(function, ...)`.
+
+        It runs in a process beside the primary, once the turn that asked is confirmed: at least once, with an
+        idempotency key that is the same for every attempt.
+
+        Args:
+            function: `def` or `async def`, of typed arguments alone.
+            name: its own when empty.
+            attempts_max: then the handler gets ActivityFailed; 0: no maximum.
+            first_delay: seconds from the first failure to the next attempt.
+            factor: the delay grows by this with each failure, at least 1.
+            delay_max: seconds, the longest delay.
+            timeout: seconds that one attempt may take; 0: no limit.
+            heartbeat: seconds after which an attempt that gives no sign of life is ended; 0: none is expected.
+            at_most_once: it is begun once and never again; the handler gets OutcomeUnknown when it may have begun and
+                its process is gone.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            policy = Policy(
+                attempts_max=attempts_max,
+                first_delay=first_delay,
+                factor=factor,
+                delay_max=delay_max,
+                timeout=timeout,
+                heartbeat=heartbeat,
+                at_most_once=at_most_once,
+            )
+            spec = _activity_spec(cast("Function", function), name, policy, scope)
+            if spec.name in self._activities:
+                raise InvalidService(
+                    f"{place(spec.function)}: service {self.name} has an activity {spec.name!r} already"
+                )
+            self._activities[spec.name] = spec
+            return function
+
+        return register if function is None else register(function)
 
     def birth(self, function: Callable[P, R]) -> Callable[P, R]:
         """Register what runs before the first handler of each key, in the same turn: a function of state and context.
@@ -153,9 +242,13 @@ class Service:
         keys: tuple[str, ...],
         name: str,
         scope: Mapping[str, object],
+        *,
+        shared: bool = False,
     ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
         def register(function: Callable[P, R]) -> Callable[P, R]:
             spec = self._spec(kind, cast("Function", function), keys, name, scope)
+            if shared:
+                spec = replace(spec, shared=True)
             if spec.name in self._specs:
                 raise InvalidService(f"{place(spec.function)}: service {self.name} has a {spec.name!r} already")
             self._specs[spec.name] = spec
@@ -174,6 +267,8 @@ class Service:
             raise InvalidService(f"{where}: {name!r} can't name a {kind}; give one with name=")
         signature = read_signature(function, kind=kind, scope=scope, shape=MAPPING if keys else self.state)
         self._check_keys(keys, signature.arguments, where)
+        if keys and signature.waits:
+            raise InvalidService(f"{where}: a handler of several keys is a plain `def`: it can't await")
         return HandlerSpec(
             name=name,
             kind=kind,
@@ -184,6 +279,7 @@ class Service:
             takes_context=signature.takes_context,
             keywords=signature.keywords,
             doc=(getattr(function, "__doc__", None) or "").strip(),
+            waits=signature.waits,
         )
 
     def _check_keys(self, keys: Sequence[str], arguments: type[msgspec.Struct], where: str) -> None:
@@ -195,3 +291,21 @@ class Service:
         for key in keys:
             if fields.get(key) is not str:
                 raise InvalidService(f"{where}: keys names {key!r}, which is no argument of type str")
+
+
+def _activity_spec(function: Function, name: str, policy: Policy, scope: Mapping[str, object]) -> ActivitySpec:
+    """Give the record of an author's function.
+
+    Raises: InvalidService naming function, file and line.
+    """
+    if not callable(function):
+        raise InvalidService(f"an activity must be a function, not {function!r}")
+    name = name or getattr(function, "__name__", "")
+    where = place(function)
+    if not name.isidentifier() or name.startswith("_"):
+        raise InvalidService(f"{where}: {name!r} can't name an activity; give one with name=")
+    policy.check(where)
+    signature = read_activity(function, scope)
+    return ActivitySpec(
+        name=name, function=function, args_type=signature.arguments, result_type=signature.result, policy=policy
+    )

@@ -24,14 +24,7 @@ from msgspec import inspect as shapes
 
 from deathless.base.errors import InvalidService
 from deathless.execution.context import Context, QueryContext
-
-
-class Function(Protocol):
-    """A handler or query as its author wrote it; its own signature says what it takes."""
-
-    def __call__(self, *values: object, **named: object) -> object:
-        """Run it."""
-        ...
+from deathless.execution.function import Function, place
 
 
 class Hint(Protocol):
@@ -42,6 +35,8 @@ class Hint(Protocol):
         ...
 
 
+__all__ = ["MAPPING", "Function", "Signature", "check_state", "check_type", "has_no_order", "place", "read_activity",
+           "read_signature", "walk"]  # fmt: skip
 CONTEXT_NAMES: Final = ("ctx", "context")
 _SHAREABLE: Final = (bool, int, float, str, bytes, Enum, type(None))
 _EMPTY: Final = inspect.Parameter.empty
@@ -53,8 +48,9 @@ class Signature:
 
     arguments: type[msgspec.Struct]  # one field per argument, in the order of the parameters
     result: object  # annotation of what it returns
-    takes_context: bool  # False: a query that takes its state alone
+    takes_context: bool  # False: a query that takes its state alone, or an activity
     keywords: tuple[str, ...]  # arguments to be passed by keyword; Invariant: the last fields of `arguments`
+    waits: bool = False  # True: an `async def`
 
 
 def read_signature(function: Function, *, kind: str, scope: Mapping[str, object], shape: object) -> Signature:
@@ -69,13 +65,10 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     Raises: InvalidService naming function, file and line.
     """
     where = place(function)
-    code = inspect.unwrap(function)
-    if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-        raise InvalidService(f"{where}: a {kind} is a plain `def`: it can neither await nor yield")
-    parameters = list(inspect.signature(function).parameters.values())
-    for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise InvalidService(f"{where}: `*{parameter.name}`: arguments must be named one by one")
+    waits = inspect.iscoroutinefunction(inspect.unwrap(function))
+    if waits and kind != "handler":
+        raise InvalidService(f"{where}: a {kind} is a plain `def`: it can't await")
+    parameters = _parameters(function, kind, where)
     hint = partial(_hint, function, where, scope)
     if not parameters:
         raise InvalidService(f"{where}: the first parameter must be the state")
@@ -85,7 +78,39 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     takes_context = len(parameters) > 1 and _is_context(parameters[1], hint)
     if not takes_context and kind != "query":
         raise InvalidService(f"{where}: the second parameter must be the context (`ctx: Context`)")
-    rest = parameters[1 + takes_context :]
+    return _read_rest(function, kind, where, parameters[1 + takes_context :], hint, takes_context=takes_context)
+
+
+def read_activity(function: Function, scope: Mapping[str, object]) -> Signature:
+    """Take the signature of an activity apart: it has arguments alone, each of which can be given by name.
+
+    Raises: InvalidService naming function, file and line.
+    """
+    where = place(function)
+    parameters = _parameters(function, "activity", where)
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise InvalidService(f"{where}: `{parameter.name}` can't be given by name; arguments of activities are")
+    return _read_rest(
+        function, "activity", where, parameters, partial(_hint, function, where, scope), takes_context=False
+    )
+
+
+def _parameters(function: Function, kind: str, where: str) -> list[inspect.Parameter]:
+    code = inspect.unwrap(function)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise InvalidService(f"{where}: a {kind} returns what it gives: it can't yield")
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InvalidService(f"{where}: `*{parameter.name}`: arguments must be named one by one")
+    return parameters
+
+
+def _read_rest(
+    function: Function, kind: str, where: str, rest: list[inspect.Parameter], hint: Hint, *, takes_context: bool
+) -> Signature:
+    """Take the arguments and the result apart."""
     rest.sort(key=lambda parameter: parameter.kind is parameter.KEYWORD_ONLY)
     fields = [_field(parameter, hint(parameter.annotation, parameter.name), where) for parameter in rest]
     result = hint(inspect.signature(function).return_annotation, "return")
@@ -94,14 +119,8 @@ def read_signature(function: Function, *, kind: str, scope: Mapping[str, object]
     # Without the garbage collector: no handler gets to see this object, so nothing can make it part of a cycle.
     name = f"{getattr(function, '__name__', kind)}_arguments"
     arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True, frozen=True, gc=False)
-    return Signature(arguments=arguments, result=result, takes_context=takes_context, keywords=keywords)
-
-
-def place(function: Function) -> str:
-    """Give "name (file:line)" of a function, for messages."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    name = getattr(function, "__name__", repr(type(function)))
-    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else str(name)
+    waits = inspect.iscoroutinefunction(inspect.unwrap(function))
+    return Signature(arguments=arguments, result=result, takes_context=takes_context, keywords=keywords, waits=waits)
 
 
 def _hint(

@@ -1,7 +1,7 @@
 """The process that tells Kubernetes what this replica is, and hears from it whether its worker is to stay stopped.
 
     supervisor --Standing--> reader --.
-                                      |--> announcing: patch our pod; leading, take the label off the others
+                                      |--> announcing: patch our pod; leading, take the labels off the others
     API server --watch--> watcher ----'
                              '-----------Fenced--> supervisor
 
@@ -31,6 +31,8 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.shell.announcement import (
     PRIMARY,
+    Comeback,
+    comes_back,
     is_fenced,
     is_older,
     own_patch,
@@ -72,6 +74,8 @@ class Announcer:
         self._fenced: bool | None = None  # as the supervisor was told
         self._led_at: float | None = None  # monotonic: when we led last
         self._relieved = (0, 0.0)  # the epoch for which the others' labels were taken off, and when
+        self._passed_over: dict[str, str] = {}  # `silent` as it was then
+        self._comeback = Comeback()
 
     # ---- what comes in ---------------------------------------------------------------------------------------
 
@@ -157,16 +161,26 @@ class Announcer:
     def _own_patch(self) -> dict[str, object] | None:
         if self._standing is None or self._seen is None:
             return None
-        ceased_s = float("inf") if self._led_at is None else time.monotonic() - self._led_at
-        return own_patch(self._seen, self._standing, ceased_s=ceased_s)
+        now = time.monotonic()
+        ceased_s = float("inf") if self._led_at is None else now - self._led_at
+        return own_patch(self._seen, self._standing, ceased_s=ceased_s, back=self._is_back(now))
+
+    def _is_back(self, now: float) -> bool:
+        """Does our replica take itself back in now?"""
+        assert self._seen is not None
+        assert self._standing is not None
+        return comes_back(self._seen, self._standing) and self._comeback.allowed(now, self._standing.role)
 
     def _announce_own(self, api: Api) -> None:
+        began = time.monotonic()
         with self._changed:
             patch = self._own_patch()
+            back = patch is not None and self._is_back(began)
         if patch is None:
             return
-        began = time.monotonic()
         self._see(api.patch_pod(self._pod, patch))
+        if back:
+            self._comeback.done(began)
         _LOG.info("announced", extra={"patch": patch, "seconds": round(time.monotonic() - began, 4)})
 
     def _must_relieve(self) -> bool:
@@ -174,20 +188,22 @@ class Announcer:
         if standing is None or standing.role != PRIMARY or self._seen is None or self._own_patch() is not None:
             return False  # our own label comes first
         epoch, at = self._relieved
-        return epoch != standing.epoch or time.monotonic() - at > RELIEVE_S
+        changed = epoch != standing.epoch or standing.silent != self._passed_over
+        return changed or time.monotonic() - at > RELIEVE_S
 
     def _relieve_others(self, api: Api) -> None:
         with self._changed:
             standing = self._standing
             if standing is None or not self._must_relieve():
                 return
-        for name in filter(None, (pod_of(self._set, replica) for replica in standing.others)):
-            for _ in range(2):  # once more where it changed between look and patch
+        for replica in standing.others:
+            name = pod_of(self._set, replica)
+            for _ in range(2 if name else 0):  # once more where it changed between look and patch
                 try:
-                    patch = relief_patch(api.get_pod(name), standing.epoch)
+                    patch = relief_patch(api.get_pod(name), standing.epoch, standing.silent.get(replica, ""))
                     if patch is not None:
                         api.patch_pod(name, patch)
-                        _LOG.info("took the label off", extra={"pod": name})
+                        _LOG.info("took from another", extra={"pod": name, "patch": patch})
                 except ApiError as error:
                     if error.status == http.HTTPStatus.CONFLICT:
                         continue
@@ -195,6 +211,7 @@ class Announcer:
                         raise
                 break
         self._relieved = standing.epoch, time.monotonic()
+        self._passed_over = standing.silent
 
 
 def run(config: ReplicaConfig, line: socket.socket, environment: Mapping[str, str]) -> None:

@@ -86,7 +86,8 @@ def check_static(service: Service) -> list[Finding]:
             sources.append(Source(module, str(path), path.read_text()))
         except (OSError, UnicodeError) as error:
             raise InvalidService(f"{path} can't be read: {error}") from None
-    return check_sources(sources, _roots(service))
+    activities = [at for spec in service.activities.values() if (at := _begin_of(spec.function))]
+    return check_sources(sources, _roots(service), activities)
 
 
 def _roots(service: Service) -> list[Root]:
@@ -96,11 +97,16 @@ def _roots(service: Service) -> list[Root]:
         shared.append(service.birth_function)
     roots = []
     for spec in service.specs.values():
-        for owner in (spec.function, *shared):
-            try:
-                path = inspect.getsourcefile(inspect.unwrap(owner))  # type: ignore[arg-type]  # a function or a class
-                _, line = inspect.getsourcelines(inspect.unwrap(owner))  # type: ignore[arg-type]  # as above
-            except (OSError, TypeError):
-                continue
-            roots.append(Root(spec.name, spec.kind, str(Path(path or "").resolve()), line))
+        begins = (_begin_of(owner) for owner in (spec.function, *shared))
+        roots += [Root(spec.name, spec.kind, *at) for at in begins if at]
     return roots
+
+
+def _begin_of(owner: object) -> tuple[str, int] | None:
+    """Give path and line where a function or class begins; None: it has no source."""
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(owner))  # type: ignore[arg-type]  # a function or a class
+        _, line = inspect.getsourcelines(inspect.unwrap(owner))  # type: ignore[arg-type]  # as above
+    except (OSError, TypeError):
+        return None
+    return str(Path(path or "").resolve()), line

@@ -11,11 +11,16 @@ import gc
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from deathless.shell.check_calls import Call
+
+if TYPE_CHECKING:
+    from deathless.execution.executor import HandlerExecutor
 
 RUNNER = "deathless.shell.check_runner"
 
@@ -54,6 +59,8 @@ class Outcome(msgspec.Struct, array_like=True):
 
 
 STATE_SHOWN_MAX = 2000
+ROUNDS_MAX = 100  # of messages, timers and cancellations behind one call
+LSN_STEP = 1 << 20  # lsns of those, between the calls'
 PROGRESS_BYTES = 8
 
 
@@ -90,15 +97,51 @@ def run(job: Job) -> Outcome:
         os.lseek(progress, 0, os.SEEK_SET)
         try:
             replies, digests = executor.execute(call.session, call.seq, call.lsn, call.now_us, [call.message])
+            reply, caused = carry_on(executor, call.lsn, call.now_us, replies[0])
         except BaseException as error:  # noqa: BLE001  what ends a worker is what we look for
             outcome.death = f"{type(error).__name__}: {error}"[:STATE_SHOWN_MAX]
             outcome.death_at = index
             break
         key = b"" if service.single else decode(call.message).key
         state = executor.state().get(key, b"")[:STATE_SHOWN_MAX]
-        outcome.steps.append(Step(digests[0], replies[0][:STATE_SHOWN_MAX], state))
+        outcome.steps.append(Step(zlib.crc32(caused, digests[0]), reply[:STATE_SHOWN_MAX], state))
     os.close(progress)
     return outcome
+
+
+def carry_on(executor: HandlerExecutor, lsn: int, now_us: int, reply: bytes) -> tuple[bytes, bytes]:
+    """Let handlers that wait go on: their messages to their own service arrive, their timers fire.
+
+    What waits for other services, or for activities, waits in vain; so it is cancelled, and ended where that is not
+    enough.
+
+    Returns: the reply in the end, and what stands for all that was written on the way.
+    """
+    from deathless.codec.peer_messages import SELF, Order  # noqa: PLC0415  after the clock was shifted
+
+    at = lsn * LSN_STEP
+    cancelled: set[int] = set()
+    for _ in range(ROUNDS_MAX):
+        outputs = executor.take_outputs()
+        reply = dict(outputs.results).get(lsn, reply) if outputs is not None else reply
+        own = [message for target, message in outputs.messages if target == SELF] if outputs is not None else []
+        at += len(own) + 1
+        if own:
+            executor.execute_peer(SELF, at, at - len(own), now_us, own)
+        elif due_us := executor.due_us():
+            now_us = max(now_us, due_us)
+            executor.advance(at, now_us)
+        elif waiting := executor.invocations():
+            first = waiting[0].invocation
+            executor.order(at, now_us, Order("kill" if first in cancelled else "cancel", first))
+            cancelled.add(first)
+        else:
+            break
+    for still in executor.invocations():
+        executor.order(at, now_us, Order("kill", still.invocation))
+    if (outputs := executor.take_outputs()) is not None:
+        reply = dict(outputs.results).get(lsn, reply)
+    return reply, executor.rolling_update()
 
 
 def _shift_clock(shift_s: float) -> None:

@@ -11,6 +11,8 @@ It follows the primary through every takeover and sends again what has no reply;
 OutcomeUnknown when the call was sent and PeerUnreachable or NotPrimary when it never was; a call that was sent stays
 in the session and may still be applied. The same holds for a call whose task is cancelled.
 
+A call whose handler waits (for another service, a timer, an activity) gives its result the same way, later.
+
 All calls of one turn of the event loop go out as one packet; all replies of one buffer come back in one step. A
 handler that raised gives HandlerFailed with `kind` (type of its exception) and `message`.
 
@@ -27,7 +29,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
 
@@ -42,20 +44,18 @@ from deathless.base.errors import (
     PeerUnreachable,
     TooLarge,
 )
-from deathless.base.limits import Limits
 from deathless.codec.messages import HEADER, Kind
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import CallsSubmitted, QueriesSubmitted, error_of
 from deathless.core.client_link import WINDOW_BYTES_MAX, WINDOW_MAX, State
 from deathless.shell.client_driver import Driver, resolve
-from deathless.shell.client_waiters import Column, Receiver, Typed, Waiter, result_of
+from deathless.shell.client_waiters import Accepted, Column, Receiver, Typed, Waiter, check_key, results_of, wake
 
 _CALL: Final = int(Kind.CALL)
 QUEUE_MAX: Final = 65536  # calls that wait for the window; beyond, `submit` raises and the others wait
 QUEUE_BYTES_MAX: Final = 64 << 20
 PREFIXES_MAX: Final = 8192  # encoded (handler, key) pairs kept per handler
 CHUNK: Final = 8192  # calls of `call_many` under way at once
-KEY_BYTES_MAX: Final = Limits().key_bytes_max
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Client:
         tls: certificates, where the service wants TLS.
         name: ours, shown to operators; host and process when empty.
         window_max: calls on their way without a reply, at most.
-        queue_max: calls that wait for the window, at most.
+        queue_max: calls that wait for the window, and calls whose handlers wait, at most.
 
     Raises: InvalidConfig for an address that is not host:port.
     """
@@ -103,6 +103,7 @@ class Client:
             window_max=window_max,
             window_bytes_max=WINDOW_BYTES_MAX,
         )
+        self._results = self._machine.results
         self._driver: Driver | None = None  # None: not started
         self._prefixes: dict[str, dict[str, bytes]] = {}  # handler -> key -> header, handler and key of its messages
         self._messages: list[bytes] = []  # submitted in this turn of the loop
@@ -238,7 +239,7 @@ class Client:
         if self._full:
             await self._wait_room()
         future: asyncio.Future[Any] = loop.create_future()
-        waiter: Waiter = future if result is None else Typed(future, msgspec.msgpack.Decoder(result).decode)
+        waiter = self._waiter(future, result)
         self._enqueue(message, waiter)
         return await self._wait(future, waiter, timeout)
 
@@ -277,6 +278,7 @@ class Client:
             raise InvalidArgument(f"{len(keys)} keys but {len(args)} arguments")
         loop = self._running()
         results: list[object] = []
+        late: list[Accepted] = []  # of handlers that wait
         for start in range(0, len(keys), CHUNK):
             if self._full:
                 await self._wait_room()
@@ -287,12 +289,52 @@ class Client:
             self._waiters.extend(zip(repeat(column), range(len(messages))))
             self._schedule()
             await column.done
-            results.extend(map(result_of, column.replies))
+            results += results_of(column.replies, late)
+        if late:
+            await self._late_results(results)
         if not return_errors:
             for result in results:
                 if isinstance(result, DeathlessError):
                     raise result
         return results
+
+    async def _late_results(self, results: list[object]) -> None:
+        """Put the results of handlers that wait in their places."""
+        places = [place for place, found in enumerate(results) if type(found) is Accepted]
+        wanted = [self.result(cast("Accepted", results[place]).invocation) for place in places]
+        for place, found in zip(places, await asyncio.gather(*wanted, return_exceptions=True), strict=True):
+            if isinstance(found, BaseException) and not isinstance(found, DeathlessError):
+                raise found
+            results[place] = found
+
+    async def result(
+        self,
+        invocation: int,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  as above
+        result: type[T] | None = None,
+    ) -> Any:
+        """Wait for the result of a call whose handler waits, whoever called it.
+
+        Args:
+            invocation: its id: the lsn of the call, which `deathless invocations list` and the HTTP answer 202 name.
+            timeout: as for `request`.
+            result: as for `request`.
+
+        Raises: as `request`; InvocationUnknown when it is not known (any more).
+        """
+        future: asyncio.Future[Any] = self._running().create_future()
+        if len(self._results) >= self._queue_max:
+            raise Overloaded(f"{self._queue_max} results are waited for already")
+        waiter = self._waiter(future, result)
+        self.attach_to(invocation, waiter)
+        return await self._wait(future, waiter, timeout)
+
+    def attach_to(self, invocation: int, waiter: Waiter) -> None:
+        """Have someone wait for the result of an invocation. Raises: Closed."""
+        self._running()
+        assert self._driver is not None
+        self._driver.attach(invocation, waiter)
 
     async def query(
         self,
@@ -321,7 +363,7 @@ class Client:
         """Ask a query; arguments as for `request`."""
         message = self.encode(query, key, args)
         future: asyncio.Future[Any] = self._running().create_future()
-        waiter: Waiter = future if result is None else Typed(future, msgspec.msgpack.Decoder(result).decode)
+        waiter = self._waiter(future, result)
         self.ask_message(message, waiter, stale=stale)
         return await self._wait(future, waiter, timeout)
 
@@ -350,7 +392,7 @@ class Client:
             if idempotency_key is None:
                 return self._prefix(handler, key) + _encode(args)
             method, entity, idem = handler.encode(), key.encode(), idempotency_key.encode()
-            _check_key(entity)
+            check_key(entity)
             if max(len(method), len(idem)) > 0xFFFF:
                 raise TooLarge("handler and idempotency key have at most 65535 bytes each")
             head = HEADER.pack(_CALL, 0, len(method), len(entity), len(idem))
@@ -367,7 +409,7 @@ class Client:
         prefix = known.get(key)
         if prefix is None:
             method, entity = handler.encode(), key.encode()
-            _check_key(entity)
+            check_key(entity)
             if len(method) > 0xFFFF:
                 raise TooLarge("a handler's name has at most 65535 bytes")
             if len(known) >= PREFIXES_MAX:
@@ -385,13 +427,18 @@ class Client:
     @property
     def _full(self) -> bool:
         window = self._machine.window
-        return window.queued + len(self._messages) >= self._queue_max or window.queued_bytes > QUEUE_BYTES_MAX
+        if window.queued + len(self._messages) >= self._queue_max or window.queued_bytes > QUEUE_BYTES_MAX:
+            return True
+        return len(self._results) >= self._queue_max
 
     async def _wait_room(self) -> None:
         while self._full:
             waiting: asyncio.Future[None] = self._running().create_future()
             self._room.append(waiting)
             await waiting
+
+    def _waiter(self, future: asyncio.Future[Any], result: type[T] | None) -> Waiter:
+        return future if result is None else Typed(future, msgspec.msgpack.Decoder(result).decode, self.attach_to)
 
     async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, limit_s: float | None) -> Any:
         if limit_s is None:
@@ -448,21 +495,6 @@ class Client:
     def _changed(self) -> None:
         """The machine took an event in: wake those who wait for it."""
         if self._room and not self._full:
-            _wake(self._room)
+            wake(self._room)
         if self._ready and self._machine.state is State.READY:
-            _wake(self._ready)
-
-
-def _check_key(key: bytes) -> None:
-    """Refuse what no replica takes. The empty key is that of a service of one object."""
-    if len(key) > KEY_BYTES_MAX:
-        raise TooLarge(f"key of {len(key)} bytes, at most {KEY_BYTES_MAX}")
-    if key[:1] == b"\0":
-        raise InvalidArgument("a key that begins with a zero byte is not for users")
-
-
-def _wake(waiting: list[asyncio.Future[None]]) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_result(None)
-    waiting.clear()
+            wake(self._ready)

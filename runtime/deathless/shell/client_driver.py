@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from deathless.base.config import TlsConfig
-from deathless.base.errors import DeathlessError
+from deathless.base.errors import DeathlessError, OutcomeUnknown
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import (
     AddressesFound,
@@ -28,6 +28,7 @@ from deathless.core.client_events import (
     LinkLost,
     LinkOpened,
     Resolve,
+    ResultsWanted,
     Send,
     TellRefusal,
     TimerFired,
@@ -123,6 +124,7 @@ class Driver:
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0  # when it fires; uvloop's handle for a time that has come can't say
         self._closed = False
+        self._wanted: list[tuple[int, Waiter]] = []  # results to ask for at the end of this turn of the loop
         self._resolve()
 
     async def close(self) -> None:
@@ -150,7 +152,7 @@ class Driver:
                 if link is not None and link.transport is not None:
                     link.transport.write(send.data)
             elif kind is CompleteCalls:
-                complete(cast("CompleteCalls[Waiter]", effect))
+                complete(cast("CompleteCalls[Waiter]", effect), self.attach)
             else:
                 match effect:
                     case Dial(link=number, address=address):
@@ -177,6 +179,20 @@ class Driver:
                 timer.cancel()
             self._timer_at = deadline
             self._timer = self._loop.call_at(deadline, self._timer_fired)
+
+    def attach(self, invocation: int, waiter: Waiter) -> None:
+        """Have a result waited for, from the end of this turn of the loop on."""
+        if not self._wanted:
+            self._loop.call_soon(self._ask_results)
+        self._wanted.append((invocation, waiter))
+
+    def _ask_results(self) -> None:
+        wanted, self._wanted = self._wanted, []
+        if self._closed:
+            for _, waiter in wanted:
+                fail(waiter, OutcomeUnknown("the client was closed before the result came"))
+            return
+        self.handle(ResultsWanted(invocations=[one for one, _ in wanted], waiters=[waiter for _, waiter in wanted]))
 
     def _timer_fired(self) -> None:
         self._timer = None

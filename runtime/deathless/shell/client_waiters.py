@@ -7,14 +7,17 @@ connections or sessions. Imports core, codec and base.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, InvalidArgument
-from deathless.codec.wire import ReplyError
+from deathless.base.errors import DeathlessError, InvalidArgument, TooLarge
+from deathless.base.limits import Limits
+from deathless.codec.wire import ReplyError, accepted_invocation
 from deathless.core.client_events import CompleteCalls, error_of
+
+KEY_BYTES_MAX: Final = Limits().key_bytes_max
 
 
 class Receiver(Protocol):
@@ -33,6 +36,15 @@ class Receiver(Protocol):
         ...
 
 
+class Accepted:
+    """A place in a column whose result is still to come: the handler waits."""
+
+    __slots__ = ("invocation",)
+
+    def __init__(self, invocation: int) -> None:
+        self.invocation = invocation
+
+
 class Column:
     """Replies of one `call_many`, in its order."""
 
@@ -45,13 +57,23 @@ class Column:
 
 
 class Typed:
-    """A Future whose result has a type of the caller's."""
+    """A Future whose result has a type of the caller's.
 
-    __slots__ = ("decode", "future")
+    Args:
+        attach: told of the invocation whose result is still to come.
+    """
 
-    def __init__(self, future: asyncio.Future[Any], decode: Callable[[bytes], object]) -> None:
+    __slots__ = ("attach", "decode", "future")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        decode: Callable[[bytes], object],
+        attach: Callable[[int, Waiter], None],
+    ) -> None:
         self.future = future
         self.decode = decode
+        self.attach = attach
 
     def answered(self, reply: bytes) -> None:
         """See Receiver."""
@@ -62,6 +84,8 @@ class Typed:
                 self.future.set_result(self.decode(reply[1:]))
             except msgspec.MsgspecError as error:
                 self.future.set_exception(InvalidArgument(f"the result does not fit the type asked for: {error}"))
+        elif (invocation := accepted_invocation(reply)) is not None:
+            self.attach(invocation, self)
         else:
             self.future.set_exception(reply_error(reply))
 
@@ -90,15 +114,30 @@ def reply_error(reply: bytes) -> DeathlessError:
     return error_of(told.code, told.text, kind=told.type)
 
 
-def result_of(reply: bytes | DeathlessError) -> object:
-    """Give a reply's result, or its error as a value."""
-    if type(reply) is bytes:
-        return _decode(reply[1:]) if reply[:1] == b"\x00" else reply_error(reply)
-    return reply
+def results_of(replies: Sequence[bytes | DeathlessError], late: list[Accepted]) -> list[object]:
+    """Give the results of a column, errors as values; one that is still to come is an Accepted, also put in `late`."""
+
+    def result(reply: bytes | DeathlessError) -> object:
+        if type(reply) is not bytes:
+            return reply
+        if reply[:1] == b"\x00":
+            return _decode(reply[1:])
+        invocation = accepted_invocation(reply)
+        if invocation is None:
+            return reply_error(reply)
+        late.append(Accepted(invocation))
+        return late[-1]
+
+    return list(map(result, replies))
 
 
-def complete(effect: CompleteCalls[Waiter]) -> None:
-    """Hand replies to those who wait; the hot loop."""
+def complete(effect: CompleteCalls[Waiter], attach: Callable[[int, Waiter], None]) -> None:
+    """Hand replies to those who wait; the hot loop.
+
+    Args:
+        effect: who waits, and the replies.
+        attach: told of a Future whose result is still to come; the others find out by themselves.
+    """
     for waiter, reply in zip(effect.waiters, effect.replies, strict=True):
         kind = type(waiter)
         if kind is tuple:
@@ -113,6 +152,8 @@ def complete(effect: CompleteCalls[Waiter]) -> None:
                 continue
             if reply[:1] == b"\x00":
                 future.set_result(_decode(reply[1:]))
+            elif (invocation := accepted_invocation(reply)) is not None:
+                attach(invocation, future)
             else:
                 future.set_exception(reply_error(reply))
         else:
@@ -138,3 +179,22 @@ def refuse(waiter: Waiter, error: DeathlessError) -> None:
     """Tell one who wants to know that the service admits nothing now; the others go on waiting."""
     if not isinstance(waiter, tuple | asyncio.Future):
         waiter.refused(error)
+
+
+def wake(waiting: list[asyncio.Future[None]]) -> None:
+    """Wake those who wait for room, or for a primary."""
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    waiting.clear()
+
+
+def check_key(key: bytes) -> None:
+    """Refuse what no replica takes. The empty key is that of a service of one object.
+
+    Raises: TooLarge, InvalidArgument.
+    """
+    if len(key) > KEY_BYTES_MAX:
+        raise TooLarge(f"key of {len(key)} bytes, at most {KEY_BYTES_MAX}")
+    if key[:1] == b"\0":
+        raise InvalidArgument("a key that begins with a zero byte is not for users")

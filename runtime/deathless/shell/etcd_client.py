@@ -8,8 +8,9 @@ token refresh, watch resume and typed results together, and the ones over gRPC c
         done = await client.txn([Compare.absent(b"/a/b")], [Put(key=b"/a/b", value=b"1")])
 
 Guarantees: reads are linearizable unless asked otherwise; a put, delete or transaction that writes is sent
-at most once: when its outcome is unknown it raises `EtcdUnavailable(outcome_unknown=True)` and the caller
-reads what happened. Everything else is retried on the next endpoint until `call_timeout_s`.
+at most once (a `guarded` one to each member): when its outcome is unknown it raises
+`EtcdUnavailable(outcome_unknown=True)` and the caller reads what happened. Everything else is retried on the next
+endpoint until `call_timeout_s`, and sent to a second one while the first says nothing.
 Does not: cache, keep leases alive by itself, or hide etcd's words. One client serves one event loop.
 """
 
@@ -100,15 +101,18 @@ class EtcdClient:
         body = wire.encode_delete(Delete(key=key, prefix=prefix))
         return await self._gateway.call("kv/deleterange", body, wire.DELETE, repeatable=False)
 
-    async def txn(self, compare: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()) -> TxnResult:
+    async def txn(
+        self, compare: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = (), *, guarded: bool = False
+    ) -> TxnResult:
         """Run `success` if every comparison holds, else `failure`, as one atomic step.
 
         May leave the outcome unknown when either branch writes; one that only reads is simply retried.
-        A key may be written once only in a branch (etcd refuses more).
+        A key may be written once only in a branch (etcd refuses more). With `guarded` it may be sent to a second
+        member while the first one is silent: its comparisons make a second execution harmless.
         """
         body = wire.encode_txn(compare, success, failure)
         only_reads = all(isinstance(op, Get) for op in (*success, *failure))
-        answer = await self._gateway.call("kv/txn", body, wire.TXN, repeatable=only_reads)
+        answer = await self._gateway.call("kv/txn", body, wire.TXN, repeatable=only_reads, hedged=only_reads or guarded)
         return wire.txn_result(answer)
 
     async def lease_grant(self, ttl_s: int) -> Lease:

@@ -4,6 +4,9 @@ The rules, in the order in which a request meets them:
 
 - A request goes to the endpoint that answered last. A failure moves everyone on to the next endpoint; after
   each full round without an answer there is a pause that doubles up to `RETRY_PAUSE_MAX_S`.
+- A member whose node has lost its power says nothing at all, and its time-out would be the takeover's. So a
+  request that may reach etcd twice is sent to the next endpoint too when `HEDGE_S` have passed without an answer,
+  and so on; the first answer counts, and whoever gave it is asked first from then on.
 - Every request says that the member must know a leader (metadata `hasleader`), so a member that is cut off
   answers "no leader" instead of serving. Reads are linearizable unless the caller asks otherwise.
 - What a failure means depends on whether the request left us. Not connected, "no leader", "too many
@@ -12,7 +15,7 @@ The rules, in the order in which a request meets them:
   all others raise `EtcdUnavailable(outcome_unknown=True)` and are never sent twice.
 - A token that ended (or that a restarted member forgot) is replaced by one login for all waiting requests.
 
-Guarantees: a request marked not repeatable reaches etcd at most once; every call ends by its deadline; a
+Guarantees: a request marked neither repeatable nor hedged reaches etcd at most once; every call ends by its deadline; a
 definite refusal is raised at once and never retried; answers above `ANSWER_BYTES_MAX` are refused (I10).
 Does not: know keys, leases or watches; log keys, values, tokens or passwords. Imports base and aiohttp.
 """
@@ -22,15 +25,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Final, Protocol, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.helpers import is_ip_address
 
 from deathless.base.errors import Closed
 from deathless.shell import etcd_wire as wire
 from deathless.shell.etcd_errors import EtcdAuth, EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
+from deathless.shell.etcd_names import RememberingResolver
 from deathless.shell.etcd_settings import EtcdSettings
 
 T = TypeVar("T")
@@ -41,6 +47,7 @@ CONNECTIONS_MAX: Final = 32  # to all endpoints together; each watch holds one
 LOGINS_PER_CALL_MAX: Final = 3  # a member that just restarted may refuse the first new token
 RETRY_PAUSE_MIN_S: Final = 0.02  # after the first full round of endpoints without an answer; doubles
 RETRY_PAUSE_MAX_S: Final = 0.5
+HEDGE_S: Final = 0.15  # without an answer; the same request then goes to one endpoint more
 IDLE_CONNECTION_S: Final = 75.0  # a connection unused for longer is closed
 
 _LOG: Final = logging.getLogger("deathless.etcd")
@@ -66,6 +73,7 @@ _STALE_TOKEN_TEXTS: Final = (
 _COMPACTED_TEXT: Final = "required revision has been compacted"
 _LEASE_GONE_TEXT: Final = "requested lease not found"
 _AUTH_OFF_TEXT: Final = "authentication is not enabled"
+_COMMON_NAME_TEXT: Final = b"CommonName of client"
 _LOGIN_FAILED_TEXT: Final = "authentication failed"
 
 
@@ -85,6 +93,11 @@ class _NoAnswer(Exception):
         self.done_maybe = done_maybe
         self.wrong_certificate = wrong_certificate
 
+    def after(self, former: _NoAnswer | None) -> _NoAnswer:
+        """Give the same, for a request that failed elsewhere before: it may have been done there."""
+        self.done_maybe = self.done_maybe or (former is not None and former.done_maybe)
+        return self
+
 
 class _StaleToken(Exception):
     """The member does not know the token that was sent (any more); the request was not done."""
@@ -92,6 +105,10 @@ class _StaleToken(Exception):
     def __init__(self, token: str | None) -> None:
         super().__init__()
         self.token = token
+
+
+Attempt: TypeAlias = Callable[[str, float], Coroutine[object, object, T]]
+"""One request to one endpoint; given the endpoint and the loop's time by which it has to end."""
 
 
 class LineStream:
@@ -151,6 +168,8 @@ class Gateway:
         self._session: aiohttp.ClientSession | None = None
         self._ssl: ssl.SSLContext | None = None
         self._token: str | None = None
+        self._names: RememberingResolver | None = None
+        self._learning: asyncio.Task[None] | None = None  # looks names up before they are needed
         self._streams: set[LineStream] = set()  # open ones; at most CONNECTIONS_MAX
         self._login_lock = asyncio.Lock()  # one login at a time; the others use what it got
 
@@ -166,7 +185,11 @@ class Gateway:
         """
         if any(endpoint.startswith("https:") for endpoint in self._endpoints):
             self._ssl = self.settings.tls.context()
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_CONNECTION_S)
+        self._names = RememberingResolver()
+        self._learning = asyncio.create_task(self._names.learn(_named(self._endpoints)), name="etcd names")
+        connector = aiohttp.TCPConnector(
+            limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_CONNECTION_S, resolver=self._names, use_dns_cache=False
+        )
         # The environment's proxies are for the world outside, never for the lock store (trust_env=False).
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=False)
 
@@ -174,8 +197,13 @@ class Gateway:
         """Drop all connections; open calls and streams end with an error."""
         for stream in tuple(self._streams):
             stream.close()
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait({self._learning})
         if self._session is not None:
             await self._session.close()
+        if self._names is not None:
+            await self._names.close()
 
     def failed(self, endpoint: str) -> None:
         """Ask another endpoint from now on, unless somebody moved on from `endpoint` already."""
@@ -183,7 +211,16 @@ class Gateway:
             self._current = (self._current + 1) % len(self._endpoints)
             _LOG.debug("etcd endpoint %s failed, going on with %s", endpoint, self.endpoint)
 
-    async def call(self, path: str, body: bytes, decoder: Decoder[T], *, repeatable: bool, leader: bool = True) -> T:
+    async def call(
+        self,
+        path: str,
+        body: bytes,
+        decoder: Decoder[T],
+        *,
+        repeatable: bool,
+        leader: bool = True,
+        hedged: bool | None = None,
+    ) -> T:
         """Send one request and return its answer.
 
         Args:
@@ -192,6 +229,7 @@ class Gateway:
             decoder: of the answer.
             repeatable: doing it twice does what doing it once does, so an unknown outcome is simply tried again.
             leader: the member must know a leader; False only for reads that may be stale.
+            hedged: several endpoints may be sent it within one attempt; None: as `repeatable`.
 
         Raises:
             EtcdUnavailable: no answer; see `outcome_unknown`.
@@ -203,7 +241,7 @@ class Gateway:
             raw = await self._post(endpoint, path, body, token, until, leader=leader)
             return _decode(raw, decoder, endpoint)
 
-        return await self._carry(attempt, repeatable=repeatable)
+        return await self._carry(attempt, repeatable=repeatable, hedged=repeatable if hedged is None else hedged)
 
     async def stream(self, path: str, body: bytes) -> LineStream:
         """Open a stream of JSON lines at the first endpoint that accepts it.
@@ -219,13 +257,13 @@ class Gateway:
             raw = await self._read(response, endpoint, until)
             raise self._refusal(endpoint, response.status, raw, token)
 
-        return await self._carry(attempt, repeatable=True)
+        return await self._carry(attempt, repeatable=True, hedged=False)
 
     def forget_token(self) -> None:
         """Log in again before the next request (a stream said that its token is no good)."""
         self._token = None
 
-    async def _carry(self, attempt: Callable[[str, float], Awaitable[T]], *, repeatable: bool) -> T:
+    async def _carry(self, attempt: Attempt[T], *, repeatable: bool, hedged: bool) -> T:
         """Make attempts at one endpoint after the other until there is an answer, a refusal or no time left.
 
         An attempt gets an endpoint and the loop time by which it has to end.
@@ -236,7 +274,7 @@ class Gateway:
         while True:
             endpoint = self.endpoint
             try:
-                return await attempt(endpoint, min(deadline, now() + self.settings.attempt_timeout_s))
+                return await (self._hedge if hedged else self._attempt)(attempt, endpoint, deadline)
             except _StaleToken as stale:
                 logins += 1
                 if self.settings.username is None or logins > LOGINS_PER_CALL_MAX:
@@ -257,6 +295,45 @@ class Gateway:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
 
+    async def _attempt(self, attempt: Attempt[T], endpoint: str, deadline: float) -> T:
+        """Ask one endpoint, for as long as an attempt may take."""
+        until = asyncio.get_running_loop().time() + self.settings.attempt_timeout_s
+        return await attempt(endpoint, min(deadline, until))
+
+    async def _hedge(self, attempt: Attempt[T], first: str, deadline: float) -> T:
+        """Ask `first`, and one endpoint more each time that HEDGE_S pass without an answer; the first answer counts.
+
+        Raises: what an attempt raises; _NoAnswer when nobody who was asked is still to answer.
+        """
+        start = self._endpoints.index(first)
+        left = [*self._endpoints[start:], *self._endpoints[:start]]
+        asked: dict[asyncio.Task[T], str] = {}
+        failure: _NoAnswer | None = None
+        try:
+            while failure is None or asked:
+                if left:
+                    endpoint = left.pop(0)
+                    asked[asyncio.create_task(self._attempt(attempt, endpoint, deadline))] = endpoint
+                done, _ = await asyncio.wait(
+                    asked, timeout=HEDGE_S if left else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    endpoint = asked.pop(task)
+                    try:
+                        answer = task.result()
+                    except _NoAnswer as error:
+                        self.failed(endpoint)
+                        failure = error.after(failure)
+                    else:
+                        self._current = self._endpoints.index(endpoint)
+                        return answer
+        finally:
+            for task in asked:
+                task.cancel()
+            # Their connections close as they end; what they would have said is nobody's any more.
+            await asyncio.gather(*asked, return_exceptions=True)
+        raise failure
+
     async def _valid_token(self, endpoint: str, until: float) -> str | None:
         """Return the token to send, logging in where there is none; None: requests carry no token."""
         if self.settings.username is None:
@@ -274,7 +351,7 @@ class Gateway:
             ) from failure
 
     async def _login(self, endpoint: str, username: str, until: float) -> str:
-        body = wire.encode_login(username, self.settings.password)
+        body = wire.encode_login(username, self.settings.current_password())
         try:
             raw = await self._post(endpoint, "auth/authenticate", body, None, until)
         except EtcdRefused as refused:
@@ -346,6 +423,11 @@ class Gateway:
         except msgspec.DecodeError:
             if status >= 500:
                 return _NoAnswer(f"{endpoint}: HTTP {status}", done_maybe=True)
+            if _COMMON_NAME_TEXT in raw:
+                return EtcdAuth(
+                    f"{endpoint}: while logins are on, etcd's gateway takes no client certificate with a common name: "
+                    "issue one without"
+                )
             return EtcdRefused(f"{endpoint}: HTTP {status}: this is not an etcd gateway")
         if stale_token(code, text):
             return _StaleToken(token)
@@ -380,6 +462,12 @@ def refusal(code: int, text: str, user: str = "") -> EtcdError:
     if _LEASE_GONE_TEXT in text:
         return LeaseNotFound(text)
     return EtcdRefused(text)
+
+
+def _named(endpoints: Iterable[str]) -> list[str]:
+    """Return the hosts of endpoints that are names."""
+    hosts = (urlsplit(endpoint).hostname or "" for endpoint in endpoints)
+    return [host for host in hosts if not is_ip_address(host)]
 
 
 def _reason(error: BaseException) -> str:

@@ -17,7 +17,8 @@ readable with etcdctl:
   restored from a backup goes back). Anything else is a definite no. No answer is `LockUnavailable`.
 - **Unknown outcomes.** Each write here is guarded by what it changes, so sending it again does nothing a
   second time: after the first one took effect the guard no longer holds, and the other branch reads what
-  stands there. That, and nothing else, makes it right to send it again `RESENDS_MAX` times.
+  stands there. That, and nothing else, makes it right to send it again `RESENDS_MAX` times, and to a second
+  member while the first one says nothing.
 - **The lease** is no part of any argument for safety (I2): it frees the lock of a replica that is gone for
   good, last of all ways. It is granted before it is needed and renewed by a task of this object. A stolen
   lock hangs on the thief's lease, so that the old one's end removes nothing.
@@ -219,6 +220,22 @@ class EtcdLock:
                     await anext(watch)
         return await self.view()
 
+    @property
+    def keys(self) -> frozenset[bytes]:
+        """All keys that the lock may ever have."""
+        return frozenset({self._service, self._epoch, self._head, self._lock})
+
+    async def erase(self, seen: LockView) -> bool:
+        """Remove all keys if nothing changed since `seen` and nobody held the lock then. False: look again.
+
+        Not part of the port: a service that is gone leaves nothing behind.
+        """
+        if seen.holder is not None:
+            return False
+        with _no_answer():
+            done = await self._guarded(self._unchanged(seen), [Delete(key=key) for key in sorted(self.keys)], [])
+        return done.succeeded
+
     # ------------------------------------------------------------ inside
 
     def _read(self, read: RangeResult) -> LockView:
@@ -243,13 +260,17 @@ class EtcdLock:
             return self._reign
         return _Reign(holder, self._first_cluster_id, 0)
 
-    async def _send_take(self, seen: LockView, epoch: int, value: bytes, lease: int) -> TxnResult:
-        compare = [
+    def _unchanged(self, seen: LockView) -> list[Compare]:
+        """Return the conditions under which no key was changed, made or removed since `seen`."""
+        return [
             *_unchanged(self._service, seen.service is not None, seen.revision),
             *_unchanged(self._epoch, seen.epoch > 0, seen.revision),
             *_unchanged(self._head, seen.head > 0, seen.revision),
             *_unchanged(self._lock, seen.holder is not None, seen.revision),
         ]
+
+    async def _send_take(self, seen: LockView, epoch: int, value: bytes, lease: int) -> TxnResult:
+        compare = self._unchanged(seen)
 
         def puts(lease: int) -> list[Op]:
             return [Put(key=self._epoch, value=b"%d" % epoch), Put(key=self._lock, value=value, lease=lease)]
@@ -277,7 +298,7 @@ class EtcdLock:
         """Send a transaction whose guard makes a second sending harmless, again where its outcome is unknown."""
         for left in range(RESENDS_MAX, -1, -1):
             try:
-                return await self._client.txn(compare, success, failure)
+                return await self._client.txn(compare, success, failure, guarded=True)
             except EtcdUnavailable as error:
                 if left == 0 or not error.outcome_unknown:
                     raise

@@ -76,7 +76,13 @@ def settings_of(etcd: EtcdConfig) -> EtcdSettings:
         )
     username = _content("etcd.usernameFile", etcd.username_file) or etcd.username
     password = _content("etcd.passwordFile", etcd.password_file)
-    return EtcdSettings(endpoints=etcd.endpoints, username=username or None, password=password, tls=tls)
+    return EtcdSettings(
+        endpoints=etcd.endpoints,
+        username=username or None,
+        password=password,
+        password_file=_path(etcd.password_file),
+        tls=tls,
+    )
 
 
 def _content(setting: str, path: str) -> str:

@@ -50,10 +50,20 @@ class EtcdSettings:
     endpoints: tuple[str, ...]  # base URLs, `http://host:port` or `https://host:port`, at least one
     username: str | None = None  # None: no login
     password: str = field(default="", repr=False)
+    password_file: Path | None = None  # read anew at each login, so that a password may change while this runs
     tls: EtcdTls = field(default_factory=EtcdTls)  # used by https endpoints
     attempt_timeout_s: float = 1.0  # one endpoint gets this long to answer one request
     call_timeout_s: float = 5.0  # a call with all its attempts; Invariant: >= attempt_timeout_s
     watch_idle_s: float = 5.0  # a watch silent for this long is opened anew: its member may have died silently
+
+    def current_password(self) -> str:
+        """Return the password to log in with now; `password` where its file can't be read at this moment."""
+        if self.password_file is None:
+            return self.password
+        try:
+            return self.password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError):
+            return self.password
 
     def validate(self) -> None:
         """Check endpoints and the relations between times.

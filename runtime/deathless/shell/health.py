@@ -2,7 +2,7 @@
 
     GET /livez    200 while the supervisor is heard; a probe that fails restarts the whole replica
     GET /readyz   200 while it follows or leads and its front door accepts; the body says why not
-    GET /metrics  of the replica and, where it answers, of its worker
+    GET /metrics  of the replica and, where they answer, of its worker and its HTTP port: counts, nothing of any call
 
 A process of its own: it answers although the worker is down, and nobody's requests slow the supervisor.
 
@@ -42,6 +42,7 @@ from deathless.shell.standing import HEARD_MAX_S, SERVING, Standing
 _LOG: Final = logging.getLogger("deathless.health")
 FRONT_DOOR_S: Final = 0.5  # it must accept and answer within this
 ANSWER_BYTES_MAX: Final = 4096
+METRICS_BYTES_MAX: Final = 1 << 18  # of the HTTP port
 CONNECTIONS_MAX: Final = 64
 
 
@@ -109,8 +110,20 @@ class Health:
     async def _expose(self, request: Request) -> None:
         standing = self._standing
         text = expose_standing(standing) if standing is not None else b""
-        text += await replica_metrics(self._config, standing.client if standing is not None else "")
-        request.respond(200, text, content_type=CONTENT_TYPE.encode())
+        address = standing.client if standing is not None else ""
+        parts = await asyncio.gather(replica_metrics(self._config, address), self._ingress_metrics(standing))
+        request.respond(200, text + b"".join(parts), content_type=CONTENT_TYPE.encode())
+
+    async def _ingress_metrics(self, standing: Standing | None) -> bytes:
+        """What the HTTP port counts, which a scraper has no certificate to ask for; nothing where it is silent."""
+        if standing is None or not standing.ingress:
+            return b""
+        try:
+            async with asyncio.timeout(FRONT_DOOR_S):
+                return await _fetch(standing.ingress, _own_context(self._config), b"/metrics?own")
+        except (OSError, TimeoutError, DeathlessError, ValueError) as error:
+            _LOG.debug("no metrics of the HTTP port", extra={"why": str(error) or type(error).__name__})
+            return b""
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
@@ -163,6 +176,25 @@ async def _ask(address: str, context: ssl.SSLContext | None) -> None:
         writer.transport.abort()
     if b" 200 " not in status:
         raise ValueError(f"it said {status[:40]!r}")
+
+
+async def _fetch(address: str, context: ssl.SSLContext | None, target: bytes) -> bytes:
+    """Give the body of an answer 200. Raises: OSError, ValueError."""
+    reader, writer = await _connect(address, context)
+    try:
+        writer.write(b"GET " + target + b" HTTP/1.1\r\nhost: health\r\nconnection: close\r\n\r\n")
+        answer = bytearray()
+        while part := await reader.read(ANSWER_BYTES_MAX):
+            answer += part
+            if len(answer) > METRICS_BYTES_MAX:
+                raise ValueError(f"an answer above {METRICS_BYTES_MAX} bytes")
+    finally:
+        writer.transport.abort()
+    head, found, body = bytes(answer).partition(b"\r\n\r\n")
+    status = head.partition(b"\r\n")[0]
+    if not found or b" 200 " not in status:
+        raise ValueError(f"it said {status[:40]!r}")
+    return body
 
 
 def _own_context(config: ReplicaConfig) -> ssl.SSLContext | None:

@@ -2,16 +2,17 @@
 
     POST /{service}/{key}/{handler}       JSON object of named arguments -> JSON result
     GET  /{service}/{key}/{query}?args    arguments in the query string; `stale=true` on request
-    GET  /healthz  /readyz  /metrics
+    GET  /{service}/-/invocations/{id}    the result of a call that was answered 202 (shell.ingress_results)
+    GET  /healthz  /readyz  /metrics      /metrics?own: without the replica's
 
 It holds no truth: it checks arguments by the handlers' own types, sends everything through one session of the binary
 client, in batches, and answers with what the shard recorded. The shard remembers idempotency keys, not we; a request
 without one gets a UUIDv7 of ours, told in the answer's header, so it can be repeated. That makes every call here safe
 to send again, which we do ourselves when our session has expired.
 
-    400 arguments, with the path of the field   404 service or handler   405 wrong method   409 the handler raised
-    401 token   413 too large   415 not JSON   422 key reused or outside its window   429, 507 with Retry-After
-    503 no primary, nothing was done   504 no reply in time: repeat with the same Idempotency-Key
+    202 the handler still waits   400 arguments, with the path of the field   404 service or handler   405 wrong method
+    409 the handler raised   401 token   413 too large   415 not JSON   422 key reused, or outside its window
+    429, 507 with Retry-After   503 no primary, nothing was done   504 no reply in time: repeat with the same key
 
 Guarantees: an answer 200 is the recorded reply of a confirmed call (I1, I5); after 429, 503, 504 and 507 the same
 request with the same key is applied once in all. Does not: keep anything across requests but counters.
@@ -28,7 +29,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +51,7 @@ from deathless.base.errors import (
     UnknownService,
 )
 from deathless.base.limits import Limits
-from deathless.codec.wire import ReplyError
+from deathless.codec.wire import ReplyError, accepted_invocation
 from deathless.core.client_events import error_of
 from deathless.core.client_link import State
 from deathless.execution.probe import SPECS as PROBE_SPECS
@@ -60,6 +61,7 @@ from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
+from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, invocation_of, wait_of
 from deathless.shell.ingress_tls import front_tls
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
@@ -80,17 +82,28 @@ IDEMPOTENCY_KEY_MAX: Final = 255
 RESERVED_STALE: Final = "stale"
 _KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
 _JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
+Headers = Sequence[tuple[bytes, bytes]]
 _FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
+_OWN: Final = b"own"
 _decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
 
 
 class Pending:
     """A request on its way through the shard; a Receiver of the client."""
 
-    __slots__ = ("began", "idempotency_key", "ingress", "message", "request", "retried", "route")
+    __slots__ = (
+        "began", "idempotency_key", "ingress", "invocation", "message", "request", "retried", "route", "wait_s"
+    )  # fmt: skip
 
     def __init__(
-        self, ingress: Ingress, request: Request, route: Route, message: bytes, idempotency_key: bytes, began: float
+        self,
+        ingress: Ingress,
+        request: Request,
+        route: Route | ResultRoute,
+        message: bytes,
+        idempotency_key: bytes,
+        began: float,
+        wait_s: float,
     ) -> None:
         self.ingress = ingress
         self.request = request
@@ -98,12 +111,18 @@ class Pending:
         self.message = message
         self.idempotency_key = idempotency_key  # empty for a query
         self.began = began
+        self.wait_s = wait_s  # from there, for the result of a handler that waits
+        self.invocation = 0  # of that handler; 0: none yet
         self.retried = False
 
     def answered(self, reply: bytes) -> None:
         """See Receiver."""
         if reply[:1] == b"\x00":
             self._finish(200, self.route.result_to_json(reply[1:]))
+            return
+        invocation = accepted_invocation(reply)
+        if invocation is not None:
+            self.ingress.accepted(self, invocation)
             return
         told = _decode_error(reply[1:])
         self._finish_error(error_of(told.code, told.text, kind=told.type), told.type)
@@ -123,6 +142,10 @@ class Pending:
     def refused(self, error: DeathlessError) -> None:
         """See Receiver. The call stays in the session; the caller hears 429 or 507 now and may repeat it."""
         self._finish_error(error)
+
+    def finish_late(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """See Late."""
+        self.ingress.finish(self, status, body, None, headers)
 
     def _finish(self, status: int, body: bytes) -> None:
         self.ingress.finish(self, status, body)
@@ -163,6 +186,7 @@ class Ingress:
         self._key_bytes_max = limits.key_bytes_max
         self._timeout_s = request_timeout_s
         self._pending: dict[Pending, None] = {}  # in the order they came
+        self.late = LateResults(self._name, client)  # those that wait for the result of a handler that waits
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._replica_metrics = replica_metrics
@@ -175,7 +199,7 @@ class Ingress:
         self.metrics = MetricSet("deathless_ingress", labels=labels)
         self._answers = self.metrics.counter("requests", "Requests answered, by status.", labels=("status",))
         self._seconds = self.metrics.histogram("request_seconds", "Time from a whole request to its answer.")
-        self.metrics.gauge("in_flight", "Requests that wait for the shard.", lambda: len(self._pending))
+        self.metrics.gauge("in_flight", "Requests without an answer.", lambda: len(self._pending) + len(self.late))
         self.metrics.gauge("ready", "1 while a session with the primary stands.", lambda: self.ready)
 
     # ---- requests --------------------------------------------------------------------------------------------
@@ -193,6 +217,9 @@ class Ingress:
     def _route(self, request: Request) -> None:
         self._authorise(request)
         parts = request.target.split(b"/")
+        if len(parts) == 5 and tuple(parts[2:4]) == INVOCATIONS and parts[1] == self._name:
+            self._result(request, invocation_of(parts[4]))
+            return
         if len(parts) != 4:
             raise UnknownHandler("the path must be /{service}/{key}/{handler}")
         if parts[1] != self._name:
@@ -237,7 +264,7 @@ class Ingress:
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
-        pending = Pending(self, request, route, message, idempotency_key, self._loop.time())
+        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request))
         refusal = self.client.refusal()
         if refusal is not None:
             pending.refused(refusal)
@@ -261,12 +288,25 @@ class Ingress:
         except msgspec.MsgspecError as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments)
-        pending = Pending(self, request, route, message, b"", self._loop.time())
+        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0)
         self._pending[pending] = None
         try:
             self.client.ask_message(message, pending, stale=stale == ["true"])
         except DeathlessError as error:
             pending.failed(error)
+
+    def _result(self, request: Request, invocation: int) -> None:
+        if request.method not in (b"GET", b"HEAD"):
+            self._wrong_method(request, b"GET, HEAD")
+            return
+        now = self._loop.time()
+        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request)), invocation)
+
+    def accepted(self, pending: Pending, invocation: int) -> None:
+        """The handler waits, and the caller with it, as long as it said."""
+        self._pending.pop(pending, None)
+        pending.invocation = invocation
+        self.late.add(pending, self._loop.time())
 
     def _idempotency_key(self, request: Request) -> bytes:
         key = request.headers.get(b"idempotency-key")
@@ -281,19 +321,22 @@ class Ingress:
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def finish(self, pending: Pending, status: int, body: bytes, error: DeathlessError | None = None) -> None:
+    def finish(
+        self, pending: Pending, status: int, body: bytes, error: DeathlessError | None = None, headers: Headers = ()
+    ) -> None:
         """Answer a request that went to the shard; a second answer to it is dropped."""
         self._pending.pop(pending, None)
+        self.late.done(pending)
         if pending.request.answered:
             return
         self._seconds.observe(self._loop.time() - pending.began)
         self._answers[str(status)] += 1
-        headers: list[tuple[bytes, bytes]] = []
+        told = list(headers)
         if pending.idempotency_key:
-            headers.append((b"idempotency-key", pending.idempotency_key))
+            told.append((b"idempotency-key", pending.idempotency_key))
         if isinstance(error, RetryLater):
-            headers.append(_retry_after(error))
-        pending.request.respond(status, body, headers=headers)
+            told.append(_retry_after(error))
+        pending.request.respond(status, body, headers=told)
 
     def _answer_error(self, request: Request, error: DeathlessError, *, status: int = 0) -> None:
         status = status or error.http_status
@@ -336,7 +379,7 @@ class Ingress:
 
     async def _expose(self, request: Request) -> None:
         text = self.metrics.expose()
-        if self._replica_metrics is not None:
+        if self._replica_metrics is not None and request.query != _OWN:
             text += await self._replica_metrics()
         request.respond(200, text, content_type=CONTENT_TYPE.encode())
 
@@ -353,7 +396,8 @@ class Ingress:
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def sweep(self, now: float) -> None:
-        """Answer those who have waited for `request_timeout_s` at time `now` of the loop."""
+        """Answer those who have waited for `request_timeout_s`, or for a result, at time `now` of the loop."""
+        self.late.sweep(now)
         late: list[Pending] = []
         for pending in self._pending:
             if now - pending.began < self._timeout_s:
@@ -422,6 +466,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await ended.wait()
+        ingress.late.stop()  # this process ends: they ask again, somewhere else
         await http.stop(STOP_GRACE_S, LINGER_S)
         await ingress.close()
 

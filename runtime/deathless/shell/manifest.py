@@ -25,7 +25,7 @@ import yaml
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidManifest, PermissionRefused
 from deathless.base.manifest import API_VERSION, KIND, Manifest, ignored_locally, relation_problems, replica_configs
-from deathless.base.manifest_parts import EtcdSpec, TlsFiles, TlsSpec
+from deathless.base.manifest_parts import EtcdSpec, PeerService, TlsFiles, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 
 MANIFEST_BYTES_MAX: Final = 1 << 20
@@ -99,6 +99,7 @@ class LoadedManifest:
     module: str  # spec.module with an absolute path
     directory: FilePath  # the shard's folder, absolute
     token: str  # content of spec.tokenFile, stripped
+    peer_tokens: dict[str, str]  # the same of each peer that names one
     notes: tuple[str, ...]  # fields that have no effect here
 
     @property
@@ -113,7 +114,13 @@ class LoadedManifest:
 
     def replica_configs(self) -> list[ReplicaConfig]:
         """Give each replica's config."""
-        return replica_configs(self.manifest, module=self.module, directory=str(self.directory), token=self.token)
+        return replica_configs(
+            self.manifest,
+            module=self.module,
+            directory=str(self.directory),
+            token=self.token,
+            peer_tokens=self.peer_tokens,
+        )
 
 
 def read_manifest(path: str | FilePath) -> LoadedManifest:
@@ -335,12 +342,30 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
     etcd = spec.lock.etcd
     if etcd is not None:
         etcd = _absolute_etcd(etcd, folder, problems)
-    resolved = msgspec.structs.replace(spec, tls=tls, lock=msgspec.structs.replace(spec.lock, etcd=etcd))
+    peers, peer_tokens = _absolute_peers(spec.peers, folder, problems)
+    resolved = msgspec.structs.replace(spec, tls=tls, lock=msgspec.structs.replace(spec.lock, etcd=etcd), peers=peers)
     stored = spec.log_storage.path
     directory = (folder / stored) if stored else folder / ".deathless" / manifest.metadata.name
     whole = msgspec.structs.replace(manifest, spec=resolved)
     notes = tuple(f"{name} has no effect on this machine" for name in ignored_locally(manifest))
-    return LoadedManifest(whole, path, module, FilePath(os.path.normpath(directory)), token, notes), problems
+    shard = FilePath(os.path.normpath(directory))
+    return LoadedManifest(whole, path, module, shard, token, peer_tokens, notes), problems
+
+
+def _absolute_peers(
+    peers: tuple[PeerService, ...], folder: FilePath, problems: list[Problem]
+) -> tuple[tuple[PeerService, ...], dict[str, str]]:
+    """A folder that is not there yet is no mistake: that service may be started later."""
+    found, tokens = [], {}
+    for index, peer in enumerate(peers):
+        at: Path = ("spec", "peers", index, "tokenFile")
+        if peer.token_file:
+            tokens[peer.name], wrong = _read_token(folder / peer.token_file)
+            if wrong:
+                problems.append(Problem(at, peer.token_file, wrong, "write one line of at least 16 characters"))
+        path = os.path.normpath(folder / peer.path) if peer.path else ""
+        found.append(msgspec.structs.replace(peer, path=path))
+    return tuple(found), tokens
 
 
 def _read_token(path: FilePath) -> tuple[str, str]:

@@ -28,6 +28,7 @@ HELLO_BYTES_MAX = 64 << 10  # received without it
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
 SOON_S = 0.005  # the longest that `send_soon` waits
 SOON_BYTES = 256 << 10  # or until it has so much
+_HANDLER_CLOSED = "the handler is closed"
 DESCRIPTORS_KEPT = 128  # for files, other ports and helpers, beside the connections
 
 
@@ -231,6 +232,18 @@ class ClientConnection(asyncio.Protocol):
         while self._transport is not None or turns > 0:
             turns -= 1
             await asyncio.sleep(0)
+
+
+def is_broken_link(context: dict[str, object]) -> bool:
+    """Tell whether what the event loop reports is a peer's broken connection, which is nobody's bug.
+
+    Args:
+        context: as `call_exception_handler` gives it. uvloop's TLS says of a connection that is closed while data of it
+            are still handed over that "the handler is closed", as RuntimeError.
+    """
+    error = context.get("exception")
+    closed = isinstance(error, RuntimeError) and _HANDLER_CLOSED in str(error)
+    return (closed or isinstance(error, OSError)) and not context.keys().isdisjoint(("transport", "protocol", "socket"))
 
 
 def plain_descriptor(transport: asyncio.BaseTransport) -> int:

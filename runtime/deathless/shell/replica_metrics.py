@@ -26,6 +26,14 @@ PACKET_BYTES_MAX: Final = 1 << 20
 GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates", "dropped", "queries", "proofs"})
 """Numbers of the status that only grow: counters."""
 
+MESSAGING: Final = {
+    "invocations": "Handlers that have begun and wait.",
+    "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
+    "activities_running": "Activities that run beside the primary.",
+    "peer_lag_messages": "Messages that a peer has not confirmed.",
+    "peer_connected": "1 while a connection to the primary of a peer stands.",
+}
+
 
 async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[str, object]:
     """Ask the worker of this replica for its status.
@@ -69,8 +77,25 @@ def expose_status(status: Mapping[str, object] | None, labels: Mapping[str, str]
     """Give a status in the text format; None: the worker did not answer."""
     metrics = MetricSet("deathless_replica", labels=labels)
     metrics.gauge("up", "1 when the worker answered.", lambda: 0 if status is None else 1)
-    if status is not None:
-        _add(metrics, status)
+    if status is None:
+        return metrics.expose()
+    _add(metrics, status)
+    return metrics.expose() + _messaging(status, labels)
+
+
+def _messaging(status: Mapping[str, object], labels: Mapping[str, str]) -> bytes:
+    """Give what concerns other services, activities and handlers that wait, in the text format."""
+    told = status.get("messaging")
+    if not isinstance(told, Mapping):
+        return b""
+    metrics = MetricSet("deathless", labels=labels)
+    for name, text in MESSAGING.items():
+        value = told.get(name)
+        if isinstance(value, int | float):
+            metrics.gauge(name, text, _constant(float(value)))
+        elif isinstance(value, Mapping):
+            by_peer = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
+            metrics.gauge(name, text, _constant(by_peer), labels=("peer",))
     return metrics.expose()
 
 

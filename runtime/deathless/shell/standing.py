@@ -47,6 +47,8 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     ingress: str = ""  # address of the HTTP port; empty: there is none
     stopping: bool = False  # told to end
     others: tuple[str, ...] = ()  # names of the other replicas
+    led: bool = False  # it leads, or hears who does
+    silent: dict[str, str] = {}  # of a primary: instances that it has not heard for SILENT_S, by replica
 
 
 class Fenced(msgspec.Struct, tag="fenced", frozen=True):

@@ -71,7 +71,7 @@ from deathless.shell.orders import (
     ToSupervisor,
 )
 from deathless.shell.packets import CLOSING_TURNS, ServerConnection, announced, listen
-from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
 from deathless.shell.standing import SHARED, Standing
@@ -615,7 +615,8 @@ class Supervisor:
 
     def _standing(self) -> Standing:
         """What is told to the processes beside us."""
-        report, record = self.report, self._record
+        report, record, now = self.report, self._record, time.monotonic()
+        proved_s = now - self._page.cells[PROVED] / 1e9 if self._page is not None else float("inf")
         if report.role != self._since[1]:
             self._since = (time.time(), report.role)
         return Standing(
@@ -630,6 +631,8 @@ class Supervisor:
             takeovers=self._takeovers,
             stopping=self._stop_ordered,
             others=tuple(sorted(set(self.detector.reports) - {report.replica})),
+            led=report.role == "primary" or self.detector.led(now),
+            silent=self.detector.silent(now, proved_s),
         )
 
     def _tell_worker(self) -> None:

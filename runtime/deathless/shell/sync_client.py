@@ -121,6 +121,10 @@ class SyncClient:
         """Call one handler for many keys; see `Client.call_many`."""
         return self._wait(self._client.call_many(handler, keys, args, return_errors=return_errors))
 
+    def result(self, invocation: int, *, timeout: float | None = None, result: type[T] | None = None) -> Any:
+        """Wait for the result of a call whose handler waits; see `Client.result`."""
+        return self._wait(self._client.result(invocation, timeout=timeout, result=result))
+
     def query(
         self,
         query: str,

@@ -33,6 +33,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
 from deathless.base.limits import Limits
 from deathless.codec.messages import decode
+from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import ParkedRecord, Snapshot
 from deathless.codec.wire import (
     Admin,
@@ -64,6 +65,7 @@ from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.lock_answers import ask_on
 from deathless.shell.logs import configure
+from deathless.shell.messaging import COMMANDS, Messaging
 from deathless.shell.orders import (
     AddressesAre,
     Deaths,
@@ -82,10 +84,11 @@ from deathless.shell.packets import (
     ServerConnection,
     announced,
     descriptors_for,
+    is_broken_link,
     listen,
     split_address,
 )
-from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
 from deathless.shell.storage import open_log
 from deathless.shell.tls import client_context, refresh, server_context
 
@@ -180,6 +183,7 @@ class Worker:
         self.filesystem: FileSystem = WatchedFileSystem(config.directory, self.page)
         self.engine: ReplicaEngine
         self._intake: Intake
+        self._messaging: Messaging
         self.exit_code = 0
         self.primary_is = PrimaryIs(0, "", "", "")
         self.client_address = ""
@@ -254,6 +258,7 @@ class Worker:
                 adopted=adopted.code_pairs,
             )
             self._intake = Intake(self.engine, self._admin)
+            self._messaging = Messaging(config, self.limits, self.engine, self._post)
             client_server, client = await listen(self._accept, config.client_listen, tls)
             follower_server, replication = await listen(self._accept, config.replication_listen, tls)
             self.client_address = announced(client, config.advertise_host)
@@ -290,7 +295,7 @@ class Worker:
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What no callback caught is a bug of ours: the replica stops (I8). A peer's broken connection is none."""
         error = context.get("exception")
-        if isinstance(error, OSError) and not context.keys().isdisjoint(("transport", "protocol", "socket")):
+        if is_broken_link(context):
             _LOG.debug("connection broke", extra={"why": str(error)})
             return
         _LOG.error("unexpected", extra={"what": context.get("message"), "why": repr(error)})
@@ -309,6 +314,8 @@ class Worker:
         if self._ended:
             return
         self._ended = True
+        if hasattr(self, "_messaging"):
+            self._messaging.close()
         self._following = False
         self._watch_lock()
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
@@ -352,6 +359,7 @@ class Worker:
         # Counted by rounds of the loop: while a handler runs, no answer can come in.
         cells[UNPROVED] = 0 if since is None or since != self._unproved_since else cells[UNPROVED] + PING_MS
         self._unproved_since = since
+        cells[PROVED] = round((self.engine.proved_at or 0.0) * 1e9)
         primary = self.engine.core.primary
         if primary is not None:
             cells[FULL] = int(primary.full)
@@ -523,6 +531,26 @@ class Worker:
         """See Outside."""
         self._checkpoints.prune()
 
+    def dial_peer(self, target: Target) -> None:
+        """See Outside."""
+        self._messaging.links.dial(target)
+
+    def send_peer(self, target: Target, data: bytes) -> None:
+        """See Outside."""
+        self._messaging.links.send(target, data)
+
+    def drop_peer(self, target: Target) -> None:
+        """See Outside."""
+        self._messaging.links.drop(target)
+
+    def start_activity(self, start: ActivityStart) -> None:
+        """See Outside."""
+        self._messaging.activities.start(start)
+
+    def stop_activity(self, reference: Reference) -> None:
+        """See Outside."""
+        self._messaging.activities.stop(reference)
+
     # ---- the primary's stream --------------------------------------------------------------------------------
 
     def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
@@ -613,7 +641,7 @@ class Worker:
         """See packets.Owner."""
         if self._connections.pop(connection.number, None) is not None:
             self._followers.discard(connection.number)
-            self._intake.deliver()
+            self._intake.lost(ev.Conn(connection.number))
             self._post(ev.ConnectionLost(ev.Conn(connection.number)))
 
     def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
@@ -639,6 +667,14 @@ class Worker:
         elif request.command == "checkpoint":
             self.engine.take_checkpoint()
             self._answer(conn, request, "", {"lsn": self.engine.place.lsn})
+        elif request.command in COMMANDS:
+            try:
+                told = self._messaging.answer(conn, request)
+            except DeathlessError as error:
+                self._answer(conn, request, error.code, {"error": error.message})
+            else:
+                if told is not None:
+                    self._answer(conn, request, "", told)
         else:
             self._answer(conn, request, "DL3004", {"error": f"no command {request.command!r}"})
 
@@ -664,6 +700,7 @@ class Worker:
             "parked": len(engine.shard.parked),
             "uptime_s": time.monotonic() - self._started,
             "counters": counters,
+            "messaging": self._messaging.status(),
         }
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Future[None]:

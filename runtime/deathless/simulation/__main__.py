@@ -1,4 +1,4 @@
-"""`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--json]`.
+"""`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services K] [--json]`.
 
 Why it exists: one command finds seeds that fail and shows what happened in one. Guarantees: ends with 0 only if every
 seed was good; a failing seed is named with what was wrong, at once. Does not: keep anything.
@@ -17,6 +17,7 @@ from typing import Final
 
 from deathless.simulation.faults import FaultKind
 from deathless.simulation.run import Options, Result, run_one, run_seed
+from deathless.simulation.services import SERVICES_MAX, run_one_services, run_services
 
 JOBS: Final = 2
 CHUNK: Final = 8  # seeds that a worker process takes at a time
@@ -29,13 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     kinds = None if options.kinds is None else [FaultKind(kind) for kind in options.kinds]
     given = Options(kinds=kinds, fence=options.fence, replicas=options.replicas)
+    services: int = options.services
     if options.trace is not None:
-        return _show_trace(options.trace, given)
+        return _show_trace(options.trace, given, services)
     seeds = range(options.first, options.first + options.seeds)
     begun = time.monotonic()
     failed: list[Result] = []
     summary = _Summary()
-    for result in _run_all(seeds, given, options.jobs):
+    for result in _run_all(seeds, given, options.jobs, services):
         summary.add(result)
         if not result.good:
             failed.append(result)
@@ -63,6 +65,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--fence", choices=["seal", "etcd"], help="the fence (drawn)")
     parser.add_argument("--replicas", type=_positive, help="how many replicas (drawn, 1 to 5)")
+    parser.add_argument(
+        "--services", type=int, choices=range(1, SERVICES_MAX + 1), default=1, help="services that call each other (1)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object at the end, nothing else")
     return parser.parse_args(arguments)
 
@@ -74,13 +79,21 @@ def _positive(text: str) -> int:
     return value
 
 
-def _run_all(seeds: Sequence[int], options: Options, jobs: int) -> Iterator[Result]:
+def _run(seed: int, options: Options, services: int) -> Result:
+    return run_services(seed, services, options) if services > 1 else run_seed(seed, options)
+
+
+def _run_all(seeds: Sequence[int], options: Options, jobs: int, services: int) -> Iterator[Result]:
     if jobs == 1:
-        yield from (run_seed(seed, options) for seed in seeds)
+        yield from (_run(seed, options, services) for seed in seeds)
         return
     # Fresh interpreters, because greenlets do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with context.Pool(min(jobs, len(seeds))) as pool:
+        if services > 1:
+            several: Iterable[tuple[int, int, Options]] = ((seed, services, options) for seed in seeds)
+            yield from pool.imap_unordered(run_one_services, several, CHUNK)
+            return
         work: Iterable[tuple[int, Options]] = ((seed, options) for seed in seeds)
         yield from pool.imap_unordered(run_one, work, CHUNK)
 
@@ -94,10 +107,9 @@ def _show_failure(result: Result) -> None:
         sys.stdout.write(f"    and {more} more\n")
 
 
-def _show_trace(seed: int, options: Options) -> int:
-    result = run_seed(
-        seed, Options(kinds=options.kinds, fence=options.fence, replicas=options.replicas, keep_trace=True)
-    )
+def _show_trace(seed: int, options: Options, services: int) -> int:
+    kept = Options(kinds=options.kinds, fence=options.fence, replicas=options.replicas, keep_trace=True)
+    result = _run(seed, kept, services)
     for line in result.trace:
         at_us, _, rest = line.partition(" ")
         sys.stdout.write(f"{int(at_us) / 1e6:12.6f} {rest}\n")

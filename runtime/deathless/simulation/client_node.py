@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from deathless.codec.wire import accepted_invocation
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import (
     AddressesFound,
@@ -27,6 +28,7 @@ from deathless.core.client_events import (
     LinkOpened,
     QueriesSubmitted,
     Resolve,
+    ResultsWanted,
     Send,
     TellRefusal,
     TimerFired,
@@ -46,6 +48,7 @@ class Call:
 
     request: Request
     operation: Operation | None
+    invocation: int = 0  # the call was accepted as this; its result is waited for
 
 
 class ClientNode:
@@ -58,9 +61,12 @@ class ClientNode:
         window: requests under way at once.
         asked: called with each request when it is handed to the machine.
         answered: called with the idempotency key, if any, and the reply.
+        service: whom it asks.
+        encode: gives the message of a request.
+        resulted: called with the id of an invocation whose result it waited for, and the result.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 named arguments, each of its own type
         self,
         name: str,
         scheduler: Scheduler,
@@ -72,7 +78,12 @@ class ClientNode:
         history: History,
         asked: Callable[[Request], None],
         answered: Callable[[bytes, bytes], None],
+        service: str = SERVICE_NAME,
+        encode: Callable[[Request], bytes] = encode_request,
+        resulted: Callable[[int, bytes], None] = lambda _invocation, _reply: None,
     ) -> None:
+        self._encode = encode
+        self._resulted = resulted
         self.name = name
         self.history = history
         self.sent: list[str] = []  # tags of its own changes, in the order of submission
@@ -92,7 +103,7 @@ class ClientNode:
         self._timer_at: float | None = None
         chance = scheduler.fork(f"client/{name}")
         self.machine: ClientMachine[Call] = ClientMachine(
-            service=SERVICE_NAME, name=name, jitter=chance.random, nonce=lambda: chance.randbytes(16)
+            service=service, name=name, jitter=chance.random, nonce=lambda: chance.randbytes(16)
         )
 
     @property
@@ -151,13 +162,20 @@ class ClientNode:
 
     def _submit(self, call: Call) -> None:
         self._under_way += 1
-        message = encode_request(call.request)
+        message = self._encode(call.request)
         if call.request.is_read:
             self._handle(QueriesSubmitted(messages=[message], waiters=[call], stale=False))
         else:
             self._handle(CallsSubmitted(messages=[message], waiters=[call]))
 
     def _complete(self, call: Call, reply: bytes) -> None:
+        accepted = accepted_invocation(reply)
+        if accepted is not None:
+            call.invocation = accepted
+            self._handle(ResultsWanted(invocations=[accepted], waiters=[call]))
+            return
+        if call.invocation:
+            self._resulted(call.invocation, reply)
         result = decode_result(reply)
         if result in NEVER_RUN:
             # Another's call with the same key may have run.

@@ -11,17 +11,18 @@ simulation's parts.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.detection import Detector
+from deathless.execution.service import Service
 from deathless.simulation.checkers.history import History
 from deathless.simulation.client_node import ClientNode
 from deathless.simulation.disk import SimDisk
-from deathless.simulation.lab import HOOKS
+from deathless.simulation.lab import HOOKS, encode_request, lab
 from deathless.simulation.lock import LockProfile, SimLockStore
 from deathless.simulation.network import Network, NetworkProfile
 from deathless.simulation.replica_node import ReplicaNode, Shared
@@ -45,6 +46,7 @@ LAB_LIMITS: Final = Limits(
     stream_buffer_bytes_max=1 << 17,
     idempotency_window_s=10_000 * 86400,
     session_idle_max_s=10_000 * 86400,
+    results_kept_s=10_000 * 86400,
     reign_min_s=0.3,
     reign_max_s=1.0,
 )
@@ -56,11 +58,13 @@ class Setup:
     """How a cluster is made.
 
     Attributes:
+        prefix: of the names of its replicas and clients, which are hosts of one network.
         fence: "seal" (lock in the directory) or "etcd" (lock store).
         halves_share: of writes that others see half done for a while, [0, 1].
         workload: one profile for all clients; None: no clients (a scenario brings its own).
     """
 
+    prefix: str = ""
     replicas: int = 3
     fence: str = "seal"
     clients: int = 3
@@ -73,11 +77,11 @@ class Setup:
 
     def names(self) -> tuple[str, ...]:
         """Names of the replicas."""
-        return tuple(f"r{i}" for i in range(self.replicas))
+        return tuple(f"{self.prefix}r{i}" for i in range(self.replicas))
 
     def client_names(self) -> tuple[str, ...]:
         """Names of the clients."""
-        return tuple(f"c{i}" for i in range(self.clients))
+        return tuple(f"{self.prefix}c{i}" for i in range(self.clients))
 
 
 def draw_setup(
@@ -118,6 +122,16 @@ def _draw_limits(chance: random.Random) -> Limits:
     return Limits(**values)
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What clusters of several services share: time, the network, and where each service's replicas are."""
+
+    scheduler: Scheduler
+    network: Network
+    definition: Service = lab
+    directory: Mapping[str, list[str]] = field(default_factory=dict)
+
+
 class Cluster:
     """A running cluster.
 
@@ -125,15 +139,23 @@ class Cluster:
         seed: of all chance.
         setup: how it is made.
         keep_trace: keep all lines of the trace.
+        beside: the surroundings it shares with clusters of other services; None: its own, and the service is `lab`.
     """
 
-    def __init__(self, seed: int, setup: Setup, *, keep_trace: bool = False) -> None:
+    def __init__(
+        self, seed: int, setup: Setup, *, keep_trace: bool = False, beside: Surroundings | None = None
+    ) -> None:
         HOOKS.reset()
         self.seed = seed
         self.setup = setup
-        self.scheduler = Scheduler(seed, keep_trace=keep_trace)
-        self.network = Network(self.scheduler, self.scheduler.fork("network"), setup.network)
-        self.disk = SimDisk(self.scheduler.fork("disk"))
+        if beside is None:
+            scheduler = Scheduler(seed, keep_trace=keep_trace)
+            beside = Surroundings(scheduler, Network(scheduler, scheduler.fork("network"), setup.network))
+        self.scheduler = beside.scheduler
+        self.network = beside.network
+        self.outsiders: list[str] = []  # hosts of other services
+        self.results: list[tuple[int, bytes]] = []  # (invocation, reply) as callers saw them
+        self.disk = SimDisk(self.scheduler.fork(f"{setup.prefix}disk"))
         self.lock_store = SimLockStore() if setup.fence == "etcd" else None
         self.history = History()
         self.key_replies: list[tuple[str, bytes]] = []  # (idempotency key, reply) as callers saw them
@@ -145,6 +167,8 @@ class Cluster:
             lock_profile=setup.lock,
             limits=setup.limits,
             safeguards=setup.safeguards,
+            definition=beside.definition,
+            directory=beside.directory,
         )
         self.replicas = {name: ReplicaNode(name, self.shared) for name in setup.names()}
         for node in self.replicas.values():
@@ -166,7 +190,13 @@ class Cluster:
                 self.repeats[repeated.idempotency_key] = (chance.choice(others), chance.randrange(REPEAT_MAX_US))
             self.add_client(name, requests, profile.window)
 
-    def add_client(self, name: str, requests: list[Request], window: int = 1) -> ClientNode:
+    def add_client(
+        self,
+        name: str,
+        requests: list[Request],
+        window: int = 1,
+        encode: Callable[[Request], bytes] = encode_request,
+    ) -> ClientNode:
         """Make a client, not yet started."""
         self.clients[name] = client = ClientNode(
             name,
@@ -178,6 +208,9 @@ class Cluster:
             history=self.history,
             asked=self._asked,
             answered=lambda key, reply: self.key_replies.append((key.decode(), reply)),
+            service=self.shared.definition.name,
+            encode=encode,
+            resulted=lambda invocation, reply: self.results.append((invocation, reply)),
         )
         return client
 
@@ -192,7 +225,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start replicas and clients, not all at the same moment."""
-        chance = self.scheduler.fork("start")
+        chance = self.scheduler.fork(f"{self.setup.prefix}start")
         for node in self.replicas.values():
             self.scheduler.call_at(chance.randrange(50_000), node.start)
         for client in self.clients.values():
@@ -260,6 +293,15 @@ class Cluster:
             return False
         places = {(w.running.place.lsn, w.running.place.chain, w.running.place.digest) for w in workers}
         return len(places) == 1
+
+    @property
+    def delivered(self) -> bool:
+        """The primary has nothing left to send, to run or to wait for."""
+        node = self.maybe_primary()
+        if node is None or node.worker_node is None:
+            return False
+        shard = node.worker_node.running.shard
+        return not shard.outbox.bytes and not shard.executor.invocations()
 
     def detectors(self) -> list[Detector]:
         """Of all supervisors that run."""

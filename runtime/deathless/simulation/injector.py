@@ -115,7 +115,8 @@ class Injector:
             case FaultKind.PARTITION:
                 pairs = [pair for other in others for pair in ((node.name, other), (other, node.name))]
                 if fault.at_us % 2:  # clients are cut off as well
-                    pairs += [p for c in self._cluster.clients for p in ((node.name, c), (c, node.name))]
+                    strangers = [*self._cluster.clients, *self._cluster.outsiders]
+                    pairs += [p for c in strangers for p in ((node.name, c), (c, node.name))]
                 for source, target in pairs:
                     network.hold(source, target)
                 return lambda: self._heal(pairs)

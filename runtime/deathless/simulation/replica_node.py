@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from deathless.base.errors import DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.codec.peer_messages import Target
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
+from deathless.execution.service import Service
 from deathless.simulation.clock import SimClock
 from deathless.simulation.disk import Inode, SimDisk, SimFileSystem
 from deathless.simulation.interposed import DiskWeather, InterposedFileSystem
-from deathless.simulation.lab import SERVICE_NAME
+from deathless.simulation.lab import lab
 from deathless.simulation.line import ToSupervisor, ToWorker
 from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
 from deathless.simulation.network import Network
@@ -53,7 +56,12 @@ class Shared:
         lock_profile: LockProfile,
         limits: Limits,
         safeguards: Safeguards,
+        definition: Service = lab,
+        directory: Mapping[str, list[str]] = MappingProxyType({}),
     ) -> None:
+        self.definition = definition  # the service that all replicas run
+        self.directory = directory  # service -> client addresses of its replicas
+        self.left: list[tuple[Target, bytes]] = []  # packets that left any replica for a peer
         self.scheduler = scheduler
         self.network = network
         self.disk = disk
@@ -142,6 +150,8 @@ class ReplicaNode:
         self.scheduler = shared.scheduler
         self.network = shared.network
         self.limits = shared.limits
+        self.definition = shared.definition
+        self.service_name = shared.definition.name
         self.safeguards = shared.safeguards
         self.local = shared.lock_store is None  # the fence `seal` is kept off network storage
         self.clock = SimClock(shared.scheduler)
@@ -181,6 +191,14 @@ class ReplicaNode:
         """See Host."""
         return self.chance.randbytes(16)
 
+    def addresses_of(self, service: str) -> list[str]:
+        """See Host."""
+        return self.shared.directory.get(service, [])
+
+    def left_for(self, target: Target, data: bytes) -> None:
+        """See Host."""
+        self.shared.left.append((target, data))
+
     def members(self) -> list[str]:
         """See Host."""
         return list(self.shared.members)
@@ -188,7 +206,7 @@ class ReplicaNode:
     def draw_service(self) -> ServiceRecord:
         """See Host."""
         return ServiceRecord(
-            name=SERVICE_NAME,
+            name=self.service_name,
             service_id=self.nonce(),
             incarnation=int.from_bytes(self.chance.randbytes(7), "little") | 1,
             seed=self.chance.randbytes(32),

@@ -89,7 +89,7 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
     try:
         Injector(cluster, plan)
         cluster.start()
-        violations = finish(cluster, plan.heal_us, _allowed(plan))
+        violations = finish(cluster, plan.heal_us, allowed_stops(plan))
         return Result(
             seed=seed,
             violations=tuple(violations),
@@ -112,7 +112,7 @@ def run_one(work: tuple[int, Options]) -> Result:
     return replace(run_seed(*work), trace=())
 
 
-def _allowed(plan: FaultPlan) -> frozenset[str]:
+def allowed_stops(plan: FaultPlan) -> frozenset[str]:
     """Who looks names up too early finds files missing, says so and stops: an error, never an end of the log."""
     stale = any(fault.kind is FaultKind.STALE_LOOKUPS for fault in plan.faults)
     return frozenset({LogTruncated.code}) if stale else frozenset()

@@ -12,7 +12,6 @@ from typing import Final, Protocol
 from deathless.base.errors import DeathlessError
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
 from deathless.engine.intake import authorise
-from deathless.simulation.lab import SERVICE_NAME
 from deathless.simulation.network import Endpoint, Network
 from deathless.simulation.scheduler import Process
 
@@ -40,12 +39,14 @@ class Accepted:
 
     Args:
         buffer_bytes_max: sent and not yet read by the peer, at most.
+        service: name of the service that is served here.
     """
 
-    def __init__(self, owner: Owner, number: int, end: Endpoint, buffer_bytes_max: int) -> None:
+    def __init__(self, owner: Owner, number: int, end: Endpoint, buffer_bytes_max: int, service: str) -> None:
         self.number = number
         self.hello: Hello | None = None
         self._owner = owner
+        self._service = service
         self._end = end
         self._buffer_bytes_max = buffer_bytes_max
         self._reader = PacketReader(PACKET_BYTES_MAX)
@@ -56,7 +57,7 @@ class Accepted:
         try:
             packets = list(self._reader.feed(data))
             if self.hello is None and packets:
-                self.hello = authorise(*packets.pop(0), service=SERVICE_NAME, token="")
+                self.hello = authorise(*packets.pop(0), service=self._service, token="")
                 self._owner.opened(self, self.hello)
             if packets:
                 self._owner.packets(self, packets)

@@ -19,7 +19,6 @@ from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.ports import FileSystem, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
-from deathless.simulation.lab import SERVICE_NAME
 from deathless.simulation.line import (
     AddressesAre,
     Deaths,
@@ -55,6 +54,7 @@ class Host(Protocol):
     """What a supervisor gets from its replica."""
 
     name: str
+    service_name: str
     clock: SimClock
     network: Network
     limits: Limits
@@ -326,7 +326,7 @@ class SupervisorNode:
             self._delays[name] = min(max(2 * self._delays.get(name, 0.0), AGAIN_MIN_S), AGAIN_MAX_S)
             self._try_at[name] = self._now() + self._delays[name]
 
-        hello = Hello(1, "supervisor", SERVICE_NAME, self.host.name)
+        hello = Hello(1, "supervisor", self.host.service_name, self.host.name)
         self._peers[name] = Opened(
             self.host.network, self.process, f"{name}:3", hello, received=_ignore, ready=ready, lost=lost
         )
@@ -375,7 +375,7 @@ class SupervisorNode:
 
     def _accept(self, end: Endpoint) -> None:
         self._number += 1
-        Accepted(self, self._number, end, CONTROL_BUFFER_BYTES)
+        Accepted(self, self._number, end, CONTROL_BUFFER_BYTES, self.host.service_name)
 
     def opened(self, connection: Accepted, hello: Hello) -> None:
         """See sockets.Owner."""

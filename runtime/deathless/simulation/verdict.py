@@ -18,7 +18,10 @@ from deathless.base.errors import DeathlessError
 from deathless.base.ids import Lsn
 from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
+from deathless.codec.peer_messages import SELF, SELF_SESSION
+from deathless.codec.wire import accepted_invocation
 from deathless.core.keys import KeyTable
+from deathless.core.outbox import Outbox
 from deathless.core.replica import ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.directory_lock import DirectoryLock
@@ -45,7 +48,7 @@ from deathless.simulation.checkers.history import Operation
 from deathless.simulation.checkers.replies import Request as ReplyKey
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.disk import Folder
-from deathless.simulation.lab import NEVER_RUN, Cell, cells_of, decode_result, lab, tag_of
+from deathless.simulation.lab import NEVER_RUN, Cell, cells_of, decode_result, tag_of
 
 STATES_MAX: Final = 10_000  # of the search for an order; more take too long beside the other checkers
 
@@ -59,6 +62,7 @@ class Recovered:
     replies: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session, seq) -> reply
     sessions: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session,) -> nonce
     order: list[tuple[int, int]] = field(default_factory=list)  # (session, seq) by lsn
+    received: dict[str, list[bytes]] = field(default_factory=dict)  # messages of each peer; "": of the service itself
     tags: list[str] = field(default_factory=list)  # of the messages that were run, each where it ran
 
     @property
@@ -67,8 +71,8 @@ class Recovered:
         return cells_of(self.shard.executor.state())
 
 
-def recover(cluster: Cluster) -> Recovered:
-    """Replay the whole log in a fresh shard.
+def recover(cluster: Cluster, outbox: Outbox | None = None) -> Recovered:
+    """Replay the whole log in a fresh shard, with `outbox` if one is given.
 
     Raises: DeathlessError when the log can't be read or does not give what it says.
     """
@@ -84,8 +88,8 @@ def recover(cluster: Cluster) -> Recovered:
     identity = Identity(service.service_id, service.incarnation, service.fence, view.store_id)
     log = ShardLog(filesystem, limits, "oracle", identity)
     keys = KeyTable(limits)
-    executor = HandlerExecutor(lab, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
-    found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits))
+    executor = HandlerExecutor(cluster.shared.definition, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
+    found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, outbox=outbox))
     seen: dict[bytes, None] = {}
     place = found.shard.place
     # As a successor reads it: also what is durable and not yet called confirmed in any header.
@@ -112,10 +116,13 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
         for index, message in enumerate(messages):
             decoded = decode(message)
             place = (run.session, run.first_seq + index)
-            if run.session:
+            if run.session and place not in replies:
+                _note_received(found, run.session, message)
+            elif run.session:
                 found.order.append(place)
                 key = decoded.idempotency_key
-                if (not key or key not in seen) and decode_result(replies[place]) not in NEVER_RUN:
+                accepted = accepted_invocation(replies[place]) is not None
+                if (not key or key not in seen) and not accepted and decode_result(replies[place]) not in NEVER_RUN:
                     if key:
                         seen[key] = None
                     found.tags.append(tag_of(decoded.args))
@@ -123,10 +130,20 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
                 found.sessions.setdefault((lsn,), decoded.args)
             elif decoded.kind == Kind.PARKED:
                 session, seq = PARKED_HEADER.unpack_from(decoded.args)
-                found.order.append((session, seq))
+                if (session, seq) in replies:
+                    found.order.append((session, seq))
+                else:
+                    _note_received(found, session, decoded.args[PARKED_HEADER.size :])
             lsn = Lsn(lsn + 1)
     for place, reply in replies.items():
         found.replies.setdefault(place, reply)
+
+
+def _note_received(found: Recovered, session: int, message: bytes) -> None:
+    """Keep what the log took in from a peer, or from the service itself."""
+    target = SELF if session == SELF_SESSION else found.shard.peers.target_of(session)
+    assert target is not None, f"session {session} is no peer's"
+    found.received.setdefault(target.service, []).append(message)
 
 
 def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset[str] = frozenset()) -> list[Violation]:
@@ -139,7 +156,7 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset
         bound_us: how long an answer may take from then on.
     """
     violations = [Violation(checker="crash", text=text) for text in cluster.shared.failures]
-    violations += _stops(cluster, allowed)
+    violations += stops(cluster, allowed)
     gone = [client.name for client in cluster.clients.values() if client.gone]
     operations = cluster.history.operations
     violations += check_liveness(operations, healed_us=healed_us, bound_us=bound_us, gone=gone)
@@ -147,8 +164,8 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset
         found = recover(cluster)
     except (DeathlessError, AssertionError, OSError) as error:
         return [*violations, Violation(checker="recovery", text=f"{type(error).__name__}: {error}")]
-    violations += _agreement(cluster, found)
-    violations += _released(cluster, found)
+    violations += agreement(cluster, found)
+    violations += released(cluster, found)
     violations += check_session_order(found.order, _sent(cluster), _applied_in_order(found))
     applied = [tag for cell in found.cells.values() for tag in cell.tags]
     violations += check_exactly_once(operations, applied)
@@ -159,7 +176,7 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset
     return violations
 
 
-def _stops(cluster: Cluster, allowed: frozenset[str]) -> list[Violation]:
+def stops(cluster: Cluster, allowed: frozenset[str]) -> list[Violation]:
     """No worker may find its log, its checkpoint or its own computation broken."""
     return [
         Violation(checker="stopped", text=f"{name} stopped: {text}")
@@ -168,7 +185,7 @@ def _stops(cluster: Cluster, allowed: frozenset[str]) -> list[Violation]:
     ]
 
 
-def _agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
+def agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
     """Every living replica stands where the log ends, with the state that a crash-free replay gives."""
     place = found.shard.place
     state = found.shard.executor.state()
@@ -179,12 +196,19 @@ def _agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
         if (mine.lsn, mine.chain, mine.digest) != (place.lsn, place.chain, place.digest):
             text = f"{name} is at lsn {mine.lsn} {mine.digest.hex()}, the log gives {place.lsn} {place.digest.hex()}"
             violations.append(Violation(checker="agreement", text=text))
-        elif shard.executor.state() != state or shard.sessions.snapshot() != found.shard.sessions.snapshot():
+        elif shard.executor.state() != state or _tables(shard) != _tables(found.shard):
             violations.append(Violation(checker="agreement", text=f"{name} holds another state than the log gives"))
     return violations
 
 
-def _released(cluster: Cluster, found: Recovered) -> list[Violation]:
+def _tables(shard: Shard) -> list[object]:
+    """Everything else that is a function of the log."""
+    outbox = [(each.service, each.first_position, each.messages) for each in shard.outbox.snapshot() if each.messages]
+    return [shard.sessions.snapshot(), shard.results.snapshot(), shard.peers.snapshot(), outbox]
+
+
+def released(cluster: Cluster, found: Recovered) -> list[Violation]:
+    """What left is in the log as it left."""
     last = found.shard.place.lsn
     logged: dict[str, Mapping[tuple[int, ...], bytes]] = {
         "reply": found.replies,

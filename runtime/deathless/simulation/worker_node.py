@@ -11,14 +11,18 @@ and below, and the simulation's parts.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar, cast
+
+import msgspec
 
 from deathless.base.errors import DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot
-from deathless.codec.wire import Admin, Follow, Hello, Type, packet, struct_packet
+from deathless.codec.wire import Admin, Follow, Hello, PeerIntroduction, Type, ok_reply, packet, struct_packet
 from deathless.core import events as ev
 from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
@@ -35,8 +39,8 @@ from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
+from deathless.execution.service import Service
 from deathless.simulation.clock import SimClock
-from deathless.simulation.lab import SERVICE_NAME, lab
 from deathless.simulation.line import (
     AddressesAre,
     Deaths,
@@ -50,6 +54,7 @@ from deathless.simulation.line import (
     ToWorker,
 )
 from deathless.simulation.network import Endpoint, Network
+from deathless.simulation.peer_links import PeerLinks
 from deathless.simulation.scheduler import Process, ProcessState, Timer
 from deathless.simulation.sockets import Accepted, Opened
 
@@ -59,6 +64,7 @@ LOCK_RETRY_MAX_S: Final = 0.25
 LOCK_ASK_S: Final = 0.2  # between two asks whether the lock store answers a follower
 LOCK_ANSWER_S: Final = 0.5  # an answer that takes longer is a miss
 PING_S: Final = 0.05  # an idle primary is heard by its followers this often
+ACTIVITY_MAX_S: Final = 0.05  # how long an activity takes, at most
 STOP_US: Final = 5_000  # between the last words of a worker and its end
 FINGERPRINT: Final = bytes(range(16))
 CHECK_EVERY: Final = 16  # events between two looks at all invariants of the session table
@@ -100,6 +106,9 @@ class Host(Protocol):
     """What a worker gets from its replica."""
 
     name: str
+    service_name: str
+    definition: Service
+    chance: random.Random
     clock: SimClock
     network: Network
     limits: Limits
@@ -117,6 +126,14 @@ class Host(Protocol):
 
     def nonce(self) -> bytes:
         """16 bytes drawn."""
+        ...
+
+    def addresses_of(self, service: str) -> list[str]:
+        """Client addresses of all replicas of a service."""
+        ...
+
+    def left_for(self, target: Target, data: bytes) -> None:
+        """Packets leave for a peer: evidence for the verdict."""
         ...
 
     def tell_supervisor(self, record: ToSupervisor) -> None:
@@ -167,6 +184,7 @@ class WorkerNode:
         self._followers: dict[int, None] = {}
         self._conn_number = 0
         self._upstream: Opened | None = None
+        self._peer_links = PeerLinks(self)
         self._flushing = False
         self._timer: Timer | None = None
         self._timer_at: float | None = None
@@ -193,7 +211,7 @@ class WorkerNode:
         if record is None:
             raise Internal("the service is not in the lock store; the supervisor writes it first")
         sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
-        executor = HandlerExecutor(lab, limits, record.seed, keys, self.page.running)
+        executor = HandlerExecutor(host.definition, limits, record.seed, keys, self.page.running)
         identity = Identity(record.service_id, record.incarnation, record.fence, view.store_id)
         log = ShardLog(filesystem, limits, host.name, identity, host.safeguards)
         log.prepare()
@@ -420,6 +438,36 @@ class WorkerNode:
 
         self._lock.ask(self, lambda lock: lock.view(), lambda _: ended(True), lambda _: ended(False))
 
+    def dial_peer(self, target: Target) -> None:
+        """See Outside."""
+        self._peer_links.dial(target)
+
+    def send_peer(self, target: Target, data: bytes) -> None:
+        """See Outside."""
+        self._peer_links.send(target, data)
+
+    def drop_peer(self, target: Target) -> None:
+        """See Outside."""
+        self._peer_links.drop(target)
+
+    def start_activity(self, start: ActivityStart) -> None:
+        """See Outside: it ends some time later, with its own name, unless it is stopped before."""
+        reply = ok_reply(msgspec.msgpack.encode(start.name))
+        ended = ev.ActivityEnded(start.invocation, start.operation, start.attempt, reply)
+        self._call_later(self.host.chance.random() * ACTIVITY_MAX_S, lambda: self.post(ended))
+
+    def stop_activity(self, reference: Reference) -> None:
+        """See Outside: its end is not asked for any more."""
+
+    def introduction(self) -> bytes:
+        """Give the PEER_HELLO packet of this primary."""
+        engine = self.running
+        primary = engine.core.primary
+        assert primary is not None
+        record = engine.service
+        hello = PeerHello(record.name, 0, record.service_id, record.incarnation)
+        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, primary.epoch))
+
     def load_checkpoint(self) -> Snapshot | None:
         """See Outside."""
         return self._checkpoints.load_newest()
@@ -445,7 +493,7 @@ class WorkerNode:
             self.host.network,
             self.process,
             address,
-            Hello(1, "follower", SERVICE_NAME, self.host.name, fingerprint=self.running.fingerprint),
+            Hello(1, "follower", self.host.service_name, self.host.name, fingerprint=self.running.fingerprint),
             received=self._upstream_packets,
             ready=lambda: self._upstream_ready(connection),
             lost=lambda: self._upstream_lost(connection),
@@ -486,7 +534,7 @@ class WorkerNode:
 
     def _accept(self, end: Endpoint) -> None:
         self._conn_number += 1
-        Accepted(self, self._conn_number, end, self.limits.stream_buffer_bytes_max)
+        Accepted(self, self._conn_number, end, self.limits.stream_buffer_bytes_max, self.host.service_name)
 
     def opened(self, connection: Accepted, hello: Hello) -> None:
         """See sockets.Owner."""
@@ -506,7 +554,7 @@ class WorkerNode:
         """See sockets.Owner."""
         if self._connections.pop(connection.number, None) is not None:
             self._followers.pop(connection.number, None)
-            self._intake.deliver()
+            self._intake.lost(ev.Conn(connection.number))
             self.post(ev.ConnectionLost(ev.Conn(connection.number)))
 
     def packets(self, connection: Accepted, packets: list[tuple[int, bytes]]) -> None:

@@ -53,8 +53,10 @@ PROGRAMS = {
 WORKERS = ("worker1", "worker2", "worker3")
 FRESH = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
 """Options of a node's log file system: each look-up asks the real directory."""
-STALE = "attr_timeout=30,entry_timeout=30,negative_timeout=30,kernel_cache"
-"""Options that let a node's caches be wrong for half a minute, as those of a network file system may be."""
+STALE = "attr_timeout=3,entry_timeout=3,negative_timeout=3,kernel_cache"
+"""Options that let a node's caches be wrong for three seconds, as those of a network file system may be."""
+STALE_LOG = "/srv/stale"
+"""Where nodes have the shared folder with such caches, inside `stale_logs`."""
 
 
 def why_not() -> str | None:
@@ -91,7 +93,7 @@ class BareCluster(Cluster):
         self._plane = ControlPlane(self.binaries, keys)
 
     @property
-    def _pause(self) -> Path:
+    def pause(self) -> Path:
         """The program that is a node's first process."""
         return state_folder() / "archives" / "pause"
 
@@ -129,7 +131,7 @@ class BareCluster(Cluster):
     def _start_everything(self, pool: ThreadPoolExecutor, archives: Sequence[Path]) -> None:
         """Boot the nodes, start Kubernetes on them, and wait until it can be used."""
         nodes = [self._control, *self._workers.values()]
-        list(pool.map(lambda one: one.boot(self._pause, fresh=True), nodes))
+        list(pool.map(lambda one: one.boot(self.pause, fresh=True), nodes))
         say(f"{len(nodes)} nodes booted")
         containers = [pool.submit(self._start_containers, one, archives) for one in nodes]
         self._plane.start_control(self._control)
@@ -167,7 +169,7 @@ class BareCluster(Cluster):
         etcd = {f"{local}/{name}": self.binaries[name] for name in ("etcd", "etcdctl")}
         images.build_pause(folder)
         return [
-            images.make(folder / "pause.tar", images.PAUSE, {"pause": self._pause}, ["/pause"], "65535:65535"),
+            images.make(folder / "pause.tar", images.PAUSE, {"pause": self.pause}, ["/pause"], "65535:65535"),
             images.make(folder / "coredns.tar", images.COREDNS, {"coredns": self.binaries["coredns"]}, ["/coredns"]),
             images.make(folder / "etcd.tar", images.ETCD, etcd, ["/usr/local/bin/etcd"]),
         ]
@@ -218,7 +220,7 @@ class BareCluster(Cluster):
     def start_node(self, node: str) -> None:
         one = self._node(node)
         if one.pid() is None:
-            one.boot(self._pause, fresh=False)
+            one.boot(self.pause, fresh=False)
             one.start_containerd()
             self._start_log(one)
             self._plane.start_node(one)
@@ -247,11 +249,25 @@ class BareCluster(Cluster):
 
     # -------------------------------------------------------------- storage
 
-    def _start_log(self, one: Node, options: str = FRESH) -> None:
+    def _start_log(self, one: Node, options: str = FRESH, *, name: str = "log", folder: str = LOG) -> None:
         """Serve the shared folder a second time, through a process of the node's own."""
-        one.exec("mkdir", "-p", LOG)
-        one.start("log", ["bindfs", "-f", "-o", options, SHARED, LOG])
-        wait_until(lambda: succeeds(*one.words("mountpoint", "-q", LOG)), f"{LOG} is mounted on {one.name}")
+        one.exec("mkdir", "-p", folder)
+        one.start(name, ["bindfs", "-f", "-o", options, SHARED, folder])
+        wait_until(lambda: succeeds(*one.words("mountpoint", "-q", folder)), f"{folder} is mounted on {one.name}")
+
+    @contextmanager
+    def stale_logs(self) -> Iterator[str]:
+        """The shared folder once more on every worker, with caches that may be wrong; gives where nodes have it."""
+        try:
+            for one in self._workers.values():
+                self._start_log(one, STALE, name="stale-log", folder=STALE_LOG)
+            yield STALE_LOG
+        finally:
+            for one in self._workers.values():
+                with contextlib.suppress(LabError, OSError):
+                    one.signal("stale-log", signal.SIGKILL)
+                with contextlib.suppress(LabError):
+                    one.exec("umount", "-l", STALE_LOG)
 
     @contextmanager
     def hung_log(self, node: str) -> Iterator[None]:
@@ -267,18 +283,13 @@ class BareCluster(Cluster):
         """Have every call below /srv/log fail on a node, also on open files, until `start_log`."""
         self._node(node).signal("log", signal.SIGKILL)
 
-    def start_log(self, node: str, *, options: str = FRESH) -> None:
-        """Mount /srv/log again; pods that were there before keep the dead one until they are replaced.
-
-        Args:
-            node: where.
-            options: FRESH or STALE.
-        """
+    def start_log(self, node: str) -> None:
+        """Mount /srv/log again; pods that were there before keep the dead one until they are replaced."""
         one = self._node(node)
         with contextlib.suppress(LabError):
             one.signal("log", signal.SIGKILL)
         one.exec("umount", "-l", LOG)
-        self._start_log(one, options)
+        self._start_log(one)
 
     def shared_folder(self, name: str) -> Path:
         """Return a new folder below /srv/shared and /srv/log, as this machine sees it; anybody may write to it."""

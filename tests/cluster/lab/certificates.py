@@ -91,12 +91,12 @@ class Authority:
 
         Args:
             name: of the two files.
-            common_name: the user, as Kubernetes sees it.
+            common_name: the user, as Kubernetes sees it; empty: none.
             group: the group, likewise.
             hosts: DNS names and addresses it may serve as.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+        parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
         if group:
             parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])

@@ -30,7 +30,7 @@ def why_not() -> str | None:
     """Return why this machine cannot run it, in words for a person; None when it can."""
     missing = [name for name in ("docker", "kind", "kubectl", "helm") if shutil.which(name) is None]
     if missing:
-        return f"for a cluster of kind {', '.join(missing)} must be on the search path"
+        return f"a cluster by kind needs {', '.join(missing)} on the search path"
     if not succeeds("docker", "version"):
         return "kind needs a Docker engine, and none answers"
     return None

@@ -11,13 +11,15 @@ Does not: know what a node or a cluster is.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +31,10 @@ _STARTED = time.monotonic()
 
 class LabError(Exception):
     """The lab could not do something; the message names the command or the condition."""
+
+
+class InUse(LabError):
+    """Another run of the tests has the cluster; the message is the one line that says so."""
 
 
 class CommandFailed(LabError):
@@ -45,6 +51,29 @@ def state_folder() -> Path:
     """Return where the lab keeps images, nodes and certificates: below the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "deathless" / "cluster"
+
+
+@contextmanager
+def sole_use(who: str) -> Iterator[None]:
+    """Have the cluster for oneself; the system takes the claim back when the process ends, however it ends.
+
+    Args:
+        who: what others are told.
+
+    Raises:
+        InUse: somebody has it.
+    """
+    state_folder().mkdir(parents=True, exist_ok=True)
+    with (state_folder() / "in-use").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise InUse(f"the cluster is in use: {file.read().strip()}; run again when that has ended") from None
+        file.truncate(0)
+        file.write(f"{who}, process {os.getpid()}")
+        file.flush()
+        yield
 
 
 def run(

@@ -173,7 +173,7 @@ class Node:
         self._make_groups()
         command = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--cgroup", "--fork", "--kill-child"]
         command += ["--propagation", "slave", "--mount-proc", "sh", str(self.folder / "boot.sh")]
-        self._detach(self._join(command), self.folder / "boot.log")
+        self._detach(self.joined(command), self.folder / "boot.log")
         wait_until(self._booted, f"{self.name} boots, see {self.folder}/boot.log", within_s=20)
         self._plug()
 
@@ -243,14 +243,20 @@ class Node:
 
     def down(self) -> None:
         """End the node, whatever state it is in, and remove its cgroups."""
-        self.crash()
-        for pid in self._processes():
+        # Again and again: what was being started, or entered the node from outside, is not pid 1's to take along.
+        wait_until(self._killed, f"all processes of {self.name} end", within_s=60)
+        (self.folder / "pid").unlink(missing_ok=True)
+        for group in self.place.groups:
+            wait_until(lambda group=group: remove_groups(group), f"{group} is empty", within_s=30)  # type: ignore[misc]
+
+    def _killed(self) -> bool:
+        """Kill every process of the node; tell whether there was none."""
+        found = self._processes()
+        for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._set_frozen(frozen=False)
-        wait_until(lambda: not self._processes(), f"all processes of {self.name} end", within_s=30)
-        for group in self.place.groups:
-            wait_until(lambda group=group: remove_groups(group), f"{group} is empty", within_s=10)  # type: ignore[misc]
+        self._set_frozen(frozen=False)  # a frozen process does not die
+        return not found
 
     def pid(self) -> int | None:
         """Return the pid of the node's pid 1, None when it is off."""
@@ -272,7 +278,7 @@ class Node:
 
     # -------------------------------------------------------------- running things in it
 
-    def _join(self, command: Sequence[str]) -> list[str]:
+    def joined(self, command: Sequence[str]) -> list[str]:
         """Return a command that runs another one in the node's cgroups; nsenter does not change them."""
         files = " ".join(shlex.quote(str(group / "cgroup.procs")) for group in self.place.groups)
         return ["sh", "-c", f'for f in {files}; do echo $$ >$f; done; exec "$@"', "sh", *command]
@@ -282,7 +288,7 @@ class Node:
         pid = self.pid()
         if pid is None:
             raise LabError(f"{self.name} is off")
-        return self._join(["nsenter", "-t", str(pid), "-a", "--", *command])
+        return self.joined(["nsenter", "-t", str(pid), "-a", "--", *command])
 
     def _detach(self, command: Sequence[str], log: Path) -> None:
         """Start a process that outlives us and is nobody's child; its output is added to `log`."""
@@ -410,9 +416,13 @@ def prepare_machine() -> None:
 
 def clean_machine() -> None:
     """Remove every trace of nodes from the machine, going by what is found; images stay in the nodes' folders."""
-    groups = {one for hierarchy in _CGROUPS.glob(f"*/{GROUP}") for one in hierarchy.iterdir() if one.is_dir()}
-    for name in sorted({one.name for one in groups}):
-        Node(Place(name=name, index=1)).down()
+    names = {one.name for hierarchy in _CGROUPS.glob(f"*/{GROUP}") for one in hierarchy.iterdir() if one.is_dir()}
+    failed: list[LabError] = []
+    for name in sorted(names):
+        try:
+            Node(Place(name=name, index=1)).down()
+        except LabError as error:  # the others must go all the same
+            failed.append(error)
     for hierarchy in _CGROUPS.glob(f"*/{GROUP}"):
         remove_groups(hierarchy)
     for link in Path("/sys/class/net").glob("dl-*"):
@@ -420,14 +430,24 @@ def clean_machine() -> None:
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         run("ip", "link", "del", BRIDGE)  # takes every route through it along
     shared = state_folder() / "shared"
-    for point in sorted(_mounts_below(shared), reverse=True):
-        run("umount", "-l", point)
+    # One at a time, and looked at anew: a mount may be shown twice and go with its twin.
+    wait_until(lambda: not _unmount_one(shared), f"nothing is mounted below {shared}", within_s=20)
     shutil.rmtree(shared, ignore_errors=True)
     if _made_folders().exists():
         for folder in _made_folders().read_text().split():
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
         _made_folders().unlink()
+    if failed:
+        raise failed[0]
+
+
+def _unmount_one(folder: Path) -> bool:
+    """Unmount one of the file systems at and below a folder; tell whether there was any."""
+    points = sorted(_mounts_below(folder))
+    if points:
+        succeeds("umount", "-l", points[-1])
+    return bool(points)
 
 
 def _mounts_below(folder: Path) -> list[str]:

@@ -32,10 +32,11 @@ NEEDED: dict[Kind, tuple[str, ...]] = {
     kinds.ROLE_BINDING: (*READ, *WRITE),
     kinds.NETWORK_POLICY: (*READ, *WRITE),
     kinds.CERTIFICATE: (*READ, *WRITE),
+    kinds.ISSUER: ("get",),
     kinds.EVENT: ("create", "patch"),
     kinds.CORE_EVENT: ("list",),
 }
-ELSEWHERE = {kinds.NODE, kinds.LEASE}
+ELSEWHERE = {kinds.NODE, kinds.LEASE, kinds.CLUSTER_ISSUER}
 
 
 def allowed(rules: list[Object]) -> set[tuple[str, str, str, str]]:
@@ -121,7 +122,8 @@ def test_nobody_lists_secrets(values: Object) -> None:
 
 def test_named_namespaces_leave_no_right_elsewhere() -> None:
     may = allowed(rules_of(ALL_ON, "ClusterRole", "deathless-operator:elsewhere"))
-    assert {resource for _, resource, _, _ in may} == {"nodes", "namespaces", "customresourcedefinitions"}
+    read = {"nodes", "namespaces", "customresourcedefinitions", "clusterissuers"}
+    assert {resource for _, resource, _, _ in may} == read
     bound = [each for each in render(ALL_ON) if each["kind"] == "RoleBinding"]
     assert {each["metadata"]["namespace"] for each in bound} == {"blue", "green", "elsewhere"}
 
@@ -139,7 +141,10 @@ def test_own_rights_are_limited_to_names() -> None:
     assert ("", "secrets", "deathless-ca", "update") in rights
     assert ("", "secrets", "deathless-lock-store-client-tls", "get") in rights
     unnamed = {(resource, verb) for _, resource, name, verb in rights if name == "*"}
-    assert unnamed == {("leases", "create"), ("secrets", "create"), ("events", "create"), ("events", "patch")}
+    named_later = {("configmaps", verb) for verb in ("get", "list", *WRITE)}  # records of services' keys
+    named_later |= {("pods", verb) for verb in (*READ, "create", "delete")}  # what erases them; agents
+    made = {("leases", "create"), ("secrets", "create"), ("events", "create"), ("events", "patch")}
+    assert unnamed == made | named_later
 
 
 def test_authority_of_the_lock_store_is_for_its_command_alone() -> None:

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from deathless_operator.plan.conditions import ORDER
+
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = ROOT / "operator" / "deathless_operator" / "plan"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 REASON = re.compile(r"^[A-Z][A-Za-z]+$")
 # What is told while all goes well, and needs no entry: names of phases and of good news.
 QUIET = {
-    "AllReplicasReady", "Done", "DrillFault", "DrillSkipped", "DrillStarted", "Judged", "NotDegraded", "NotPaused",
-    "Once", "Owned", "Pending", "PrimaryServes", "Running", "SameCode", "Scheduled", "SpecAccepted",
+    "AllReplicasReady", "Done", "DrillFault", "DrillSkipped", "DrillStarted", "Inconclusive", "Judged", "KeysErased",
+    "NotDegraded", "NotPaused", "NothingLost", "Once", "Owned", "Pending", "PrimaryServes", "Running", "SameCode",
+    "Scheduled", "SpecAccepted",
 }  # fmt: skip
 
 
@@ -47,10 +50,13 @@ def told(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from assigned(target, node.value)
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            # A reason and a message, for somebody else to tell.
+            yield from literals(node.value.elts[0])
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        place = {"tell": 2, "Meaning": 1, "Refusal": 0, "ended": 2, "_failed": 1}.get(name)
+        place = {"tell": 2, "Meaning": 1, "Refusal": 0, "ended": 2, "_failed": 1, "_end": 3}.get(name)
         if place is not None and len(node.args) > place:
             yield from literals(node.args[place])
         if name in {"Text", "Meta"}:
@@ -60,9 +66,19 @@ def told(tree: ast.AST) -> Iterator[str]:
                 yield from literals(keyword.value)
 
 
+def judged() -> Iterator[str]:
+    """Yield the reasons of the judge of drills, which gives verdict, reason and message."""
+    for node in ast.walk(ast.parse((PLAN.parent / "drill" / "judge.py").read_text())):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 3:
+            yield from literals(node.value.elts[1])
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from assigned(target, node.value)
+
+
 def reasons() -> dict[str, str]:
     """Return every reason with the module that tells it."""
-    found = {}
+    found = {reason: "judge.py" for reason in judged() if REASON.match(reason) and reason not in QUIET}
     for path in sorted(PLAN.glob("*.py")):
         for reason in told(ast.parse(path.read_text())):
             if REASON.match(reason) and reason not in QUIET:
@@ -85,6 +101,9 @@ def test_the_modules_are_read() -> None:
         "BudgetSpent",
         "SecretMissing",
         "Rolling",
+        "IssuerMissing",
+        "NotRecovered",
+        "LostAndDoubled",
     } <= set(reasons())
 
 
@@ -94,5 +113,22 @@ def test_reason_has_an_entry_in_the_runbooks(reason: str, module: str) -> None:
 
 
 def test_runbooks_tell_of_no_reason_that_is_gone() -> None:
-    gone = {reason for reason in entries() if not any(reason in path.read_text() for path in PLAN.glob("*.py"))}
+    sources = [path.read_text() for path in (*PLAN.glob("*.py"), PLAN.parent / "drill" / "judge.py")]
+    gone = {reason for reason in entries() if not any(reason in text for text in sources)}
     assert gone == set()
+
+
+@pytest.mark.parametrize("kind", ORDER)
+def test_condition_is_in_the_table_that_says_what_each_means(kind: str) -> None:
+    rows = [line for line in (RUNBOOKS / "conditions.md").read_text().splitlines() if line.startswith("| `")]
+    assert any(f"`{kind}`" in row.split("|")[1] for row in rows)
+
+
+def test_conditions_of_a_drill_are_told_in_its_runbook() -> None:
+    text = (RUNBOOKS / "drills.md").read_text()
+    told = {
+        found
+        for path in PLAN.glob("drill*.py")
+        for found in re.findall(r'Condition\(\s*type="(\w+)"', path.read_text())
+    }
+    assert {kind for kind in told if f"`{kind}`" not in text} == set()

@@ -17,7 +17,8 @@ NAMES = [field.name for field in fields(Limits)]
 
 def test_i6_every_limit_that_a_turn_or_a_table_of_the_state_reads_is_replicated() -> None:
     root = Path(deathless.__file__).parent
-    files = [*root.glob("execution/*.py"), *(root / name for name in ("core/keys.py", "core/sessions.py"))]
+    tables = ("keys", "sessions", "outbox", "peer_table", "results")
+    files = [*root.glob("execution/*.py"), *(root / f"core/{name}.py" for name in tables)]
     read = {
         node.attr
         for path in (*files, root / "engine/shard.py")
@@ -52,6 +53,9 @@ def test_every_limit_in_seconds_is_a_finite_number(name: str, value: float) -> N
         ({"segment_bytes_max": (8 << 20) - 1}, "2 * frame_bytes_max <= segment_bytes_max"),
         ({"spare_bytes": (8 << 20) - 1}, "2 * frame_bytes_max <= spare_bytes"),
         ({"pending_bytes_max": (4 << 20) - 1}, "frame_bytes_max <= pending_bytes_max"),
+        ({"peer_window_bytes_max": (1 << 20) - 1}, "message_bytes_max <= peer_window_bytes_max"),
+        ({"outbox_bytes_max": (8 << 20) - 1}, "peer_window_bytes_max <= outbox_bytes_max"),
+        ({"invocations_max": 1023}, "key_queue_max <= invocations_max"),
         ({"heartbeat_s": 0.2}, "3 * heartbeat_s <= suspect_after_s"),
         ({"reign_min_s": 31.0}, "reign_min_s <= reign_max_s"),
         ({"key_bytes_max": 65536}, "key_bytes_max < 65536"),
@@ -71,6 +75,9 @@ def test_a_broken_relation_is_named_by_its_formula(changes: dict[str, float], fo
         {"segment_bytes_max": 8 << 20},
         {"spare_bytes": 8 << 20},
         {"pending_bytes_max": 4 << 20},
+        {"peer_window_bytes_max": 1 << 20},
+        {"outbox_bytes_max": 8 << 20},
+        {"invocations_max": 1024},
         {"heartbeat_s": 0.1, "suspect_after_s": 0.3},
         {"reign_min_s": 30.0},
         {"key_bytes_max": 65535},

@@ -7,7 +7,7 @@ from dataclasses import fields
 import msgspec
 import pytest
 
-from deathless.base.config import EtcdConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, TlsConfig
 from deathless.base.limits import Limits
 from deathless.base.manifest import (
     LimitsSpec,
@@ -168,3 +168,46 @@ def test_every_field_is_explained() -> None:
 def test_defaults_of_the_spec_are_those_that_the_documents_name() -> None:
     spec = ServiceSpec(module="m:a")
     assert (spec.replicas, spec.shards, spec.promote_checkpointer, spec.suspend) == (3, 1, "WhenAlone", False)
+
+
+def peers_problems(*peers: dict[str, object]) -> list[str]:
+    return [f"{show_path(p.path)}: {p.what}" for p in relation_problems(manifest(peers=list(peers)))]
+
+
+def test_peers_and_workers_of_activities_reach_every_replica() -> None:
+    peers = [{"name": "stock", "path": "/x/stock"}, {"name": "mail", "addresses": ["a:1"], "serverName": "m"}]
+    found = manifest(peers=peers, activities={"workers": 5})
+    for config in replica_configs(
+        found, module="/x/bank.py:bank", directory="/x/d", token="", peer_tokens={"mail": "theirs"}
+    ):
+        assert config.peers == (
+            PeerConfig(name="stock", directory="/x/stock"),
+            PeerConfig(name="mail", addresses=("a:1",), server_name="m", token="theirs"),
+        )
+        assert config.activities == ActivitiesConfig(workers=5)
+
+
+@pytest.mark.parametrize(
+    ("peers", "problem"),
+    [
+        ([{"name": "bank", "path": "x"}], "spec.peers[0].name: is this service itself"),
+        ([{"name": "a", "path": "x"}, {"name": "a", "path": "y"}], "spec.peers[1].name: is given twice"),
+        ([{"name": "a"}], "spec.peers[0]: needs path or addresses"),
+    ],
+)
+def test_a_peer_that_makes_no_sense_is_refused(peers: list[dict[str, object]], problem: str) -> None:
+    assert peers_problems(*peers) == [problem]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"peers": [{"name": "a", "addresses": ["no port"]}]},
+        {"peers": [{"name": "No Label", "path": "x"}]},
+        {"activities": {"workers": 0}},
+        {"activities": {"workers": 65}},
+    ],
+)
+def test_a_peer_or_a_count_of_workers_out_of_range_is_refused(spec: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        manifest(**spec)

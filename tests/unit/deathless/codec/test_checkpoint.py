@@ -21,7 +21,6 @@ from deathless.codec.checkpoint import (
     PARKED,
     SECTION_HEADER,
     SESSION,
-    Section,
     chunk_reader,
     decode,
     encode,
@@ -31,6 +30,7 @@ from deathless.codec.checkpoint import (
     state_digest,
     verify,
 )
+from deathless.codec.sections import Section
 from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
 
 Part = tuple[int, int, bytes, int]
@@ -267,7 +267,7 @@ def test_a_newer_version_is_refused_by_name(version: int, algorithm: int) -> Non
         read_head(chunk_reader([file_header(version, algorithm), b"".join(encode(sample()))[16:]]))
 
 
-@pytest.mark.parametrize("kind", [Section.INVOCATIONS, Section.OUTBOX, Section.TIMERS, Section.PEERS, 99])
+@pytest.mark.parametrize("kind", [18, 99])
 def test_an_unknown_section_is_refused_when_critical_and_skipped_when_not(kind: int) -> None:
     with pytest.raises(NewerFormat, match=r"section \S+( \d+)? at offset \d+ is critical"):
         decode(built([*sample_parts(), (kind, 1, b"new", 1)]))

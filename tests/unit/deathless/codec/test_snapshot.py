@@ -7,7 +7,16 @@ import gc
 import pytest
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
-from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
+from deathless.codec.snapshot import (
+    Head,
+    KeyRecord,
+    OutboxRecord,
+    ParkedRecord,
+    PeerRecord,
+    ResultRecord,
+    SessionRecord,
+    Snapshot,
+)
 
 
 def empty() -> Snapshot:
@@ -41,7 +50,15 @@ def test_the_head_says_whose_it_is_where_it_stands_and_how_much_state_follows() 
 
 
 @pytest.mark.parametrize(
-    "record", [SessionRecord(1, 1, 0, 0, bytes(16), {}), KeyRecord(b"k", bytes(16), b"", 0), ParkedRecord(1, 2, 3, b"")]
+    "record",
+    [
+        SessionRecord(1, 1, 0, 0, bytes(16), {}),
+        KeyRecord(b"k", bytes(16), b"", 0),
+        ParkedRecord(1, 2, 3, b""),
+        OutboxRecord("shop", 0, 1, [b"m"]),
+        PeerRecord("shop", 0, bytes(16), 77, 12),
+        ResultRecord(1, 2, b""),
+    ],
 )
 def test_records_cost_the_garbage_collector_nothing(record: object) -> None:
     assert not gc.is_tracked(record)

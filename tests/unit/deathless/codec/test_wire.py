@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from deathless.base.errors import CorruptFrame, TooLarge
 from deathless.codec import wire
 from deathless.codec.frames import Run
+from deathless.codec.peer_messages import PeerHello
 from deathless.codec.wire import PREFIX_BYTES, PacketReader, Type
 
 U64 = st.integers(0, 2**64 - 1)
@@ -44,6 +45,9 @@ STRUCTS: dict[Type, msgspec.Struct] = {
     Type.FOLLOW: wire.Follow("r2", 41, bytes(16), True),
     Type.FOLLOWING: wire.Following(True, 2, 41, "r2"),
     Type.HANDOVER: wire.Handover(2, 41),
+    Type.PEER_HELLO: wire.PeerIntroduction(PeerHello("shop", 0, bytes(range(16)), 77), 2),
+    Type.PEER_WELCOME: wire.PeerWelcome(12, 5),
+    Type.PEER_REFUSED: wire.Refused("DL3016", "created anew"),
 }
 PACKETS: dict[str, bytes] = {
     **{kind.name.lower(): wire.struct_packet(kind, body) for kind, body in STRUCTS.items()},
@@ -57,6 +61,11 @@ PACKETS: dict[str, bytes] = {
     ),
     "queries": wire.encode_queries([1, 2], [b"q1", b"q22"], stale=True),
     "answers": wire.encode_queries([1, 2], [wire.ok_reply(b"\x05"), b"\x00\xc0"], stale=False, answers=True),
+    "attach": wire.encode_attach([1, 2], [41, 43]),
+    "results": wire.encode_results(
+        [1, 2], [wire.ok_reply(b"\x05"), wire.error_reply("DL3017", "InvocationUnknown", "no")]
+    ),
+    "peer_commit": wire.encode_peer_commit(12, 8),
     "applied": wire.packet(Type.APPLIED, wire.U64.pack(41)),
 }
 
@@ -193,7 +202,33 @@ def test_queries_and_answers_read_back_as_they_were_written(
     assert wire.decode_queries(body) == (stale, tuple(ids), items)
 
 
+@given(rows=st.lists(st.tuples(U64, U64), max_size=6))
+def test_who_asks_for_results_is_read_as_it_was_written(rows: list[tuple[int, int]]) -> None:
+    ids, invocations = tuple(a for a, _ in rows), tuple(b for _, b in rows)
+    [(kind, body)] = PacketReader(PACKET_MAX).feed(wire.encode_attach(ids, invocations))
+    assert kind == Type.ATTACH
+    assert wire.decode_attach(body) == (ids, invocations)
+
+
+@given(rows=COLUMNS)
+def test_results_read_back_as_they_were_written(rows: list[tuple[int, bytes]]) -> None:
+    ids, replies = [number for number, _ in rows], [reply for _, reply in rows]
+    [(kind, body)] = PacketReader(PACKET_MAX).feed(wire.encode_results(ids, replies))
+    assert kind == Type.RESULTS
+    assert wire.decode_results(body) == (tuple(ids), replies)
+
+
+@given(session=U64, through=U64)
+def test_what_a_peer_confirms_is_read_as_it_was_written(session: int, through: int) -> None:
+    [(kind, body)] = PacketReader(PACKET_MAX).feed(wire.encode_peer_commit(session, through))
+    assert kind == Type.PEER_COMMIT
+    assert wire.decode_peer_commit(body) == (session, through)
+
+
 DECODERS: dict[str, Callable[[bytes], object]] = {
+    "attach": wire.decode_attach,
+    "results": wire.decode_results,
+    "peer_commit": wire.decode_peer_commit,
     "batch": wire.decode_batch,
     "replies": wire.decode_replies,
     "queries": wire.decode_queries,
@@ -245,3 +280,15 @@ def test_a_reply_tells_success_from_error() -> None:
     reply = wire.error_reply("DL3014", "ValueError", "no")
     assert reply[0] == wire.Status.ERROR
     assert wire.decode_struct(wire.ReplyError, reply[1:]) == wire.ReplyError("DL3014", "ValueError", "no")
+
+
+@given(U64)
+def test_an_accepted_reply_names_its_invocation(invocation: int) -> None:
+    reply = wire.accepted_reply(invocation)
+    assert reply[0] == wire.Status.ACCEPTED
+    assert wire.accepted_invocation(reply) == invocation
+
+
+@pytest.mark.parametrize("reply", [b"", b"\x02", b"\x02" + bytes(7), b"\x02" + bytes(9), wire.ok_reply(bytes(8))])
+def test_any_other_reply_is_not_an_accepted_one(reply: bytes) -> None:
+    assert wire.accepted_invocation(reply) is None

@@ -18,6 +18,17 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after
 from deathless.codec.messages import Kind, encode
+from deathless.codec.peer_messages import (
+    SELF_SESSION,
+    ActivityStart,
+    Attempt,
+    InvocationView,
+    Known,
+    Order,
+    Outcome,
+    Outputs,
+    Target,
+)
 from deathless.codec.wire import (
     Batch,
     BatchRefused,
@@ -33,10 +44,11 @@ from deathless.codec.wire import (
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.keys import KeyTable
+from deathless.core.messaging import Tables
 from deathless.core.primary import Primary
 from deathless.core.replica import ShardPlace
 from deathless.core.sessions import SessionTable
-from deathless.engine.shard import Shard
+from deathless.engine.shard import Executed, Shard
 
 E = TypeVar("E", bound=fx.Effect)
 SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count
@@ -73,7 +85,59 @@ class Echo:
     def state(self) -> dict[bytes, bytes]:
         return {b"ran": b"\n".join(self.ran)}
 
-    def restore(self, state: dict[bytes, bytes]) -> None:
+    def execute_peer(
+        self,
+        peer: Target,
+        first_seq: int,
+        first_lsn: int,
+        now_us: int,
+        messages: Sequence[bytes],
+        session: int = SELF_SESSION,
+    ) -> list[int]:
+        self.ran += messages
+        return [len(message) for message in messages]
+
+    def advance(self, lsn: int, now_us: int) -> None:
+        self.ran.append(b"advance")
+
+    def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
+        self.ran.append(b"outcome")
+
+    def attempt(self, lsn: int, now_us: int, attempt: Attempt) -> None:
+        self.ran.append(b"attempt")
+
+    def order(self, lsn: int, now_us: int, order: Order) -> None:
+        self.ran.append(b"order")
+
+    def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
+        self.ran.append(b"peer_replaced")
+
+    def take_outputs(self) -> Outputs | None:
+        return None
+
+    def limit_targets(self, known: Known) -> None:
+        """See the port."""
+
+    def due_us(self) -> int:
+        return 0
+
+    def activities(self) -> list[ActivityStart]:
+        return []
+
+    def holds(self, invocation: int) -> bool:
+        return False
+
+    def invocation_count(self) -> int:
+        """See the port."""
+        return len(self.invocations())
+
+    def invocations(self) -> list[InvocationView]:
+        return []
+
+    def suspended(self) -> list[bytes]:
+        return []
+
+    def restore(self, state: dict[bytes, bytes], suspended: Sequence[bytes] = ()) -> None:
         self.ran = state[b"ran"].split(b"\n") if state.get(b"ran") else []
 
     def discard(self) -> None:
@@ -99,12 +163,13 @@ class World:
         limits: Limits = SMALL,
         safeguards: Safeguards = ALL_SAFEGUARDS,
         deaths: dict[tuple[int, int], int] | None = None,
+        executor: Echo | None = None,
     ) -> None:
         self.now = 100.0
         self.wall_us = WALL_US
         self.place = ShardPlace(time_us=WALL_US)
         self.sessions = SessionTable(limits)
-        self.executor = Echo()
+        self.executor = executor or Echo()
         self.shard = Shard(self.executor, self.sessions, KeyTable(limits), self.place, limits, safeguards)
         self.deaths = {} if deaths is None else deaths
         self.primary = Primary(
@@ -118,6 +183,14 @@ class World:
             time_us=WALL_US,
             now=self.now,
             deaths=self.deaths,
+            tables=Tables(
+                outbox=self.shard.outbox,
+                peers=self.shard.peers,
+                results=self.shard.results,
+                activities=self.executor.activities,
+                holds=self.executor.holds,
+                due_us=lambda: self.place.due_us,
+            ),
         )
         self.todo: list[fx.Effect] = []
         self.sent: list[tuple[int, int, bytes]] = []
@@ -183,9 +256,16 @@ class World:
 
     def sync(self) -> ev.FrameSynced:
         """Run, write and sync the frame that is due."""
+        return self.written(*self.run_frame())
+
+    def run_frame(self) -> tuple[fx.RunFrame, Executed]:
+        """Run the frame that is due; that it is synced is told later."""
         run = self.take(fx.RunFrame)
-        first, prev = self.place.lsn + 1, self.place.chain
-        done = self.shard.execute(run.runs)
+        return run, self.shard.execute(run.runs)
+
+    def written(self, run: fx.RunFrame, done: Executed) -> ev.FrameSynced:
+        """The frame that ran is synced."""
+        first, prev = self.place.lsn - done.count + 1, self.place.chain
         chain = chain_after(ChainHash(prev), first, done.payload)
         frame = Frame(
             FrameKind.DATA,
@@ -200,7 +280,10 @@ class World:
             done.payload,
         )
         self.place.chain = chain
-        event = ev.FrameSynced(frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us)
+        event = ev.FrameSynced(
+            frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
+            done.sent, done.starts, done.stops, done.finished,
+        )  # fmt: skip
         self.primary.digest = self.place.digest
         self.do(self.primary.frame_synced(event, self.now, self.wall_us))
         return event

@@ -14,8 +14,10 @@ from deathless.core.detection import (
     FAR_BEHIND,
     FORGET_S,
     TAKING_MAX_S,
+    TAKING_SILENT_S,
     TRIES_MAX,
     TURN_S,
+    VACANT_MAX_S,
     VACANT_S,
     Detector,
     Order,
@@ -166,6 +168,28 @@ def test_steals_from_silence_back_off_and_a_long_reign_makes_up_for_them() -> No
     assert made._silent_steals == 1
 
 
+def test_nodes_that_die_one_after_the_other_are_no_quarrel() -> None:
+    made = silent(1.0)
+    for epoch in range(4, 12):  # each new primary serves for a while, then its node dies
+        assert made.decide(1.0 + 10 * (epoch - 4), NEVER) is not None
+        tell(made, "r0", "primary", epoch=epoch, now=2.0 + 10 * (epoch - 4))
+        for replica in ("r1", "r2"):
+            tell(made, replica, now=1.0 + 10 * (epoch - 3))
+
+
+def test_two_that_steal_from_each_other_as_soon_as_they_may_wait_longer_each_time() -> None:
+    made = silent(1.0)
+    assert made.decide(1.0, NEVER) is not None
+    began = 1.0
+    for epoch, reign in enumerate((1.0, 2.0, 4.0, 8.0, 16.0), start=4):
+        tell(made, "r0", "primary", epoch=epoch, now=began)
+        for at, expected in ((began + 0.95 * reign, False), (began + 1.05 * reign, True)):
+            for replica in ("r1", "r2"):
+                tell(made, replica, now=at)
+            assert (made.decide(at, NEVER) is not None) is expected
+        began += 1.05 * reign
+
+
 def test_reported_death_never_waits_for_a_reign() -> None:
     made = silent(1.0)
     made.decide(1.0, NEVER)
@@ -189,6 +213,15 @@ def test_start_waits_until_everybody_known_has_reported_or_had_time_to() -> None
     for replica in ("r0", "r1", "r2"):
         tell(made, replica, "checkpointer" if replica == "r0" else "standby", epoch=0)
     assert made.decide(0.0, NEVER) is not None
+
+
+@pytest.mark.parametrize(("heard_ms", "waits_s"), [(10, VACANT_MAX_S), (5000, VACANT_S)])
+def test_replica_that_only_others_hear_may_lead_and_is_waited_for(heard_ms: int, waits_s: float) -> None:
+    made = detector()
+    for at, expected in ((VACANT_S / 2, False), (waits_s - 0.01, False), (waits_s, True)):
+        tell(made, "r1", epoch=0, now=at)
+        tell(made, "r2", now=at, heard={"r0": heard_ms})
+        assert (made.decide(at, NEVER) is not None) is expected
 
 
 def test_restart_of_everything_takes_over_from_the_highest_epoch_met_in_the_lock() -> None:
@@ -291,13 +324,13 @@ def test_takeover_of_another_replica_is_waited_for_while_it_is_well_but_not_for_
     pytest.fail("waited for ever")
 
 
-def test_takeover_of_another_replica_that_falls_silent_is_not_waited_for() -> None:
+def test_takeover_of_another_replica_that_falls_silent_is_not_waited_for_long() -> None:
     made = with_primary()
     tell(made, "r2", "taking-over", now=0.0)
     tell(made, "r0", "primary", state=WorkerState.DEAD, now=0.1)
-    assert made.decide(0.1, NEVER) is None
-    tell(made, "r1", now=1.0)
-    assert made.decide(1.0, NEVER) is not None
+    for at, expected in ((0.1, False), (TAKING_SILENT_S, False), (TAKING_SILENT_S + 0.05, True)):
+        tell(made, "r1", now=at)
+        assert (made.decide(at, NEVER) is not None) is expected
 
 
 def test_try_that_came_to_nothing_is_followed_by_another() -> None:

@@ -214,7 +214,7 @@ def test_without_bound_time_jumps_a_clock_that_jumps_ends_every_session() -> Non
 
 def test_first_time_of_a_service_is_the_wall_clocks() -> None:
     world = World(Limits())
-    world.primary._time_us = world.place.time_us = 0
+    world.primary._time.us = world.place.time_us = 0
     world.do(world.primary.register_received(ev.Conn(1), bytes(16)))
     world.drained()
     assert times_logged(world) == [WALL_US]

@@ -14,7 +14,9 @@ from deathless.codec.wire import Follow, Following, Handover, Hello, Role, Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.follower import FOLLOW_RETRY_S
+from deathless.core.messaging import Tables
 from deathless.core.replica import DEATHS_MAX, State
+from deathless.core.takeover import REFUSALS_MAX
 
 # ---- the way up --------------------------------------------------------------------------------------------------
 
@@ -195,8 +197,10 @@ def test_successor_that_died_before_it_served_is_taken_over_from_at_the_next_ord
 
 def test_lock_refused_is_no_failure_but_a_head_refused_ends_the_process() -> None:
     life = in_state(State.TAKING_OVER)
-    life.answer()
-    life.answer(good=False)
+    for _ in range(REFUSALS_MAX + 1):
+        life.answer()
+        assert life.is_in(State.TAKING_OVER)
+        life.answer(good=False)
     assert life.is_in(State.FOLLOWING)
     life = in_state(State.TAKING_OVER)
     while not isinstance(life.todo[0], fx.SetHead):
@@ -358,6 +362,16 @@ def test_i11_deaths_are_remembered_bounded_and_forgotten_when_the_message_is_in_
     assert life.core.deaths == {(7, 4): 2}
     life.post(ev.DeathsReported(7, 5, 2))
     assert (7, 5) in life.core.deaths
+
+
+def test_i11_deaths_of_an_invocation_are_remembered_while_it_runs() -> None:
+    life = in_state(State.FOLLOWING)
+    life.core.tables = Tables(holds=lambda invocation: invocation == 9)
+    for invocation in (8, 9):
+        life.post(ev.DeathsReported(0, invocation, 1))
+    life.post(ev.TakeoverOrdered(3, "test"))
+    life.settle()
+    assert life.core.deaths == {(0, 9): 1}
 
 
 def ev_session(number: int) -> typing.Any:

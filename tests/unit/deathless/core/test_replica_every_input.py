@@ -14,6 +14,7 @@ from tests.unit.deathless.core.replica_life import CLIENT, FOLLOWER, HELLO, OTHE
 from deathless.base.errors import CorruptFrame
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.codec.frames import ORIGIN, Frame
+from deathless.codec.peer_messages import Adopt, Order, PeerHello, Target
 from deathless.codec.wire import Follow, Following, Handover
 from deathless.core import effects as fx
 from deathless.core import events as ev
@@ -22,6 +23,8 @@ from deathless.core.replica import State
 # ---- all states x all inputs -------------------------------------------------------------------------------------
 
 FRAME = Frame(3, Epoch(4), Lsn(3), Lsn(2), 1, Incarnation(1), ChainHash(bytes(16)), ChainHash(bytes(16)), 0, b"")
+PEER = PeerHello("b", 0, bytes(16), 1)
+B = Target("b", 0)
 SAMPLES: list[ev.Event] = [
     ev.ConnectionOpened(OTHER, HELLO),
     ev.ConnectionLost(CLIENT),
@@ -57,6 +60,16 @@ SAMPLES: list[ev.Event] = [
     ev.FramesApplied(0, 1, 10, True),
     ev.UpstreamAnswered(Following(True, 3, 0, "r1")),
     ev.UpstreamAnswered(Following(False, 3, 0, "")),
+    ev.PeerHelloReceived(OTHER, PEER, 1),
+    ev.PeerHelloReceived(ev.Conn(6), PEER, 2),
+    ev.PeerReady(B, 3, 1),
+    ev.PeerReady(B, 3, 9),
+    ev.PeerCommitted(B, 1),
+    ev.PeerLost(B),
+    ev.AttachReceived(CLIENT, [1, 2], [2, 99]),
+    ev.ActivityEnded(2, 1, 1, b"\x00"),
+    ev.OrderReceived(OTHER, 3, Order("kill", 2)),
+    ev.OrderReceived(OTHER, 4, Adopt("b", 0, bytes(16), 2)),
 ]
 COMPLETIONS: list[ev.Event] = [
     ev.Recovered(0),

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
 from deathless.codec.frames import Run
+from deathless.codec.peer_messages import SELF_SESSION
 from deathless.codec.snapshot import SessionRecord
 from deathless.core.sessions import Session, SessionTable
 
@@ -216,6 +217,82 @@ def test_a_snapshot_that_breaks_an_invariant_is_not_restored(records: list[Sessi
         SessionTable(LIMITS).restore(records)
 
 
+# ---- peers ---------------------------------------------------------------------------------------------------------
+
+
+def peer(session_id: int, next_seq: int = 1) -> SessionRecord:
+    return SessionRecord(session_id, next_seq, next_seq - 1, 0, bytes(16), {}, True)
+
+
+def test_i3_a_peers_session_moves_on_and_keeps_no_replies() -> None:
+    table = SessionTable(LIMITS)
+    table.register_peer(7)
+    assert known(table, 7).peer
+    table.accept_peer(Run(7, 1, 0, 3))
+    table.accept_peer(Run(7, 4, 0, 0))
+    session = known(table, 7)
+    assert (session.next_seq, session.acked, session.unacked, session.replies) == (4, 3, 0, {})
+    assert table.replies_from(7, 1, 9) == ([], [])
+
+
+def test_i3_a_peers_run_that_is_not_the_next_is_our_bug() -> None:
+    table = SessionTable(LIMITS)
+    table.register_peer(7)
+    with pytest.raises(AssertionError, match="position 2 is not 1"):
+        table.accept_peer(Run(7, 2, 0, 1))
+
+
+def test_sessions_of_peers_never_expire_and_take_no_clients_place() -> None:
+    table = table_of(1, 2, 3)
+    table.register_peer(7)
+    assert (len(table), table.expire(0)) == (3, [])
+    assert table.expire(11 * SECOND) == [1, 2, 3]
+    assert known(table, 7).peer
+
+
+def test_our_own_session_exists_always_and_is_copied_once_it_was_used() -> None:
+    table = SessionTable(LIMITS)
+    assert known(table, SELF_SESSION).peer
+    assert table.snapshot() == []
+    table.accept_peer(Run(SELF_SESSION, 1, 0, 2))
+    assert table.snapshot() == [peer(SELF_SESSION, 3)]
+    other = SessionTable(LIMITS)
+    other.restore(table.snapshot())
+    assert known(other, SELF_SESSION).next_seq == 3
+    other.restore([])
+    assert known(other, SELF_SESSION).next_seq == 1
+    with pytest.raises(AssertionError, match="always there"):
+        other.forget(SELF_SESSION)
+
+
+def test_the_session_of_a_replaced_peer_is_forgotten_once() -> None:
+    table = SessionTable(LIMITS)
+    table.register_peer(7)
+    assert (table.forget(7), table.forget(7), table.get(7)) == (True, False, None)
+
+
+@pytest.mark.parametrize("session_id", [0, 1, 7])
+def test_a_peers_session_has_an_id_of_its_own(session_id: int) -> None:
+    table = table_of(1)
+    table.register_peer(7)
+    with pytest.raises(AssertionError):
+        table.register_peer(session_id)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [peer(0)],
+        [SessionRecord(7, 3, 1, 0, bytes(16), {}, True)],
+        [SessionRecord(7, 3, 1, 0, bytes(16), {2: b"r"}, True)],
+        [peer(1), SessionRecord(1, 1, 0, 0, nonce(1), {})],
+    ],
+)
+def test_a_snapshot_of_peers_that_breaks_an_invariant_is_not_restored(records: list[SessionRecord]) -> None:
+    with pytest.raises(AssertionError):
+        SessionTable(LIMITS).restore(records)
+
+
 def test_a_nonce_left_behind_is_found() -> None:
     table = table_of(1, 2)
     table._by_nonce[nonce(3)] = S3
@@ -242,8 +319,28 @@ class Sessions(RuleBasedStateMachine):
         super().__init__()
         self.table = SessionTable(LIMITS)
         self.naive: list[NaiveSession] = []
+        self.peers: dict[int, int] = {}
         self.lsn = 0
         self.now = 0
+
+    @rule()
+    def introduced(self) -> None:
+        self.lsn += 1
+        self.table.register_peer(self.lsn)
+        self.peers[self.lsn] = 1
+
+    @rule(which=st.integers(0, 5), count=st.integers(0, 3))
+    def peer_sent(self, which: int, count: int) -> None:
+        number = [SELF_SESSION, *self.peers][which % (1 + len(self.peers))]
+        first = self.peers.setdefault(number, 1)
+        self.table.accept_peer(Run(number, first, 0, count))
+        self.peers[number] = first + count
+
+    @rule(which=st.integers(0, 5))
+    def replaced(self, which: int) -> None:
+        for number in sorted(self.peers.keys() - {SELF_SESSION})[which : which + 1]:
+            del self.peers[number]
+            assert self.table.forget(number)
 
     def use(self, session: NaiveSession) -> None:
         session.used = self.now
@@ -311,7 +408,7 @@ class Sessions(RuleBasedStateMachine):
         self.table.check_invariants()
         assert self.table.snapshot() == [
             SessionRecord(s.id, s.next_seq, s.acked, s.used, nonce(s.number), s.replies) for s in self.naive
-        ]
+        ] + [peer(n, seq) for n, seq in sorted(self.peers.items()) if n != SELF_SESSION or seq > 1]
 
 
 TestSessions = Sessions.TestCase

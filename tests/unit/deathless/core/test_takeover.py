@@ -12,7 +12,7 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import ORIGIN, FrameKind, Opening
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.takeover import OPENING_PROOF, Step, Takeover
+from deathless.core.takeover import OPENING_PROOF, REFUSALS_MAX, Step, Takeover
 
 TAIL = ev.TailSummary(ORIGIN, 40, 47, 2)
 
@@ -98,9 +98,27 @@ def test_newer_holder_than_the_one_suspected_is_followed_not_deposed(holder_epoc
 
 def test_lock_that_somebody_else_took_first_ends_the_attempt_without_an_epoch_spent() -> None:
     takeover = at(Step.TAKING)
-    assert takeover.handle(ev.LockRefused()) == []
+    assert takeover.handle(ev.LockRefused()) == [fx.ReadLock()]
+    assert takeover.handle(seen(6)) == []
     assert takeover.step is Step.LOST
     assert not takeover.holds_epoch
+
+
+def test_lock_that_its_holder_let_go_of_between_look_and_take_is_taken_all_the_same() -> None:
+    takeover = at(Step.TAKING)
+    assert takeover.handle(ev.LockRefused()) == [fx.ReadLock()]
+    assert takeover.handle(seen(0, 5)) == [fx.TakeLock()]
+    takeover.handle(ev.LockTaken(6, 3))
+    assert takeover.holds_epoch
+
+
+def test_lock_that_changes_again_and_again_ends_the_attempt() -> None:
+    takeover = at(Step.TAKING)
+    for _ in range(REFUSALS_MAX):
+        assert takeover.handle(ev.LockRefused()) == [fx.ReadLock()]
+        takeover.handle(seen(0, 5))
+    assert takeover.handle(ev.LockRefused()) == []
+    assert takeover.step is Step.LOST
 
 
 @pytest.mark.parametrize(
@@ -162,4 +180,5 @@ def test_no_order_of_answers_skips_a_step(events: list[ev.Event]) -> None:
         except AssertionError:
             assert takeover.step in (before, Step.LOST)
             break
-        assert takeover.step is Step.LOST or steps.index(takeover.step) == steps.index(before) + 1
+        looks_again = before is Step.TAKING and takeover.step is Step.LOOKING
+        assert looks_again or takeover.step is Step.LOST or steps.index(takeover.step) == steps.index(before) + 1

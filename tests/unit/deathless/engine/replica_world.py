@@ -16,6 +16,7 @@ from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
 from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import (
     Admin,
@@ -28,6 +29,7 @@ from deathless.codec.wire import (
     decode_struct,
     struct_packet,
 )
+from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace, State
@@ -69,6 +71,7 @@ class Node:
         self.roles: list[str] = []
         self.upstream: str | None = None
         self.disconnected: list[int] = []
+        self.reached: list[fx.Effect] = []  # what went to peers and activities
         self.admin: list[Admin] = []
         self.held: list[Callable[[], None]] | None = None  # answers of the lock that wait; None: they come at once
         self.take_fails = False
@@ -140,6 +143,21 @@ class Node:
         target = self.world.nodes.get(self.upstream or "")
         if target is not None:
             target.intake.packets(self.conn, list(PacketReader(1 << 30).feed(data)))
+
+    def dial_peer(self, target: Target) -> None:
+        self.reached.append(fx.DialPeer(target))
+
+    def send_peer(self, target: Target, data: bytes) -> None:
+        self.reached.append(fx.SendPeer(target, data))
+
+    def drop_peer(self, target: Target) -> None:
+        self.reached.append(fx.DropPeer(target))
+
+    def start_activity(self, start: ActivityStart) -> None:
+        self.reached.append(fx.StartActivity(start))
+
+    def stop_activity(self, reference: Reference) -> None:
+        self.reached.append(fx.StopActivity(reference))
 
     def load_checkpoint(self) -> Snapshot | None:
         return max(self.world.checkpoints, key=lambda snapshot: snapshot.lsn, default=None)

@@ -11,6 +11,7 @@ from tests.unit.deathless.engine.replica_world import CLIENT, Node, World
 
 from deathless.base.errors import CorruptFrame, NewerFormat, Overloaded, Unauthorized, UnknownService, UpgradeRequired
 from deathless.base.safeguards import Safeguards
+from deathless.codec.peer_messages import PeerHello
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     U64,
@@ -20,11 +21,13 @@ from deathless.codec.wire import (
     Handover,
     Hello,
     PacketReader,
+    PeerIntroduction,
     Refused,
     Role,
     Type,
     Welcome,
     decode_struct,
+    encode_attach,
     encode_batch,
     encode_queries,
     packet,
@@ -40,6 +43,11 @@ HELLO = Hello(PROTOCOL_VERSION, "client", "bank", "c1", "secret")
 
 def body_of(hello: Hello) -> bytes:
     return msgspec.msgpack.encode(hello)
+
+
+def introduce(node: Node) -> None:
+    """Say HELLO as another service does."""
+    node.intake.opened(CLIENT, msgspec.structs.replace(HELLO, kind="peer"), "h:1")
 
 
 def posted(node: Node, kind: int, body: bytes) -> list[ev.Event]:
@@ -244,3 +252,53 @@ def test_handover_makes_the_follower_take_over() -> None:
 def test_packets_are_made_by_the_codec() -> None:
     assert packet(Type.PING) == b"\x01\x00\x00\x00\x05"
     assert isinstance(World().node("r0").intake, Intake)
+
+
+# ---- messaging -----------------------------------------------------------------------------------------------------
+
+
+def test_attach_and_peer_hello_become_events() -> None:
+    node = World().primary()
+    body = packet_body(encode_attach([1, 2], [70, 80]))
+    assert posted(node, Type.ATTACH, body) == [ev.AttachReceived(CLIENT, (1, 2), (70, 80))]
+    hello = PeerHello("shop", 0, bytes(16), 3)
+    said = msgspec.msgpack.encode(PeerIntroduction(hello, 5))
+    introduce(node)
+    assert posted(node, Type.PEER_HELLO, said) == [ev.PeerHelloReceived(CLIENT, hello, 5)]
+
+
+@pytest.mark.parametrize("kind", ["client", "tool", "follower"])
+def test_only_another_service_introduces_itself_as_one(kind: str) -> None:
+    node = World().primary()
+    said = msgspec.msgpack.encode(PeerIntroduction(PeerHello("shop", 0, bytes(16), 3), 5))
+    with pytest.raises(Unauthorized, match="only another service says PEER_HELLO, behind a HELLO of kind 'peer'"):
+        posted(node, Type.PEER_HELLO, said)
+    node.intake.opened(CLIENT, msgspec.structs.replace(HELLO, kind=kind), "h:1")
+    with pytest.raises(Unauthorized):
+        posted(node, Type.PEER_HELLO, said)
+    introduce(node)
+    node.intake.lost(CLIENT)  # its number says nothing any more
+    with pytest.raises(Unauthorized):
+        posted(node, Type.PEER_HELLO, said)
+
+
+def test_only_another_service_sends_what_is_of_a_peer_s_session() -> None:
+    node = World().primary()
+    node.engine.shard.sessions.register_peer(40)
+    of_peer = batch(40, 1, [call(b"a")])
+    body = packet_body(encode_batch(*of_peer))
+    with pytest.raises(Unauthorized, match="session 40 is another service's; say HELLO as kind 'peer'"):
+        posted(node, Type.BATCH, body)
+    introduce(node)
+    events: list[ev.Event] = []
+    node.engine.post = events.append  # type: ignore[method-assign, assignment]  # planted
+    node.intake.packets(CLIENT, [(Type.BATCH, body)])
+    node.intake.lost(CLIENT)  # what it sent before counts
+    assert events == [ev.BatchesReceived([(CLIENT, of_peer)])]
+
+
+def test_a_malformed_introduction_ends_the_connection() -> None:
+    node = World().primary()
+    introduce(node)
+    with pytest.raises(CorruptFrame):
+        posted(node, Type.PEER_HELLO, b"\x91\x01")

@@ -24,6 +24,8 @@ from deathless.base.errors import (
 from deathless.base.ids import Fingerprint
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Cut
+from deathless.codec.messages import Kind, encode
+from deathless.codec.peer_messages import ActivityStart, Outputs, Reference, Target
 from deathless.codec.wire import Follow, PacketReader, Type, struct_packet
 from deathless.core import effects as fx
 from deathless.core import events as ev
@@ -84,6 +86,21 @@ def test_i1_lock_without_an_answer_holds_release_until_there_is_one() -> None:
         answer()
     assert node.replies() == [(1, b"1"), (2, b"b")]
     assert node.engine.unproved_since is None
+
+
+@pytest.mark.parametrize("fence", ["seal", "etcd"])
+def test_time_of_the_last_proof_is_known_and_stands_still_once_the_epoch_is_stolen(fence: str) -> None:
+    world = World(fence=fence)
+    old, session = served(world, fence=fence)
+    proved = old.engine.proved_at
+    assert proved == world.now
+    world.now += 7.0
+    old.call(session, 4, b"more")
+    assert old.engine.proved_at == world.now
+    world.primary("r1", fence=fence)
+    stolen, world.now = world.now, world.now + 9.0
+    old.call(session, 5, b"late")
+    assert old.engine.proved_at == stolen
 
 
 def test_without_hold_without_answer_a_frame_leaves_that_a_successor_may_not_have() -> None:
@@ -526,3 +543,59 @@ def test_events_posted_while_effects_are_carried_out_wait_for_their_turn(monkeyp
     node.call(session, 1, b"a")
     assert order == ["BatchesReceived", "BuffersDrained", "FrameSynced", "ProofAnswered"]
     assert node.engine.deadline() is not None
+
+
+# ---- messaging -----------------------------------------------------------------------------------------------------
+
+
+class Sends(Echo):
+    """Executor whose calls send `args` to service b, where they are not empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh: list[bytes] = []
+
+    def execute(
+        self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
+    ) -> tuple[list[bytes], list[int]]:
+        self.fresh += [encode(Kind.FORK, args=message[8:]) for message in messages if message[8:]]
+        return super().execute(session, first_seq, first_lsn, now_us, messages)
+
+    def take_outputs(self) -> Outputs | None:
+        fresh, self.fresh = self.fresh, []
+        return Outputs([(B, message) for message in fresh], [], [], []) if fresh else None
+
+
+B = Target("b", 0)
+
+
+def test_what_a_turn_sends_reaches_the_outside_once_its_frame_is_confirmed() -> None:
+    world = World()
+    node = world.primary(executor=Sends())
+    session = node.register()
+    node.call(session, 1, b"hello")
+    assert node.reached == [fx.DialPeer(B)]
+    node.engine.post(ev.PeerReady(B, 4, 1))
+    sent = node.reached[1]
+    assert isinstance(sent, fx.SendPeer)
+    assert b"hello" in sent.data
+    assert node.engine.core.tables.outbox is node.engine.shard.outbox
+
+
+def test_a_successor_has_everything_that_was_to_be_sent() -> None:
+    world = World()
+    node = world.primary(executor=Sends())
+    node.call(node.register(), 1, b"hello")
+    successor = world.node("r1", executor=Sends()).begin().take_over(node.engine.core.known_epoch)
+    assert successor.reached == [fx.DialPeer(B)]
+    assert successor.engine.shard.outbox.next_position(B) == 2
+
+
+def test_every_effect_of_messaging_is_carried_out() -> None:
+    node = World().primary()
+    start = ActivityStart(1, 1, 1, "mail", b"", "k", at_most_once=False, attempted=False)
+    wanted: list[fx.Effect] = [
+        fx.DialPeer(B), fx.SendPeer(B, b"x"), fx.DropPeer(B), fx.StartActivity(start), fx.StopActivity(Reference(1, 1)),
+    ]  # fmt: skip
+    node.engine._carry_out(wanted)
+    assert node.reached == wanted

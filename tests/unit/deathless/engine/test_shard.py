@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import pytest
@@ -13,6 +14,7 @@ from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, Sess
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec import checkpoint
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import (
     Kind,
@@ -234,6 +236,22 @@ def test_rebased_record_changes_nothing_but_the_digest() -> None:
 def test_record_that_version_1_does_not_know_stops_the_replica() -> None:
     with pytest.raises(CorruptFrame, match="kind 99"):
         shard().execute([(SYSTEM, (encode(99),))])
+
+
+def test_what_a_service_without_messaging_logs_and_copies_is_byte_for_byte_what_it_always_was() -> None:
+    primary = shard()
+    taken_in = hashlib.blake2b(digest_size=16)
+    again: Runs = [(SYSTEM, (encode_parked(1, 4, call(b"k")),)), (SYSTEM, (encode_rebased(1),))]
+    for runs in (
+        REGISTER,
+        [(Run(1, 1, 0, 2), [call(b"a"), call(b"b")]), (SYSTEM, (encode_time(5),)), (Run(1, 3, 1, 1), [call(b"c")])],
+        [*again, (Run(9, 1, 0, 1), [call(b"gone")])],
+    ):
+        taken_in.update(primary.execute(runs).payload)
+    copy = primary.snapshot(service="s", service_id=bytes(16), incarnation=1, epoch=1, fingerprint=b"f")
+    for chunk in checkpoint.encode(copy):
+        taken_in.update(chunk)
+    assert taken_in.hexdigest() == "2df2cc33e8bdd9846bf32640249b9794"
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------

@@ -197,3 +197,47 @@ def test_handlers_that_share_a_helper_are_all_named() -> None:
 def test_findings_are_ordered_and_told_once() -> None:
     findings = check("b = time.time(); c = time.time()\nreturn random.random()")
     assert [finding.rule for finding in findings] == ["clock", "random"]
+
+
+ACTIVITY = """
+import time
+def work(x): return time.time()
+async def handle(state, ctx):
+    await ctx.run(work, 3)
+    {call}
+"""
+
+
+def test_what_an_activity_does_is_left_alone() -> None:
+    text = ACTIVITY.format(call="return 3")
+    root = Root("handle", "handler", "m.py", 4)
+    assert check_sources([Source("m", "m.py", text)], [root], [("m.py", 3), ("gone.py", 1)]) == []
+    (finding,) = check_sources([Source("m", "m.py", text)], [root])
+    assert finding.rule == "clock"
+
+
+def test_activity_that_is_called_outright_is_found() -> None:
+    text = ACTIVITY.format(call="return work(3)")
+    (finding,) = check_sources([Source("m", "m.py", text)], [Root("handle", "handler", "m.py", 4)], [("m.py", 3)])
+    assert (finding.line, finding.rule, finding.text) == (6, "activity", "work is an activity; ask for it with ctx.run")
+    other = Source("n", "n.py", "import m\nasync def handle(state, ctx):\n    m.work(3)\n")
+    sources = [Source("m", "m.py", text), other]
+    (finding,) = check_sources(sources, [Root("handle", "handler", "n.py", 2)], [("m.py", 3)])
+    assert (finding.path, finding.rule) == ("n.py", "activity")
+
+
+def test_async_handler_and_what_it_awaits_are_read_like_any_other() -> None:
+    text = """
+import asyncio, time
+class Helper:
+    async def words(self) -> set[str]: return {"a"}
+    async def now(self): return time.time()
+async def helper(): return [word for word in await Helper().words()]
+async def handle(state, ctx):
+    await asyncio.sleep(1)
+    async def inner(): return time.time()
+    await inner()
+    return await helper()
+"""
+    findings = check_sources([Source("m", "m.py", text)], [Root("handle", "handler", "m.py", 7)])
+    assert {(finding.line, finding.rule) for finding in findings} >= {(8, "async"), (9, "clock")}

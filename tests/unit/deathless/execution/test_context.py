@@ -62,7 +62,8 @@ def test_dead_context_refuses_everything(use: Callable[[Context], object]) -> No
 
 def test_context_tells_nothing_that_a_replay_would_not() -> None:
     shown = {name for name in dir(Context) if not name.startswith("_")}
-    assert shown == {"key", "lsn", "now", "now_us", "random", "uuid"}
+    sends = {"call", "complete", "continue_with", "fork", "gather", "promise", "race", "reply_later", "run", "timer"}
+    assert shown == {"key", "lsn", "now", "now_us", "random", "uuid"} | sends
 
 
 def test_query_sees_neither_chance_nor_lsn() -> None:
@@ -72,9 +73,9 @@ def test_query_sees_neither_chance_nor_lsn() -> None:
 
 def test_generator_ends_with_its_turn() -> None:
     turn = turn_of()
-    turn.close_random()
+    assert turn.end() is None
     chance = Context(turn).random
-    turn.close_random()
+    assert turn.end() is None
     with pytest.raises(Closed):
         chance.random()
     assert Context(turn).random is not chance

@@ -1,6 +1,6 @@
 """What can be registered, and what is refused when the service is imported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -201,6 +201,10 @@ def test_state_that_cannot_hold_a_keys_state_is_refused(state: type, reason: str
 async def waits(account: Account, ctx: Context) -> None: ...
 
 
+async def awaits_and_yields(account: Account, ctx: Context) -> object:
+    yield 1
+
+
 def yields(account: Account, ctx: Context) -> object:
     yield 1
 
@@ -256,8 +260,8 @@ def _private(account: Account, ctx: Context) -> None: ...
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (waits, "can neither await nor yield"),
-        (yields, "can neither await nor yield"),
+        (awaits_and_yields, "can't yield"),
+        (yields, "can't yield"),
         (bare, "first parameter must be the state"),
         (no_context, "second parameter must be the context"),
         (keyword_context, "second parameter must be the context"),
@@ -282,8 +286,23 @@ def test_handler_that_could_not_run_is_refused(function: Callable[..., object], 
 
 
 def test_refusal_names_function_file_and_line() -> None:
-    with pytest.raises(InvalidService, match=r"waits \(.*test_service\.py:\d+\)"):
-        bank().handler(waits)
+    with pytest.raises(InvalidService, match=r"yields \(.*test_service\.py:\d+\)"):
+        bank().handler(yields)
+
+
+def test_handler_may_wait_but_no_query_birth_or_handler_of_several_keys() -> None:
+    service = bank()
+    service.handler(shared=True)(waits)
+    assert (service.specs["waits"].waits, service.specs["waits"].shared) == (True, True)
+    with pytest.raises(InvalidService, match="a query is a plain `def`"):
+        service.query(waits)
+    with pytest.raises(InvalidService, match="a birth is a plain `def`"):
+        service.birth(waits)
+
+    async def pays(accounts: Mapping[str, Account], ctx: Context, source: str) -> None: ...
+
+    with pytest.raises(InvalidService, match="several keys is a plain `def`"):
+        service.handler(keys=("source",))(pays)
 
 
 def test_name_taken_by_a_handler_or_query_is_refused() -> None:

@@ -30,9 +30,9 @@ class Announcing:
             service="bank", replica="r0", instance=uid, state="running", others=("r1", "r2", "odd")
         )
 
-    def tell(self, role: str, epoch: int = 1) -> None:
+    def tell(self, role: str, epoch: int = 1, **changes: object) -> None:
         """Say how the replica stands, as its supervisor does."""
-        standing = msgspec.structs.replace(self._standing, role=role, epoch=epoch)
+        standing = msgspec.structs.replace(self._standing, role=role, epoch=epoch, **changes)
         self.line.sendall(msgspec.json.encode(standing) + b"\n")
 
     def hear(self) -> bool:

@@ -11,14 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.shell.announcement import (
+    BACK_MAX_S,
+    BACK_MIN_S,
     FENCED,
     HANDED_ON_S,
     REPLICA,
     ROLE,
+    SERVES,
     STATUS,
+    STEADY_S,
+    Comeback,
     claimed_epoch,
+    comes_back,
     is_fenced,
     is_older,
+    is_serving,
     label_of,
     own_patch,
     relief_patch,
@@ -51,9 +58,11 @@ def merged(pod: Mapping[str, object], patch: Mapping[str, object]) -> dict[str, 
     return result
 
 
-def pod(role: str = "", epoch: int | None = None, annotations: Mapping[str, str] | None = None) -> dict[str, object]:
+def pod(
+    role: str = "", epoch: int | None = None, annotations: Mapping[str, str] | None = None, serves: str = ""
+) -> dict[str, object]:
     told = {} if epoch is None else {STATUS: json.dumps({"epoch": epoch})}
-    labels = {"app": "x", **({ROLE: role} if role else {})}
+    labels = {"app": "x", **({ROLE: role} if role else {}), **({SERVES: serves} if serves else {})}
     return {
         "metadata": {
             "uid": UID,
@@ -138,6 +147,84 @@ def test_label_is_taken_only_from_one_that_claims_a_lower_epoch(role: str, epoch
     if patch is not None:
         assert resource_version(patch) == "9"
         assert label(merged(pod(role, epoch), patch)) is None
+
+
+@pytest.mark.parametrize(
+    ("serves", "silent", "epoch", "taken"),
+    [
+        ("true", UID, 3, True),
+        ("true", UID, None, True),
+        ("", UID, 2, True),  # made before there was the label
+        ("true", UID, 4, False),  # it follows a later primary than us
+        ("true", "", 3, False),  # it is heard
+        ("true", "another", 3, False),  # the pod that was silent is gone, this one took its name
+        ("false", UID, 3, False),
+    ],
+)
+def test_callers_are_taken_only_from_the_instance_that_is_silent_and_knows_no_later_epoch(
+    serves: str, silent: str, epoch: int | None, taken: bool
+) -> None:
+    seen = pod("standby", epoch, serves=serves)
+    patch = relief_patch(seen, 3, silent)
+    assert (patch is not None) == taken
+    if patch is not None:
+        assert resource_version(patch) == "9"
+        after = merged(seen, patch)
+        assert (label(after, SERVES), label(after), is_serving(after)) == ("false", "standby", False)
+        assert relief_patch(after, 3, silent) is None
+
+
+def test_role_and_callers_are_taken_by_one_patch() -> None:
+    seen = pod("primary", 2, serves="true")
+    patch = relief_patch(seen, 3, UID)
+    assert patch is not None
+    after = merged(seen, patch)
+    assert (label(after), label(after, SERVES)) == (None, "false")
+
+
+@pytest.mark.parametrize(
+    ("changes", "serves", "back"),
+    [
+        ({"led": True}, "false", True),
+        ({"led": True, "role": "primary"}, "false", True),
+        ({"led": False}, "false", False),  # it could not forward a call
+        ({"led": True, "role": "recovering"}, "false", False),
+        ({"led": True, "state": "stopped"}, "false", False),
+        ({"led": True, "stopping": True}, "false", False),
+        ({"led": True}, "true", False),
+        ({"led": True}, "", False),  # the Service does not ask for the label then
+    ],
+)
+def test_replica_takes_itself_back_in_when_it_serves_and_hears_who_leads(
+    changes: dict[str, object], serves: str, back: bool
+) -> None:
+    assert comes_back(pod(serves=serves), msgspec.structs.replace(STANDING, **changes)) is back
+
+
+def test_patch_takes_ourselves_back_in_only_where_it_is_time() -> None:
+    seen = pod(serves="false")
+    for back, expected in ((True, "true"), (False, "false")):
+        patch = own_patch(seen, STANDING, ceased_s=NEVER, back=back)
+        assert patch is not None
+        assert label(merged(seen, patch), SERVES) == expected
+
+
+def test_replica_that_is_taken_out_again_and_again_comes_back_less_and_less_often() -> None:
+    comeback, now, pauses = Comeback(), 0.0, []
+    for _ in range(5):
+        assert comeback.allowed(now)
+        comeback.done(now)
+        began = now
+        while not comeback.allowed(now):
+            now += 0.5
+        pauses.append(now - began)
+    assert pauses == [BACK_MIN_S, 2.0, 4.0, BACK_MAX_S, BACK_MAX_S]
+    comeback.done(now)
+    assert not comeback.allowed(now, "standby")
+    assert comeback.allowed(now, "primary"), "without it the Service might lead nowhere"
+    now += STEADY_S
+    comeback.done(now)
+    assert comeback.allowed(now + BACK_MIN_S)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"epoch":"9"}'])

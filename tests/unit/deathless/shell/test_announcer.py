@@ -19,7 +19,7 @@ from tests.unit.deathless.shell.api_server import ApiServer, api_server
 
 from deathless.base.config import ReplicaConfig
 from deathless.shell import announcer as module
-from deathless.shell.announcement import FENCED, ROLE, STATUS
+from deathless.shell.announcement import FENCED, ROLE, SERVES, STATUS
 from deathless.shell.announcer import RETRY_MAX_S, RETRY_MIN_S, Announcer
 from deathless.shell.kubernetes_api import ApiError
 
@@ -87,6 +87,36 @@ def test_pod_that_changed_under_the_patch_is_looked_at_again_and_one_that_is_gon
         running.tell("primary", epoch=2)
         running.wait_label("primary")
         running.wait_label(None, "bank-2")
+
+
+def test_primary_takes_callers_from_the_silent_instance_each_time_that_it_falls_silent(tmp_path: Path) -> None:
+    with announcing(tmp_path) as running:
+        server = running.server
+        for name in ("bank-1", "bank-2"):
+            server.merge(name, {"metadata": {"labels": {SERVES: "true"}}})
+        running.tell("primary")
+        running.wait_label("primary")
+        for _ in range(2):
+            running.tell("primary", silent={"r1": "uid-bank-1", "r2": "uid-of-another"})
+            server.wait(lambda: server.label("bank-1", SERVES) == "false")
+            running.tell("primary")
+            looks = server.requests.count(("GET", "bank-2"))
+            server.wait(lambda looks=looks: server.requests.count(("GET", "bank-2")) > looks)
+            server.merge("bank-1", {"metadata": {"labels": {SERVES: "true"}}})
+        assert server.label("bank-2", SERVES) == "true"
+
+
+def test_replica_that_was_taken_out_comes_back_by_itself_once_it_hears_the_primary(tmp_path: Path) -> None:
+    with announcing(tmp_path) as running:
+        server = running.server
+        server.merge("bank-0", {"metadata": {"labels": {SERVES: "false"}}})
+        running.tell("standby")
+        running.wait_label("standby")
+        assert server.label("bank-0", SERVES) == "false"
+        running.tell("standby", led=True)
+        server.wait(lambda: server.label("bank-0", SERVES) == "true")
+        server.merge("bank-0", {"metadata": {"labels": {SERVES: "false"}}})
+        server.wait(lambda: server.label("bank-0", SERVES) == "true")  # after a pause
 
 
 def test_old_primary_keeps_its_label_until_the_new_one_takes_it(tmp_path: Path) -> None:

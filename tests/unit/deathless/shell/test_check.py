@@ -126,3 +126,27 @@ def test_source_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "odd_of_bytes.py").write_bytes(b"# -*- coding: latin-1 -*-\n# \xe9\n")
     with pytest.raises(InvalidService, match="odd_of_bytes"):
         check_static(service)
+
+
+ACTIVITIES = """
+import time
+from deathless import Context, Service, Struct
+class State(Struct):
+    n: int = 0
+shop = Service("shop", state=State)
+@shop.activity
+def charge(cents: int) -> float:
+    return time.time()
+@shop.handler
+async def pay(state: State, ctx: Context) -> float:
+    return await ctx.run(charge, 5)
+@shop.handler
+async def cheat(state: State, ctx: Context) -> float:
+    return charge(5)
+"""
+
+
+def test_activity_may_do_anything_but_be_called_by_a_handler(tmp_path: Path) -> None:
+    (tmp_path / "shop_of_check.py").write_text(ACTIVITIES)
+    findings = check_static(load_service("shop_of_check.py", tmp_path))
+    assert [(finding.line, finding.rule, finding.handlers) for finding in findings] == [(15, "activity", ("cheat",))]

@@ -103,3 +103,73 @@ def test_no_key_is_remembered() -> None:
     keys = NoKeys()
     keys.remember(b"k", bytes(16), b"\x00", 1)
     assert keys.check(b"k", bytes(16), 1) is None
+
+
+WAITING = """
+import time
+from datetime import timedelta
+from deathless import Cancelled, Context, Service, Struct
+class State(Struct):
+    n: int = 0
+shop = Service("shop", state=State)
+@shop.activity
+def charge(cents: int) -> float:
+    return time.time()
+@shop.handler
+def add(state: State, ctx: Context, by: int = 1) -> int:
+    state.n += by
+    return state.n
+@shop.handler
+async def talk(state: State, ctx: Context) -> int:
+    state.n += await ctx.call("shop", "other", "add", {"by": 5}, result=int)
+    await ctx.timer(after=timedelta(days=9))
+    return state.n
+@shop.handler
+async def pay(state: State, ctx: Context) -> str:
+    try:
+        await ctx.run(charge, 5)
+    except Cancelled:
+        state.n += 100
+    return "cancelled"
+@shop.handler
+async def stubborn(state: State, ctx: Context) -> None:
+    while True:
+        try:
+            await ctx.promise(int)
+        except Cancelled:
+            state.n += 1
+@shop.handler
+async def chatter(state: State, ctx: Context) -> None:
+    while True:
+        await ctx.timer(after=timedelta(seconds=1))
+@shop.handler
+async def leak(state: State, ctx: Context) -> float:
+    await ctx.timer(after=timedelta(seconds=1))
+    state.n = time.time_ns()
+    await ctx.promise(int)
+    return 0
+"""
+
+
+def waiting_job(tmp_path: Path, *methods: str) -> Job:
+    job = job_of(tmp_path, *methods)
+    (tmp_path / "shop_of_runner.py").write_text(WAITING)
+    job.target = "shop_of_runner.py"
+    return job
+
+
+def test_handler_that_waits_goes_on_until_it_has_a_reply(tmp_path: Path) -> None:
+    outcome = run(waiting_job(tmp_path, "talk", "pay", "add"))
+    assert [step.reply for step in outcome.steps] == [b"\x00\x05", b"\x00\xa9cancelled", b"\x00\x6a"]
+
+
+def test_handler_that_would_wait_for_ever_is_ended_and_its_key_is_free(tmp_path: Path) -> None:
+    outcome = run(waiting_job(tmp_path, "stubborn", "chatter", "add"))
+    assert [step.reply[0] for step in outcome.steps] == [1, 1, 0]
+
+
+def test_later_turns_are_part_of_the_digest(tmp_path: Path) -> None:
+    job = waiting_job(tmp_path, "leak")
+    assert run(job).steps[0].digest != run(job).steps[0].digest
+    job = waiting_job(tmp_path, "talk")
+    assert run(job) == run(job)

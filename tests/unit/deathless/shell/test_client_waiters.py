@@ -8,12 +8,26 @@ import msgspec
 import pytest
 
 from deathless.base.errors import Closed, DeathlessError, HandlerFailed, Internal, Overloaded
-from deathless.codec.wire import error_reply, ok_reply
+from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.core.client_events import CompleteCalls
-from deathless.shell.client_waiters import Column, Typed, Waiter, complete, fail, refuse, reply_error, result_of
+from deathless.shell.client_waiters import (
+    Accepted,
+    Column,
+    Typed,
+    Waiter,
+    complete,
+    fail,
+    refuse,
+    reply_error,
+    results_of,
+)
 
 pytestmark = pytest.mark.asyncio
 ONE = ok_reply(b"\x01")
+
+
+def nobody(invocation: int, waiter: Waiter) -> None:
+    raise AssertionError(f"{waiter} is to wait for {invocation}")
 
 
 class Ear:
@@ -36,8 +50,8 @@ async def test_each_kind_of_waiter_gets_its_reply() -> None:
     typed: asyncio.Future[object] = loop.create_future()
     column = Column(1, loop.create_future())
     ear = Ear()
-    waiters: list[Waiter] = [future, Typed(typed, msgspec.msgpack.Decoder(int).decode), (column, 0), ear]
-    complete(CompleteCalls(waiters=waiters, replies=[ONE] * 4))
+    waiters: list[Waiter] = [future, Typed(typed, msgspec.msgpack.Decoder(int).decode, nobody), (column, 0), ear]
+    complete(CompleteCalls(waiters=waiters, replies=[ONE] * 4), nobody)
     assert (future.result(), typed.result(), column.replies, ear.heard) == (1, 1, [ONE], [ONE])
     assert column.done.done()
 
@@ -45,12 +59,12 @@ async def test_each_kind_of_waiter_gets_its_reply() -> None:
 async def test_waiter_that_left_is_passed_over() -> None:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
-    typed = Typed(loop.create_future(), msgspec.msgpack.Decoder(int).decode)
+    typed = Typed(loop.create_future(), msgspec.msgpack.Decoder(int).decode, nobody)
     column = Column(1, loop.create_future())
     future.cancel()
     typed.future.cancel()
     column.done.cancel()
-    complete(CompleteCalls(waiters=[future, typed, (column, 0)], replies=[ONE] * 3))
+    complete(CompleteCalls(waiters=[future, typed, (column, 0)], replies=[ONE] * 3), nobody)
     for waiter in (future, typed, (Column(1, column.done), 0)):
         fail(waiter, Closed())
     assert future.cancelled()
@@ -68,7 +82,7 @@ async def test_failure_reaches_each_kind_of_waiter() -> None:
     assert not column.done.done()
     fail((column, 0), Closed("d"))
     assert column.done.done()
-    assert isinstance(result_of(column.replies[0]), Closed)
+    assert isinstance(results_of(column.replies, [])[0], Closed)
     assert [type(heard) for heard in ear.heard] == [Closed]
 
 
@@ -76,7 +90,7 @@ async def test_refusal_reaches_only_who_wants_to_know() -> None:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
     ear = Ear()
-    for waiter in (future, (Column(1, loop.create_future()), 0), Typed(future, bytes), ear):
+    for waiter in (future, (Column(1, loop.create_future()), 0), Typed(future, bytes, nobody), ear):
         refuse(waiter, Overloaded("busy"))
     assert not future.done()
     assert len(ear.heard) == 1
@@ -87,8 +101,28 @@ async def test_error_replies_become_errors() -> None:
     error = reply_error(reply)
     assert isinstance(error, HandlerFailed)
     assert error.kind == "Poor"
-    assert isinstance(result_of(reply), HandlerFailed)
+    assert isinstance(results_of([reply], [])[0], HandlerFailed)
     assert isinstance(reply_error(b"\x01\xc1"), Internal)
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    complete(CompleteCalls(waiters=[future], replies=[reply]))
+    complete(CompleteCalls(waiters=[future], replies=[reply]), nobody)
     assert isinstance(future.exception(), HandlerFailed)
+
+
+async def test_a_result_that_is_still_to_come_is_asked_for_by_whom_it_concerns() -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[tuple[int, Waiter]] = []
+    future: asyncio.Future[object] = loop.create_future()
+    typed = Typed(loop.create_future(), msgspec.msgpack.Decoder(int).decode, lambda i, w: asked.append((i, w)))
+    column = Column(2, loop.create_future())
+    ear = Ear()
+    waiters: list[Waiter] = [future, typed, (column, 0), (column, 1), ear]
+    replies = [accepted_reply(n) for n in range(4)]
+    complete(CompleteCalls(waiters=waiters, replies=[*replies[:3], ONE, replies[3]]), lambda i, w: asked.append((i, w)))
+    assert asked == [(0, future), (1, typed)]
+    assert not future.done()
+    assert not typed.future.done()
+    assert ear.heard == [replies[3]]
+    late: list[Accepted] = []
+    found = results_of(column.replies, late)
+    assert found == [late[0], 1]
+    assert late[0].invocation == 2

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from etcd_fake import BAD_TOKEN, LEADER_CHANGED, NO_LEADER, TIMED_OUT, FakeMember, Fault, Plan, Refusal
 from etcd_server import TlsFiles, free_ports
 
@@ -27,14 +28,19 @@ class Opened:
     """A gateway that is open inside `async with`; short times, since its faults are silence."""
 
     def __init__(
-        self, *endpoints: str, user: str | None = None, password: str = "", call_timeout_s: float = 4.0
+        self,
+        *endpoints: str,
+        user: str | None = None,
+        password: str = "",
+        attempt_timeout_s: float = 1.0,
+        call_timeout_s: float = 4.0,
     ) -> None:
         self.gateway = Gateway(
             EtcdSettings(
                 endpoints=endpoints,
                 username=user,
                 password=password,
-                attempt_timeout_s=1,
+                attempt_timeout_s=attempt_timeout_s,
                 call_timeout_s=call_timeout_s,
             )
         )
@@ -51,8 +57,8 @@ async def read(gateway: Gateway) -> wire.RangeResult:
     return await gateway.call("kv/range", READ, wire.RANGE, repeatable=True)
 
 
-async def write(gateway: Gateway) -> wire.PutResult:
-    return await gateway.call("kv/put", WRITE, wire.PUT, repeatable=False)
+async def write(gateway: Gateway, *, hedged: bool | None = None) -> wire.PutResult:
+    return await gateway.call("kv/put", WRITE, wire.PUT, repeatable=False, hedged=hedged)
 
 
 async def test_endpoint_that_refuses_connections_is_passed_over_for_any_request() -> None:
@@ -103,6 +109,55 @@ async def test_requests_that_fail_together_move_on_by_one_endpoint() -> None:
         await asyncio.gather(read(gateway), read(gateway))
         assert gateway.endpoint == second.url
         assert third.requests == []
+
+
+async def test_silent_member_costs_a_request_that_may_be_sent_twice_no_time_out() -> None:
+    async with (
+        FakeMember() as first,
+        FakeMember() as second,
+        FakeMember() as third,
+        Opened(first.url, second.url, third.url, attempt_timeout_s=3600, call_timeout_s=7200) as gateway,
+    ):
+        first.plan("kv/range", Fault.SILENCE)
+        second.plan("kv/range", Fault.SILENCE)
+        await read(gateway)
+        assert gateway.endpoint == third.url
+        third.plan("kv/put", Fault.SILENCE)
+        await write(gateway, hedged=True)
+        assert gateway.endpoint == first.url, "who answered is asked first from then on"
+        assert second.count("kv/put") == 0
+
+
+async def test_answer_that_is_late_still_counts_while_the_others_have_none() -> None:
+    asked = asyncio.Event()
+    async with (
+        FakeMember() as first,
+        FakeMember() as second,
+        Opened(first.url, second.url, attempt_timeout_s=3600, call_timeout_s=7200) as gateway,
+    ):
+        first.plan("kv/put", asked)
+        second.plan("kv/put", NO_LEADER)
+        writing = asyncio.create_task(write(gateway, hedged=True))
+        await second.wait_count("kv/put", 1)
+        asked.set()
+        await writing
+        assert (first.count("kv/put"), second.count("kv/put"), gateway.endpoint) == (1, 1, first.url)
+
+
+async def test_write_sent_to_two_members_may_have_been_done_where_one_of_them_says_nothing() -> None:
+    held = asyncio.Event()
+    async with (
+        FakeMember() as first,
+        FakeMember() as second,
+        Opened(first.url, second.url, attempt_timeout_s=0.5, call_timeout_s=0.5) as gateway,
+    ):
+        first.plan("kv/put", held)
+        second.plan("kv/put", NO_LEADER)
+        with pytest.raises(EtcdUnavailable) as caught:
+            await write(gateway, hedged=True)
+        assert caught.value.outcome_unknown
+        assert second.count("kv/put") == 1
+        held.set()
 
 
 async def test_single_endpoint_is_asked_again_until_it_answers() -> None:
@@ -169,6 +224,14 @@ async def test_server_that_is_no_etcd_is_named_so() -> None:
     async with FakeMember() as member, Opened(member.url) as gateway:
         with pytest.raises(EtcdRefused, match="not an etcd gateway"):
             await gateway.call("../v9", READ, wire.RANGE, repeatable=True)
+
+
+async def test_certificate_with_a_common_name_is_named_as_what_etcd_refuses() -> None:
+    async with FakeMember() as member, Opened(member.url) as gateway:
+        said = "CommonName of client sending a request against gateway will be ignored and not used as expected"
+        member.plan("kv/range", web.Response(status=400, text=said))
+        with pytest.raises(EtcdAuth, match="common name: issue one without"):
+            await read(gateway)
 
 
 # ---------------------------------------------------------------- user and password

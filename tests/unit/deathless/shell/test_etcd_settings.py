@@ -69,3 +69,14 @@ def test_tls_file_that_holds_something_else_is_named(tmp_path: Path) -> None:
     wrong.write_text("not a certificate")
     with pytest.raises(InvalidConfig, match=r"ca\.pem"):
         EtcdTls(ca_file=wrong).context()
+
+
+def test_password_is_read_anew_from_its_file_where_it_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    settings = EtcdSettings(endpoints=GOOD, username="bank", password="first", password_file=path)
+    assert settings.current_password() == "first", "the file is being replaced"
+    path.write_text("second\n")
+    assert settings.current_password() == "second"
+    path.write_bytes(b"\xff\xfe")
+    assert settings.current_password() == "first"
+    assert EtcdSettings(endpoints=GOOD, username="bank", password="first").current_password() == "first"

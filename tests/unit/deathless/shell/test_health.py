@@ -140,15 +140,21 @@ def test_without_an_http_port_the_client_port_is_the_front_door() -> None:
     watched(look)
 
 
-@pytest.mark.parametrize("mode", ["Server", ""])
-def test_front_door_behind_tls_is_asked_with_what_it_may_want(tmp_path: Path, mode: str) -> None:
+def mutual_tls(folder: Path) -> TlsConfig:
+    """A certificate of an authority of its own; callers must show one."""
     authority = trustme.CA()
     leaf = authority.issue_cert("bank.example")
-    authority.cert_pem.write_to_path(tmp_path / "ca")
-    leaf.cert_chain_pems[0].write_to_path(tmp_path / "crt")
-    leaf.private_key_pem.write_to_path(tmp_path / "key")
-    server = TlsConfig(ca=str(tmp_path / "ca"), certificate=str(tmp_path / "crt"), key=str(tmp_path / "key"))
-    mutual = msgspec.structs.replace(server, require_client_certificate=True)
+    authority.cert_pem.write_to_path(folder / "ca")
+    leaf.cert_chain_pems[0].write_to_path(folder / "crt")
+    leaf.private_key_pem.write_to_path(folder / "key")
+    paths = {"ca": str(folder / "ca"), "certificate": str(folder / "crt"), "key": str(folder / "key")}
+    return TlsConfig(**paths, require_client_certificate=True)
+
+
+@pytest.mark.parametrize("mode", ["Server", ""])
+def test_front_door_behind_tls_is_asked_with_what_it_may_want(tmp_path: Path, mode: str) -> None:
+    mutual = mutual_tls(tmp_path)
+    server = msgspec.structs.replace(mutual, require_client_certificate=False)
 
     async def look(health: Health, address: str) -> None:
         http, door = await listen(Front(), server if mode else mutual)
@@ -175,6 +181,40 @@ def test_metrics_are_told_although_the_worker_is_down() -> None:
             assert line in body.decode().splitlines()
 
     watched(look)
+
+
+class Counting:
+    """An HTTP port that tells its metrics."""
+
+    status = 200
+    body = b"deathless_ingress_ready 1.0\n"
+
+    def handle(self, request: object) -> None:
+        own = (request.target, request.query) == (b"/metrics", b"own")  # type: ignore[attr-defined]  # a Request
+        request.respond(self.status if own else 404, self.body)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mode", ["", "Server", "Off"])
+def test_metrics_of_the_http_port_are_told_whatever_guards_it(mode: str, tmp_path: Path) -> None:
+    mutual = mutual_tls(tmp_path)
+    own = {"": mutual, "Server": msgspec.structs.replace(mutual, require_client_certificate=False), "Off": None}[mode]
+
+    async def look(health: Health, address: str) -> None:
+        front = Counting()
+        http, door = await listen(front, own)
+        health.told(msgspec.structs.replace(STANDING, ingress=door))
+        shown = (await get(address, "/metrics"))[1].decode().splitlines()
+        assert "deathless_ingress_ready 1.0" in shown
+        assert len([line for line in shown if line.startswith("deathless_replica_up")]) == 1
+        front.status = 503
+        assert b"deathless_ingress" not in (await get(address, "/metrics"))[1]
+        front.status, front.body = 200, b"x" * (module.METRICS_BYTES_MAX + 1)
+        assert b"xxx" not in (await get(address, "/metrics"))[1]
+        await http.stop(0)
+        status, body = await get(address, "/metrics")
+        assert status == 200 and b"deathless_supervisor_ready" in body
+
+    watched(look, ingress_listen="127.0.0.1:1", ingress_tls=mode, tls=msgspec.to_builtins(mutual))
 
 
 def test_metrics_before_the_first_word_and_of_a_refusal() -> None:

@@ -371,6 +371,7 @@ async def test_health_readiness_and_metrics() -> None:
         assert b'deathless_ingress_requests_total{replica="r0",status="404"} 1.0' in answer.body
         assert b'deathless_ingress_ready{replica="r0"} 1.0' in answer.body
         assert (await s.ask(get("/metrics", method="HEAD"))).body == b""
+        assert b"deathless_ingress_ready" in (await s.ask(get("/metrics?own"))).body
 
 
 async def test_sixty_four_connections_share_packets() -> None:
@@ -411,6 +412,8 @@ async def test_process_serves_announces_its_address_and_ends_in_order(tmp_path: 
     wire = await Wire.connect(announced.read_text().strip())
     assert (await wire.ask(post("/bank/alice/deposit", b'{"amount": 5}'))).json == 5
     assert b"deathless_replica_up" in (await wire.ask(get("/metrics"))).body
+    own = (await wire.ask(get("/metrics?own"))).body
+    assert b"deathless_ingress_ready" in own and b"deathless_replica" not in own
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
     await Wire.close_all()

@@ -233,3 +233,22 @@ def test_problem_holds_the_place_for_programs(tmp_path: Path) -> None:
         read_manifest(write(tmp_path, HEAD + "  replicas: 9\n"))
     (found,) = caught.value.problems
     assert (found.mark.line, found.mark.column, found.problem.path) == (7, 13, ("spec", "replicas"))
+
+
+PEERS = """\
+  peers:
+  - {name: stock, path: ../far/stock, tokenFile: stock.token}
+  - {name: mail, addresses: ["10.0.0.1:7401"]}
+"""
+
+
+def test_a_peers_folder_and_token_are_found_from_the_manifest(tmp_path: Path) -> None:
+    (tmp_path / "stock.token").write_text("s" * 16 + "\n")
+    stock, mail = read_manifest(write(tmp_path, HEAD + PEERS)).replica_configs()[0].peers
+    assert (stock.directory, stock.token) == (str(tmp_path.parent / "far" / "stock"), "s" * 16)
+    assert (mail.directory, mail.addresses, mail.token) == ("", ("10.0.0.1:7401",), "")
+
+
+def test_a_peers_token_that_can_not_be_read_is_told_with_its_place(tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, HEAD + PEERS)
+    assert line.startswith("8:50: spec.peers[0].tokenFile: /stock.token can't be read")

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
-from deathless.shell.packets import SOON_BYTES, ServerConnection, announced, split_address
+from deathless.shell.packets import SOON_BYTES, ServerConnection, announced, is_broken_link, split_address
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 BUFFER_BYTES_MAX = 8 << 20
@@ -187,3 +187,21 @@ def test_peer_that_does_not_read_is_cut_off_at_the_maximum(run: Run) -> None:
 def test_address_is_announced_at_the_host_that_others_reach(address: str, host: str, told: str) -> None:
     assert announced(address, host) == told
     assert split_address(told)[0] == (host or "127.0.0.1")
+
+
+CLOSED = RuntimeError("unable to perform operation on <TCPTransport closed=True reading=False>; the handler is closed")
+
+
+@pytest.mark.parametrize(
+    ("context", "broken"),
+    [
+        ({"exception": ConnectionResetError(), "transport": None}, True),
+        ({"exception": CLOSED, "protocol": None}, True),
+        ({"exception": CLOSED}, False),
+        ({"exception": RuntimeError("a bug"), "transport": None}, False),
+        ({"exception": OSError()}, False),
+        ({"message": "a callback failed", "protocol": None}, False),
+    ],
+)
+def test_only_what_a_connection_tells_of_its_end_is_a_broken_link(context: dict[str, object], broken: bool) -> None:
+    assert is_broken_link(context) is broken

@@ -84,3 +84,28 @@ async def test_status_of_a_follower_has_no_counters() -> None:
     text = expose_status({"role": "standby", "epoch": 1, "counters": {}}, {"replica": "r1"}).decode()
     assert 'role="standby"' in text
     assert "calls" not in text
+
+
+async def test_numbers_of_messaging_have_names_of_their_own() -> None:
+    told = {
+        "invocations": 4, "outbox_bytes": 512, "activities_running": 1,
+        "peer_lag_messages": {"stock": 7}, "peer_connected": {"stock": 1, "mail": 0},
+    }  # fmt: skip
+    text = expose_status({**STATUS, "messaging": told}, {"service": "bank", "replica": "r0"}).decode()
+    labels = 'replica="r0",service="bank"'
+    for line in (
+        f"deathless_invocations{{{labels}}} 4.0",
+        f"deathless_outbox_bytes{{{labels}}} 512.0",
+        f"deathless_activities_running{{{labels}}} 1.0",
+        f'deathless_peer_lag_messages{{peer="stock",{labels}}} 7.0',
+        f'deathless_peer_connected{{peer="mail",{labels}}} 0.0',
+        f'deathless_peer_connected{{peer="stock",{labels}}} 1.0',
+    ):
+        assert line in text
+    assert "deathless_replica_messaging" not in text
+
+
+async def test_a_follower_has_no_numbers_of_peers() -> None:
+    text = expose_status({**STATUS, "messaging": {"invocations": 4}}, {}).decode()
+    assert "deathless_invocations 4.0" in text
+    assert "deathless_peer" not in text

@@ -13,6 +13,7 @@ import socket
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.deathless.shell.supervisor_bench import (
     TICKING,
@@ -32,7 +33,7 @@ from deathless.shell import supervisor as module
 from deathless.shell.admin import Access, ask
 from deathless.shell.members import read_members
 from deathless.shell.orders import LineProtocol, PrimaryIs, RoleIs, TakeOver, ToSupervisor
-from deathless.shell.page import LOCK_ANSWERS, UNPROVED, Page, page_path
+from deathless.shell.page import LOCK_ANSWERS, PROVED, UNPROVED, Page, page_path
 from deathless.shell.supervisor import read_config
 
 # ---------------------------------------------------------------- last words
@@ -217,6 +218,23 @@ def test_primary_without_an_answer_to_its_proof_says_so_and_only_while_it_is(tmp
         supervisor._watch_worker(time.monotonic())
         assert not supervisor.report.unproved
         supervisor.worker.stopped = False
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+def test_processes_beside_it_are_told_whom_a_primary_does_not_hear_once_it_is_proved(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor._page is not None
+        now = time.monotonic()
+        silent = Report("r1", WorkerState.RUNNING, "standby", 3, 0, instance="uid-1")
+        supervisor.detector.report_received(silent, now - 5)
+        assert (supervisor._standing().led, supervisor._standing().silent) == (False, {})
+        supervisor.report.role = "primary"
+        supervisor.detector.report_received(msgspec.structs.replace(supervisor.report), now)
+        assert (supervisor._standing().led, supervisor._standing().silent) == (True, {})
+        supervisor._page.cells[PROVED] = round(now * 1e9)
+        assert supervisor._standing().silent == {"r1": "uid-1"}
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
 

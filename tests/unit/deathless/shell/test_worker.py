@@ -21,7 +21,7 @@ from deathless.shell import filesystem, lock_answers
 from deathless.shell.identity import prepare
 from deathless.shell.orders import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
 from deathless.shell.packets import ClientConnection, split_address
-from deathless.shell.page import CALLS, LOCK_ANSWERS, TICKS, UNPROVED, Page, page_path
+from deathless.shell.page import CALLS, LOCK_ANSWERS, PROVED, TICKS, UNPROVED, Page, page_path
 from deathless.shell.worker import PING_MS, WatchedFileSystem, Worker, describe_parked, serve
 
 SERVICE = '''
@@ -172,6 +172,8 @@ def test_broken_connection_of_a_peer_stops_nobody(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": "broken", "exception": ConnectionResetError(), "transport": None})
         loop.call_exception_handler({"message": "no descriptors", "exception": OSError(24, "many"), "socket": None})
+        closed = RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+        loop.call_exception_handler({"message": "Fatal error on SSL protocol", "exception": closed, "protocol": None})
         told.order(Stop())
 
     assert served(config_in(tmp_path), look)[0] == 0
@@ -252,6 +254,9 @@ def test_proof_without_an_answer_is_counted_by_rounds_of_the_loop(
         await cell(page, UNPROVED, lambda ms: ms == PING_MS)
         workers[0].engine.unproved_since = None
         await cell(page, UNPROVED, lambda ms: ms == 0)
+        assert page.cells[PROVED] == 0
+        workers[0].engine.proved_at = 12.5
+        await cell(page, PROVED, lambda ns: ns == 12_500_000_000)
         told.order(Stop())
 
     served(config, look)

@@ -148,6 +148,33 @@ def test_fencing_adds_up_and_is_taken_back(server: ApiServer) -> None:
         assert noted(server).get("deathless.dev/fenced") == left
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fence", "bank", "r1"], {"name": "bank", "fenced": ["r1"]}),
+        (["fence", "bank"], {"name": "bank", "fenced": ["*"]}),
+        (["unfence", "bank"], {"name": "bank", "fenced": []}),
+        (["pause", "bank"], {"name": "bank", "paused": True}),
+        (["resume", "bank"], {"name": "bank", "paused": False}),
+    ],
+)
+def test_what_was_done_is_json_where_it_is_asked_for(
+    server: ApiServer, capsys: pytest.CaptureFixture[str], words: list[str], told: dict[str, object]
+) -> None:
+    assert plugin.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == told
+
+
+def test_every_command_has_help_and_those_that_tell_have_json() -> None:
+    for name, command in plugin.cli.commands.items():
+        assert command.help and len(command.help) > 20, name
+        options = {option for each in command.params for option in each.opts}
+        # The words of a replica are lines of JSON by themselves; a completion script is for a shell.
+        assert ("--json" in options) is (name not in {"logs", "completion"}), name
+        for each in command.params:
+            assert each.param_type_name == "argument" or getattr(each, "help", None), f"{name} {each.opts}"
+
+
 def test_one_of_all_fenced_cannot_be_unfenced(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
     plugin.main(["fence", "bank"])
     assert plugin.main(["unfence", "bank", "r1"]) == 64

@@ -62,6 +62,16 @@ def test_service_that_forgot_everything_lost_everything() -> None:
     assert judge(history(True, True, held=Held()), 1.0).lost == 2
 
 
+@pytest.mark.parametrize(("gave_up", "waited"), [(None, 8.0), (3.0, 4.0), (5.0, 4.0), (6.0, 8.0)])
+def test_call_that_was_given_up_waits_until_somebody_is_answered_again(gave_up: float | None, waited: float) -> None:
+    calls = [
+        Call(number=0, sent=2.0, gave_up=gave_up),
+        Call(number=1, sent=5.5, answered=6.0),
+    ]
+    found = judge(History(calls=calls, held=Held([(1, 1)]), warm_at=0.0, ended=10.0), 60.0)
+    assert (found.reason, found.unavailable_seconds, found.unavailable_from) == ("NotRecovered", waited, 2.0)
+
+
 def test_longest_wait_counts_from_the_first_attempt() -> None:
     slow = Call(number=0, sent=2.0, answered=4.5, attempts=9)
     found = judge(History(calls=[slow], held=Held([(0, 0)]), warm_at=0.0, ended=5.0), 2.0)

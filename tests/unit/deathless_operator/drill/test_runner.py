@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -69,6 +69,21 @@ async def test_call_is_repeated_until_it_is_answered() -> None:
 def at_warm(runner: Runner, service: Service, seen: dict[int, int] = {}) -> int:  # noqa: B006 - remembers per runner
     """Give how many tries there had been when the runner was first seen warm."""
     return seen.setdefault(id(runner), service.tries)
+
+
+@pytest.mark.asyncio
+async def test_call_that_takes_too_long_is_given_up_and_its_client_goes_on() -> None:
+    service = Service()
+    runner = Runner(door=service, pace=replace(PACE, call_timeout_s=0.2))
+    # The calls that are open at some moment are never answered; later ones are.
+    service.fails = lambda _: runner.warm_at is not None and runner.clock() - runner.warm_at < 0.3
+    history = await runner.run()
+    given_up = [call for call in history.calls if call.gave_up is not None]
+    assert given_up and all(call.answered is None for call in given_up)
+    assert max(call.number for call in history.calls if call.answered is not None) > given_up[0].number
+    found = judge(history, 30.0)
+    assert (found.verdict, found.reason, found.lost) == ("Failed", "NotRecovered", 0)
+    assert found.unavailable_seconds > 0.2, "an outage does not end because a client gives up"
 
 
 @pytest.mark.asyncio

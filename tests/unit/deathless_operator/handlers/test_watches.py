@@ -8,7 +8,7 @@ from typing import Any
 import kopf
 
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.kinds import DRILL, NODE, SERVICE
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, SERVICE
 from deathless_operator.handlers.watches import (
     OWNED,
     NodeTable,
@@ -46,6 +46,15 @@ def test_nodes_are_left_out_where_they_may_not_be_watched() -> None:
     assert not any(NODE.plural in each for each in plurals)
 
 
+def test_certificates_of_cert_manager_are_watched_where_they_are_served() -> None:
+    for served in (True, False):
+        registry = make_registry(
+            lambda key, delay: None, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE], watch_certificates=served
+        )
+        plurals = {str(handler.selector) for handler in registry._watching.get_all_handlers()}
+        assert any(CERTIFICATE.plural in each for each in plurals) is served
+
+
 def test_kopf_logs_in_as_we_do() -> None:
     info = connection_info(HERE)
     assert isinstance(info, kopf.ConnectionInfo)
@@ -67,6 +76,12 @@ def test_object_is_about_its_service_and_its_drill() -> None:
     ]
     assert keys_of({"metadata": {"namespace": "shop", "annotations": {names.DRILL_ANNOTATION: "odd"}}}) == []
     assert keys_of({"metadata": {"namespace": "shop"}}) == []
+
+
+def test_what_erases_keys_is_about_the_service_that_is_gone() -> None:
+    mark = {names.ERASE_ANNOTATION: f"{BANK.namespace}/{BANK.name}"}
+    assert keys_of({"metadata": {"namespace": "deathless-system", "annotations": mark}}) == [BANK]
+    assert keys_of({"metadata": {"namespace": "shop", "annotations": {names.ERASE_ANNOTATION: "odd"}}}) == []
 
 
 def test_heartbeat_of_a_node_is_no_event_and_its_loss_is_one_for_its_services() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 import yaml
 from tools import crds
 
 from deathless_operator.model.crd import DEFINITIONS, RESERVED_KINDS, Definition, make_crd
+
+# Fields of tolerations, which pods get whole.
+HANDED_ON = {"operator", "toleration_seconds"}
 
 
 def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -94,6 +99,32 @@ def test_conditions_are_told_apart_by_type() -> None:
         conditions = schema_of(definition)["properties"]["status"]["properties"]["conditions"]
         assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])
         assert set(conditions["items"]["required"]) == {"type", "status", "reason"}
+
+
+def fields(struct: type[msgspec.Struct]) -> set[str]:
+    """Names of a struct's fields and of all below it, as Python has them."""
+    found, todo = set(), [struct]
+    while todo:
+        for field in msgspec.structs.fields(todo.pop()):
+            found.add(field.name)
+            todo += list(structs_in(field.type))
+    return found
+
+
+def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """Structs that an annotation names."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for inner in get_args(kind):
+        yield from structs_in(inner)
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
+def test_every_field_of_a_spec_is_read_by_somebody(definition: Definition) -> None:
+    sources = [*Path("operator").rglob("*.py"), *Path("runtime").rglob("*.py")]
+    text = "\n".join(path.read_text() for path in sources)
+    unread = {name for name in fields(definition.spec) if not re.search(rf"\.{name}\b", text)}
+    assert unread <= HANDED_ON, "a field that nobody reads promises something"
 
 
 def test_writing_and_checking_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ from deathless_operator.plan.reading import read_child, read_claim, read_node, r
 from deathless_operator.plan.snapshot import (
     AuthorityFacts,
     CertificateFacts,
+    ChildView,
     Failure,
+    IssuerFacts,
     SecretFacts,
     Snapshot,
     Warned,
@@ -66,6 +68,7 @@ class World:
     sources: dict[str, SecretFacts] = field(default_factory=dict)
     authority: AuthorityFacts = field(default_factory=lambda: AuthorityFacts(ready=True, signs="k1", trusts=("k1",)))
     cert_manager: bool = False
+    issuer: IssuerFacts = field(default_factory=IssuerFacts)
     warnings: tuple[Warned, ...] = ()
     failures: tuple[Failure, ...] = ()
     status: Raw = field(default_factory=dict)
@@ -125,9 +128,15 @@ class World:
             lock_secrets=tuple(self.secrets.values()),
             lock_sources=tuple(self.sources.values()),
             cert_manager=self.cert_manager,
+            issuer=self.issuer,
+            record=self._record(),
             warnings=self.warnings,
             failures=self.failures,
         )
+
+    def _record(self) -> ChildView | None:
+        found = self.children.get(("ConfigMap", names.erase_record("prod", "bank")))
+        return read_child(copy.deepcopy(found)) if found else None
 
     def plan(self) -> Plan:
         """The plan for what is seen now."""

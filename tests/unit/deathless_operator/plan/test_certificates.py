@@ -11,9 +11,30 @@ from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World,
 from deathless_operator.plan.actions import Apply, DeleteObject, IssueCertificate
 from deathless_operator.plan.certificates import Certificates, dns_names, plan_certificates
 from deathless_operator.plan.objects import Objects
-from deathless_operator.plan.snapshot import AuthorityFacts, CertificateFacts
+from deathless_operator.plan.snapshot import AuthorityFacts, CertificateFacts, IssuerFacts
 
 BY_MANAGER = {"tls": {"issuer": "CertManager", "issuerRef": {"name": "ca"}}}
+
+
+NAMES = ("bank-tls", "bank-client-tls")
+
+
+def asked_cert_manager(**reference: str) -> World:
+    """A world whose operator has asked cert-manager."""
+    by_manager = {"tls": {"issuer": "CertManager", "issuerRef": {"name": "ca"} | reference}}
+    world = World(spec={**SPEC, **by_manager}, cert_manager=True)
+    world.operate()
+    return world
+
+
+def cert_manager_issues(world: World, name: str) -> None:
+    """cert-manager writes a Secret, and says so."""
+    asked = world.children["Certificate", name]
+    generation = asked["metadata"]["generation"]
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "observedGeneration": generation}
+    asked["status"] = {"conditions": [ready]}
+    ends = world.now + SETTINGS.certificate_life_s
+    world.certificates[name] = CertificateFacts(secret=name, trusts=("k1",), not_before=world.now, not_after=ends)
 
 
 def certificates(world: World) -> Certificates:
@@ -114,10 +135,132 @@ def test_cert_manager_issues_instead() -> None:
     body: Any = first.manifest["spec"]
     assert body["issuerRef"] == {"name": "ca", "kind": "Issuer", "group": "cert-manager.io"}
     assert body["secretTemplate"]["labels"]["deathless.dev/service"] == "bank"
+    assert (body["duration"], body["renewBefore"]) == ("2160h0m0s", "720h0m0s")
     world.operate()
-    for name in ("bank-tls", "bank-client-tls"):
-        world.certificates[name] = CertificateFacts(secret=name)
+    for name in NAMES:
+        cert_manager_issues(world, name)
+    world.operate()
     assert (certificates(world).usable, certificates(world).actions) == (True, ())
+    assert world.condition("CertificateReady")["status"] == "True"
+
+
+def test_secret_alone_is_not_believed_and_nor_is_the_word_of_cert_manager_without_it() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        world.certificates[name] = CertificateFacts(secret=name)
+    assert certificates(world).lacking, "they may be of another issuer"
+    for name in NAMES:
+        cert_manager_issues(world, name)
+    assert not certificates(world).lacking
+    del world.certificates["bank-tls"]
+    found = certificates(world)
+    assert (found.usable, found.lacking, found.reason) == (False, True, "WaitingForCertManager")
+    assert "bank-tls" in found.message
+
+
+def test_word_about_an_older_certificate_is_not_believed() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        cert_manager_issues(world, name)
+    world.edit(tls={"issuer": "CertManager", "issuerRef": {"name": "other"}})
+    assert certificates(world).lacking, "it is not applied yet"
+    world.operate()
+    found = certificates(world)
+    assert (found.usable, found.lacking, found.actions) == (True, True, ())
+    assert world.condition("CertificateReady")["status"] == "False"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Issuer", "Issuer ca, and there is none in namespace prod: make it"),
+        ("ClusterIssuer", "ClusterIssuer ca, and there is none: make it"),
+    ],
+)
+def test_issuer_that_is_missing_is_named(kind: str, words: str) -> None:
+    world = asked_cert_manager(kind=kind)
+    world.issuer = IssuerFacts(found=False)
+    world.operate()
+    told = world.condition("CertificateReady")
+    assert (told["status"], told["reason"]) == ("False", "IssuerMissing")
+    assert words in told["message"]
+    assert world.condition("Ready")["reason"] == "IssuerMissing"
+
+
+def test_issuer_that_is_not_ready_is_told_in_its_own_words() -> None:
+    world = asked_cert_manager()
+    world.issuer = IssuerFacts(ready=False, message='secret "ca-key" not found')
+    found = certificates(world)
+    assert (found.reason, found.message) == (
+        "IssuerNotReady",
+        'Issuer ca of cert-manager is not ready: secret "ca-key" not found',
+    )
+
+
+def test_issuer_that_goes_away_later_is_told_before_the_certificates_end() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        cert_manager_issues(world, name)
+    world.issuer = IssuerFacts(found=False)
+    found = certificates(world)
+    assert (found.usable, found.lacking, found.reason) == (True, False, "Issued")
+    assert "can't renew them" in found.message
+
+
+def test_certificate_that_cert_manager_forgets_is_told_before_it_ends() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        cert_manager_issues(world, name)
+    world.pass_time(0.8 * SETTINGS.certificate_life_s)
+    assert not certificates(world).lacking
+    world.pass_time(0.05 * SETTINGS.certificate_life_s)
+    cert_manager_issues(world, "bank-client-tls")
+    found = certificates(world)
+    assert (found.usable, found.lacking, found.reason) == (True, True, "RenewalOverdue")
+    assert "has not renewed bank-tls" in found.message
+    assert "kubectl describe certificate bank-tls" in found.message
+    world.issuer = IssuerFacts(found=False)
+    assert "there is none in namespace prod" in certificates(world).message
+
+
+def test_failure_of_cert_manager_is_passed_on() -> None:
+    world = asked_cert_manager()
+    failed = {"type": "Issuing", "status": "False", "reason": "Denied", "message": "the policy refuses *.svc"}
+    world.children["Certificate", "bank-tls"]["status"] = {"conditions": [failed]}
+    found = certificates(world)
+    assert found.reason == "CertManagerFailed"
+    assert found.message == "cert-manager could not issue bank-tls: the policy refuses *.svc"
+
+
+def test_issuer_that_gives_no_authority_is_no_good() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        cert_manager_issues(world, name)
+        world.certificates[name] = CertificateFacts(secret=name, readable=False)
+    found = certificates(world)
+    assert (found.usable, found.reason) == (False, "SecretIncomplete")
+    assert "ACME" in found.message
+
+
+def test_issuer_whose_certificates_do_not_trust_each_other_is_told() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        cert_manager_issues(world, name)
+        world.certificates[name] = CertificateFacts(secret=name, trusts=(name,))
+    found = certificates(world)
+    assert (found.usable, found.lacking, found.reason) == (True, True, "AuthoritiesDiffer")
+    assert "SelfSigned" in found.message
+
+
+def test_certificate_or_secret_of_somebody_else_is_not_overwritten_through_cert_manager() -> None:
+    world = World(spec={**SPEC, **BY_MANAGER}, cert_manager=True)
+    world.certificates["bank-tls"] = CertificateFacts(secret="bank-tls", managed=False)
+    found = certificates(world)
+    assert (found.actions, found.usable, found.reason) == ((), False, "SecretNotOurs")
+    world = asked_cert_manager()
+    world.children["Certificate", "bank-tls"]["metadata"]["labels"] = {}
+    found = certificates(world)
+    assert (found.actions, found.usable, found.reason) == ((), False, "CertificateNotOurs")
 
 
 def test_certificates_of_cert_manager_go_with_it() -> None:

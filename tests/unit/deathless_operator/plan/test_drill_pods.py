@@ -70,6 +70,10 @@ def test_runner_ends_before_the_runs_own_deadline() -> None:
     assert "--deadline=580" in arguments(runner())
 
 
+def test_runner_is_told_how_long_a_call_may_take() -> None:
+    assert "--call-timeout=30" in arguments(runner())
+
+
 def test_pods_are_not_taken_for_replicas() -> None:
     for manifest in (runner(), agent("Freeze")):
         labels = part(manifest, "metadata", "labels")

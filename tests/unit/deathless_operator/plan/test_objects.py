@@ -84,10 +84,15 @@ def test_certificate_for_the_lock_store_is_shown_where_the_secret_has_one() -> N
 
 def test_services_point_at_any_replica_and_at_the_primary() -> None:
     every, primary, headless = (manifest["spec"] for manifest in made().services())
-    assert every["selector"] == names.selector("bank")  # type: ignore[index,call-overload]
+    assert every["selector"] == {**names.selector("bank"), names.LABEL_SERVING: "true"}  # type: ignore[index,call-overload]
     assert primary["selector"] == {**names.selector("bank"), names.LABEL_ROLE: "primary"}  # type: ignore[index,call-overload]
     assert [port["port"] for port in every["ports"]] == [80, 7401]  # type: ignore[index,call-overload,union-attr]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)  # type: ignore[index,call-overload]
+
+
+def test_pods_that_say_nothing_of_callers_stay_in_the_service() -> None:
+    every: Any = made().services(labelled=False)[0]["spec"]
+    assert every["selector"] == names.selector("bank")
 
 
 def test_service_that_any_replica_answers_may_be_a_load_balancer() -> None:

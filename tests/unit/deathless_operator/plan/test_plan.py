@@ -87,6 +87,22 @@ def test_quiet_service_needs_nothing_and_tells_nothing() -> None:
     assert plan.requeue_s == SETTINGS.resync_s
 
 
+def test_service_selects_by_the_label_of_who_serves_once_every_pod_has_it() -> None:
+    def selected(world: World) -> bool:
+        return names.LABEL_SERVING in world.children["Service", "bank"]["spec"]["selector"]
+
+    world = World()
+    world.settle()
+    assert selected(world)
+    old = world.pods["bank-1"]["metadata"]["labels"]
+    del old[names.LABEL_SERVING]  # made by an operator that knew no such label
+    world.settle()
+    assert not selected(world)
+    old[names.LABEL_SERVING] = "false"
+    world.settle()
+    assert selected(world)
+
+
 def test_same_snapshot_gives_the_same_plan() -> None:
     snapshot = World().snapshot()
     assert make_plan(snapshot, SETTINGS) == make_plan(snapshot, SETTINGS)

@@ -12,6 +12,7 @@ from deathless_operator.plan.reading import (
     read_announcement,
     read_child,
     read_claim,
+    read_issuer,
     read_node,
     read_pod,
     read_resource,
@@ -38,8 +39,23 @@ ANYTHING = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["metadata", "status", "spec", "type", "kind"]), ANYTHING))
 def test_foreign_shapes_are_read_as_empty(raw: Any) -> None:
-    for read in (read_pod, read_node, read_claim, read_child, read_resource, read_warning):
+    for read in (read_pod, read_node, read_claim, read_child, read_resource, read_warning, read_issuer):
         read(raw)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ([], (False, "cert-manager has not looked at it yet")),
+        ([{"type": "Ready", "status": "True", "message": "Signing CA verified", "observedGeneration": 2}], True),
+        ([{"type": "Ready", "status": "True", "observedGeneration": 1}], False),
+        ([{"type": "Ready", "status": "False", "message": "no key"}], (False, "no key")),
+    ],
+)
+def test_issuer_is_ready_when_it_says_so_of_its_present_form(conditions: Any, expected: Any) -> None:
+    found = read_issuer({"metadata": {"generation": 2}, "status": {"conditions": conditions}})
+    assert found.found
+    assert expected in (found.ready, (found.ready, found.message))
 
 
 @given(st.text())

@@ -1,0 +1,115 @@
+"""`deathless erase`: take what a lock store knows of a service that is gone, and with it the name, out of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from deathless.base.errors import DeathlessError, InvalidArgument
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import print_json
+
+if TYPE_CHECKING:
+    from deathless.shell.erasure import EraseOrder, Found
+
+
+@click.command()
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Only say what is there.")
+@click.option("--service-id", default="", metavar="HEX", help="Only the keys of the service with this id.")
+@click.option(
+    "--wait",
+    "wait_s",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(min=0.0),
+    metavar="SECONDS",
+    help="How long a holder may take to let go, and the store to answer.",
+)
+@click.option("--order", default="", metavar="JSON", help="Whose keys, as the operator orders it; no manifest is read.")
+@click.option("--termination-file", default="", metavar="FILE", type=click.Path(), help="Leave an error there too.")
+@service_options
+@json_option
+def erase(
+    yes: bool,
+    dry_run: bool,
+    service_id: str,
+    wait_s: float,
+    order: str,
+    termination_file: str,
+    manifest: str,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Erase a service that is gone from its etcd, so that nothing of it stays there.
+
+    All replicas must be stopped: while one holds the lock, or takes it meanwhile, nothing is erased. The log is left
+    alone; without these keys it can be started only by `deathless adopt`.
+
+    \b
+    deathless erase --dry-run
+    deathless erase --yes
+    """
+    from deathless.shell.termination import leave_word
+
+    try:
+        found = _run(_order(order, manifest, directory, service_id), wait_s, ask=not yes, dry_run=dry_run, json=as_json)
+    except DeathlessError as error:
+        leave_word(termination_file, str(error))
+        raise
+    done, stood = found
+    if as_json:
+        print_json({"erased": done, "keys": stood.keys, "serviceId": stood.service_id, "epoch": stood.epoch})
+    elif not stood.keys:
+        print("nothing is there: nothing to erase")
+    elif done:
+        print(f"erased {len(stood.keys)} keys of service {stood.service_id or '(never begun)'}")
+    elif dry_run:
+        _show(stood)
+    return 0
+
+
+def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOrder:
+    from deathless.base.config import EtcdConfig
+    from deathless.shell.erasure import EraseOrder, read_order
+
+    if text:
+        return read_order(text)
+    config = target(manifest, directory).config
+    if config.lock != "etcd":
+        raise InvalidArgument(
+            f"the lock of {config.service!r} is its directory: no store knows anything of it",
+            remedy=f"delete {config.directory}, and all of it is gone",
+        )
+    return EraseOrder(service=config.service, etcd=config.etcd or EtcdConfig(), service_id=service_id)
+
+
+def _run(order: EraseOrder, wait_s: float, *, ask: bool, dry_run: bool, json: bool) -> tuple[bool, Found]:
+    """Look, ask, erase; gives whether it was done and what is, or was, there."""
+    from deathless.shell.erasure import erase as carry_out
+    from deathless.shell.erasure import look
+
+    if dry_run or ask:
+        stands = asyncio.run(look(order))
+        if dry_run or not stands.keys or not _ask(stands, json=json):
+            return False, stands
+    return True, asyncio.run(carry_out(order, wait_s=wait_s))
+
+
+def _show(stands: Found) -> None:
+    for key in stands.keys:
+        print(key)
+    holder = f", held by {stands.holder}" if stands.holder else ""
+    print(f"  service {stands.service_id or '(never begun)'}, epoch {stands.epoch}{holder}")
+
+
+def _ask(stands: Found, *, json: bool) -> bool:
+    if json or not sys.stdin.isatty():
+        raise InvalidArgument(
+            "erasing needs a word: there is nobody to ask", remedy="look with --dry-run, then add --yes"
+        )
+    _show(stands)
+    return click.confirm("Erase these keys?", default=False)

@@ -1,0 +1,158 @@
+"""`deathless invocations list | show | cancel | kill | resume`: handlers that have begun and wait."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+
+import click
+import msgspec
+
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import print_json, print_table, show_time
+
+_MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
+
+
+class Invocation(msgspec.Struct):
+    """One handler that waits; fields as `codec.peer_messages.InvocationView`."""
+
+    invocation: int
+    handler: str
+    key: str
+    since_us: int
+    turns: int
+    waits_for: tuple[str, ...]
+    origin: str
+
+
+class _Found(msgspec.Struct, rename="camel"):
+    count: int
+    invocations: list[Invocation]
+    now_us: int
+
+
+class _Shown(msgspec.Struct, rename="camel"):
+    invocation: Invocation
+    now_us: int
+
+
+@click.group("invocations")
+def invocations() -> None:
+    """Look at handlers that wait (for another service, a timer, an activity, a promise), and act on them."""
+
+
+@invocations.command("list")
+@click.option("--from", "first", default=0, metavar="ID", type=click.IntRange(min=0), help="Begin at this one.")
+@service_options
+@json_option
+def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
+    """List handlers that have begun and not ended, the oldest first."""
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    answer = asyncio.run(ask_primary(found, "invocations", {"from": str(first)}))
+    told = msgspec.convert(answer, _Found)
+    if as_json:
+        print_json({"count": told.count, "invocations": told.invocations})
+    elif not told.invocations:
+        print("no handler waits")
+    else:
+        print_table(
+            ("id", "handler", "key", "for", "turns", "origin", "waits for"),
+            [
+                (
+                    one.invocation, one.handler, one.key, _age(one, told.now_us), one.turns, one.origin,
+                    "; ".join(map(_readable, one.waits_for)) or "its turn",
+                )
+                for one in told.invocations
+            ],
+        )  # fmt: skip
+        if told.count > len(told.invocations):
+            print(f"\n{told.count} in all; the next: --from {told.invocations[-1].invocation + 1}")
+    return 0
+
+
+def _readable(waits_for: str) -> str:
+    """Give moments of logical time as people read them; replicas tell them in microseconds, the same everywhere."""
+    return _MOMENT.sub(lambda found: show_time(int(found[1])), waits_for)
+
+
+def _age(one: Invocation, now_us: int) -> str:
+    return f"{max(now_us - one.since_us, 0) / 1e6:.1f} s"
+
+
+@invocations.command("show")
+@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@service_options
+@json_option
+def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
+    """Show the handler whose call has this ID (the lsn of the message that began it)."""
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    answer = asyncio.run(ask_primary(found, "invocation", {"invocation": str(invocation)}))
+    told = msgspec.convert(answer, _Shown)
+    one = told.invocation
+    if as_json:
+        print_json(one)
+        return 0
+    waits_for = "\n          ".join(map(_readable, one.waits_for)) or "its turn"
+    for name, value in (
+        ("id", one.invocation), ("handler", one.handler), ("key", one.key), ("began", show_time(one.since_us)),
+        ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
+    ):  # fmt: skip
+        print(f"{name:<9} {value}")
+    return 0
+
+
+def _order(command: str, invocation: int, manifest: str, directory: str, **more: str) -> None:
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    asyncio.run(ask_primary(found, "order", {"command": command, "invocation": str(invocation), **more}))
+
+
+@invocations.command("cancel")
+@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@service_options
+@json_option
+def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
+    """Cancel what a handler waits for: it sees Cancelled at its await, may compensate, and ends by itself."""
+    _order("cancel", invocation, manifest, directory)
+    return _done("cancelled", invocation, as_json=as_json)
+
+
+@invocations.command("kill")
+@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@service_options
+@json_option
+def kill(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
+    """End a handler at once, with a recorded error; what its turns did stays, and nothing compensates for it."""
+    _order("kill", invocation, manifest, directory)
+    return _done("killed", invocation, as_json=as_json)
+
+
+@invocations.command("resume")
+@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.option("--operation", default=0, metavar="N", help="Which of its operations; the one it waits for if 0.")
+@click.option("--value", default="null", metavar="JSON", help="What it gives.", show_default=True)
+@service_options
+@json_option
+def resume(invocation: int, operation: int, value: str, manifest: str, directory: str, as_json: bool) -> int:
+    """Complete the promise that a handler waits for, in place of who should have.
+
+    \b
+    deathless invocations resume 512 --value '{"approved": true}'
+    """
+    _order("resume", invocation, manifest, directory, operation=str(operation), value=value)
+    return _done("resumed", invocation, as_json=as_json)
+
+
+def _done(what: str, invocation: int, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"invocation": invocation, "done": what})
+    else:
+        print(f"invocation {invocation} is {what}")
+    return 0

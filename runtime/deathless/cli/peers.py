@@ -1,0 +1,118 @@
+"""`deathless peers list | adopt`: the services that this one sends to and hears from."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from deathless.base.errors import InvalidArgument
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from deathless.shell.target import Target
+
+
+class Peer(msgspec.Struct, rename="camel"):
+    """One other service."""
+
+    service: str
+    shard: int
+    connected: bool
+    address: str
+    sent: int
+    lag: int
+    received: int
+    incarnation: int
+    service_id: str
+    problem: str
+
+
+class _Found(msgspec.Struct):
+    peers: list[Peer]
+
+
+@click.group("peers")
+def peers() -> None:
+    """Look at the services that this one sends to and hears from, and adopt one that was created anew."""
+
+
+@peers.command("list")
+@service_options
+@json_option
+def list_(manifest: str, directory: str, as_json: bool) -> int:
+    """List other services: connected or not and why, messages sent to them, not confirmed by them, received."""
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    told = msgspec.convert(asyncio.run(ask_primary(found, "peers")), _Found).peers
+    if as_json:
+        print_json({"peers": told})
+    elif not told:
+        print("this service has sent to nobody and heard from nobody")
+    else:
+        print_table(
+            ("service", "connected", "sent", "lag", "received", "problem"),
+            [(p.service, "yes" if p.connected else "no", p.sent, p.lag, p.received, p.problem or "-") for p in told],
+        )
+    return 0
+
+
+@peers.command("adopt")
+@click.argument("service")
+@click.option("--service-id", default="", metavar="HEX", help="Its id, where its folder is out of reach.")
+@click.option("--incarnation", default=0, metavar="N", help="Likewise its incarnation.")
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@service_options
+@json_option
+def adopt(
+    service: str, service_id: str, incarnation: int, yes: bool, manifest: str, directory: str, as_json: bool
+) -> int:
+    """Take the SERVICE that was created anew under its old name for the peer from now on.
+
+    What this service sent to the one before and was not confirmed is dropped, and handlers that wait for it get the
+    error PeerReplaced. Nothing else can be done for it: the new one knows nothing of the old.
+
+    \b
+    deathless peers adopt stock
+    """
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    if bool(service_id) != bool(incarnation):
+        raise InvalidArgument("--service-id and --incarnation go together")
+    if not service_id:
+        service_id, incarnation = asyncio.run(_identity(found, service))
+    question = f"Drop what waits for the {service} of before, and go on with {service_id[:8]}/{incarnation}?"
+    if not yes and (as_json or not click.confirm(question, default=False)):
+        raise InvalidArgument("adopting needs a word", remedy="add --yes")
+    asked = {"service": service, "service_id": service_id, "incarnation": str(incarnation)}
+    asyncio.run(ask_primary(found, "adopt-peer", asked))
+    if as_json:
+        print_json({"adopted": service, "serviceId": service_id, "incarnation": incarnation})
+    else:
+        print(f"{service} is adopted as {service_id[:8]}/{incarnation}")
+    return 0
+
+
+async def _identity(found: Target, service: str) -> tuple[str, int]:
+    """Read who a service is from its lock store. Raises: InvalidArgument when its folder is not known."""
+    from deathless.shell.client_driver import DIRECTORY
+    from deathless.shell.filesystem import RealFileSystem
+    from deathless.shell.inspection import open_lock_to_look
+    from deathless.shell.peer_links import where_is
+    from deathless.shell.target import find_target
+
+    folders = [address.removeprefix(DIRECTORY) for address in where_is(found.config, service).addresses]
+    folders = [folder for folder in folders if "/" in folder]
+    if not folders:
+        raise InvalidArgument(f"the folder of {service} is not known", remedy="give --service-id and --incarnation")
+    config = find_target("", folders[0]).config
+    async with open_lock_to_look(config, RealFileSystem(config.directory)) as lock:
+        record = (await lock.view()).service
+    if record is None:
+        raise InvalidArgument(f"{folders[0]} holds no service")
+    return record.service_id.hex(), record.incarnation

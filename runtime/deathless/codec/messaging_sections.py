@@ -1,0 +1,160 @@
+"""Payloads of a checkpoint's sections about messaging: INVOCATIONS, OUTBOX, PEERS, RESULTS (format version 1).
+
+    INVOCATIONS  count x u32 length, suspended invocations (opaque: the executor's own)
+    OUTBOX       u64 position of the first message, u32 shard, u32 bytes of the name, name of the service,
+                 count x u32 length, messages; of one target each, a target's sections one behind the other
+    PEERS        count x (u64 session, u64 incarnation, 16 byte service id, u32 shard, u32 bytes of the name), names
+    RESULTS      count x (u64 invocation, u64 time, u32 length, u32 0), replies
+
+All integers are little-endian; targets and peers ascend by (service, shard). A target without messages has one section
+of count 0: its next position is still needed. The sessions of PEERS, and session 2^63, which is our own, are sessions
+of peers: SESSIONS says where they stand, and that nothing of them waits for an acknowledgement.
+
+Guarantees: what is read is what was written, or ValueError says what is wrong. Does not: write headers and checksums
+(`checkpoint` does). Imports base and codec only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from deathless.codec.peer_messages import SELF_SESSION
+from deathless.codec.sections import GROUP_BYTES, Section, spans, split
+from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
+
+OUTBOX_HEAD: Final = struct.Struct("<QII")
+PEER: Final = struct.Struct("<QQ16sII")
+RESULT: Final = struct.Struct("<QQII")
+
+READ_HERE: Final = frozenset({Section.INVOCATIONS, Section.OUTBOX, Section.PEERS, Section.RESULTS})
+
+
+def payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
+    """Give (type, count, payload) of each section, in the order of the file; none for what is empty."""
+    for start, stop in spans(list(map(len, snapshot.invocations)), GROUP_BYTES):
+        yield Section.INVOCATIONS, stop - start, _blobs(snapshot.invocations[start:stop])
+    for record in snapshot.outbox:
+        for count, payload in _outbox(record):
+            yield Section.OUTBOX, count, payload
+    names = [record.service.encode() for record in snapshot.peers]
+    for start, stop in spans([PEER.size + len(name) for name in names], GROUP_BYTES):
+        some = zip(snapshot.peers[start:stop], names[start:stop], strict=True)
+        rows = [PEER.pack(r.session, r.incarnation, r.service_id, r.shard, len(name)) for r, name in some]
+        yield Section.PEERS, stop - start, b"".join((*rows, *names[start:stop]))
+    for start, stop in spans([len(record.reply) for record in snapshot.results], GROUP_BYTES):
+        results = snapshot.results[start:stop]
+        rows = [RESULT.pack(r.invocation, r.at_us, len(r.reply), 0) for r in results]
+        yield Section.RESULTS, stop - start, b"".join((*rows, *(r.reply for r in results)))
+
+
+def _blobs(items: Sequence[bytes]) -> bytes:
+    return struct.pack(f"<{len(items)}I", *map(len, items)) + b"".join(items)
+
+
+def _outbox(record: OutboxRecord) -> Iterator[tuple[int, bytes]]:
+    name = record.service.encode()
+    cut = list(spans(list(map(len, record.messages)), GROUP_BYTES)) or [(0, 0)]
+    for start, stop in cut:
+        head = OUTBOX_HEAD.pack(record.first_position + start, record.shard, len(name))
+        yield stop - start, head + name + _blobs(record.messages[start:stop])
+
+
+class Reader:
+    """Takes the payloads in, in the order of the file; afterwards its lists are those of the snapshot."""
+
+    def __init__(self) -> None:
+        self.invocations: list[bytes] = []
+        self.outbox: list[OutboxRecord] = []
+        self.peers: list[PeerRecord] = []
+        self.results: list[ResultRecord] = []
+
+    def read(self, kind: int, count: int, payload: bytes) -> None:
+        """Take one section of READ_HERE in.
+
+        Raises: ValueError saying what is wrong with it.
+        """
+        if kind == Section.INVOCATIONS:
+            self.invocations += _read_blobs(payload, 0, count)
+        elif kind == Section.OUTBOX:
+            self._read_outbox(count, payload)
+        elif kind == Section.PEERS:
+            self._read_peers(count, payload)
+        else:
+            self._read_results(count, payload)
+
+    def finish(self, sessions: Mapping[int, SessionRecord]) -> list[SessionRecord]:
+        """Give the sessions, those of peers marked as such.
+
+        Raises: ValueError when a peer has no session of its own, or one with replies that wait; when an invocation has
+        two results.
+        """
+        if len({record.invocation for record in self.results}) != len(self.results):
+            raise ValueError("an invocation has two results")
+        missing = [peer.session for peer in self.peers if peer.session not in sessions]
+        if missing:
+            raise ValueError(f"session {missing[0]} of a peer is missing")
+        ours = {SELF_SESSION, *(peer.session for peer in self.peers)}
+        if len(ours) != len(self.peers) + 1:
+            raise ValueError("a session belongs to two peers")
+        found = []
+        for record in sessions.values():
+            if record.id not in ours:
+                found.append(record)
+                continue
+            if record.acked != record.next_seq - 1:
+                raise ValueError(f"session {record.id} of a peer waits for acknowledgements")
+            marked = SessionRecord(record.id, record.next_seq, record.acked, record.last_us, record.nonce, {}, True)
+            found.append(marked)
+        return found
+
+    def _read_outbox(self, count: int, payload: bytes) -> None:
+        if len(payload) < OUTBOX_HEAD.size:
+            raise ValueError("shorter than its head")
+        position, shard, name_len = OUTBOX_HEAD.unpack_from(payload)
+        at = OUTBOX_HEAD.size + name_len
+        name = payload[OUTBOX_HEAD.size : at].decode()
+        messages = _read_blobs(payload, at, count)
+        last = self.outbox[-1] if self.outbox else None
+        if last is not None and (name, shard) == (last.service, last.shard):
+            if not messages or not last.messages or position != last.first_position + len(last.messages):
+                raise ValueError(f"position {position} of {name}/{shard} does not continue the section before")
+            last.messages.extend(messages)
+            return
+        if position == 0 or (last is not None and (name, shard) < (last.service, last.shard)):
+            raise ValueError("targets do not ascend, or a position is 0")
+        self.outbox.append(OutboxRecord(name, shard, position, messages))
+
+    def _read_peers(self, count: int, payload: bytes) -> None:
+        at = _column_end(payload, 0, count * PEER.size)
+        rows = list(PEER.iter_unpack(payload[:at]))
+        names = split(payload, at, [row[4] for row in rows])
+        for (session, incarnation, service_id, shard, _), name in zip(rows, names, strict=True):
+            record = PeerRecord(name.decode(), shard, service_id, incarnation, session)
+            last = self.peers[-1] if self.peers else None
+            if last is not None and (record.service, record.shard) <= (last.service, last.shard):
+                raise ValueError("peers do not ascend")
+            self.peers.append(record)
+
+    def _read_results(self, count: int, payload: bytes) -> None:
+        at = _column_end(payload, 0, count * RESULT.size)
+        rows = list(RESULT.iter_unpack(payload[:at]))
+        replies = split(payload, at, [row[2] for row in rows])
+        for (invocation, at_us, _, _), reply in zip(rows, replies, strict=True):
+            if self.results and at_us < self.results[-1].at_us:
+                raise ValueError("times of results fall")
+            self.results.append(ResultRecord(invocation, at_us, reply))
+
+
+def _column_end(payload: bytes, at: int, width: int) -> int:
+    """Give the end of fixed-width columns that begin at `at`."""
+    end = at + width
+    if end > len(payload):
+        raise ValueError("columns pass the payload's end")
+    return end
+
+
+def _read_blobs(payload: bytes, at: int, count: int) -> list[bytes]:
+    end = _column_end(payload, at, 4 * count)
+    return split(payload, end, struct.unpack_from(f"<{count}I", payload, at))

@@ -1,0 +1,246 @@
+"""What messages between services, and records about work of a shard's own, carry beside the plain message.
+
+    FORK, REQUEST, RESPONSE, CANCEL   their envelope: a msgpack array in the message's third field
+    PEER, TRIM, OUTCOME, ATTEMPT, ADOPT, ORDER   their body: a msgpack array in place of the arguments
+
+Why here: `core` and `execution` both read and write these and may not know each other. The table of kinds is in
+docs/formats/message.md, the meaning in docs/design/0006-messaging.md. Guarantees: frozen records, `decode` gives what
+was encoded or raises CorruptFrame. Does not: decide anything. Imports base and codec only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from deathless.base.errors import CorruptFrame
+from deathless.codec.messages import Kind, encode
+
+
+class Target(NamedTuple):
+    """Whom a message is for: one shard of a service. `SELF` is the shard that sends."""
+
+    service: str
+    shard: int
+
+
+SELF: Final = Target("", 0)
+"""The target of messages to the own service."""
+
+SELF_SESSION: Final = 2**63
+"""Session of the runs that come from our own outbox; ids of registered sessions are lsns, far below."""
+
+
+class Known(Protocol):
+    """Who was ever sent to, as far as the outbox knows."""
+
+    @property
+    def others(self) -> int:
+        """How many, ourselves not counted."""
+        ...
+
+    def knows(self, target: Target) -> bool:
+        """Is this one among them?"""
+        ...
+
+
+NAME_MAX: Final = 40  # characters of a service's name
+Name = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
+UInt32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+UInt64 = Annotated[int, msgspec.Meta(ge=0)]
+ServiceId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+"""What comes from others is within these, or is malformed: columns of checkpoints hold no more."""
+
+
+class Reference(msgspec.Struct, array_like=True, frozen=True):
+    """One operation of one invocation: of the caller in RESPONSE and CANCEL, of ours in effects."""
+
+    invocation: int  # lsn of the message that began it
+    operation: int  # from 1, in the order in which the handler asked
+
+
+class Sender(msgspec.Struct, array_like=True, frozen=True):
+    """Envelope of FORK. `chain` is kept for tracing alone: a fork waits for nobody."""
+
+    chain: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """Envelope of REQUEST: who waits, until when (0: for ever), and the chain of keys that wait with it."""
+
+    invocation: int
+    operation: int
+    deadline_us: int = 0
+    chain: tuple[str, ...] = ()  # `service/shard/key`, the outermost first
+
+
+class PeerHello(msgspec.Struct, array_like=True, frozen=True):
+    """Body of PEER: who sends to us. Another incarnation is another peer until an operator adopts it."""
+
+    service: Name
+    shard: UInt32
+    service_id: ServiceId
+    incarnation: UInt64
+
+
+class Adopt(msgspec.Struct, array_like=True, frozen=True):
+    """Body of ADOPT: an operator says that this is the peer from now on."""
+
+    service: Name
+    shard: UInt32
+    service_id: ServiceId
+    incarnation: UInt64
+
+
+class Trim(msgspec.Struct, array_like=True, frozen=True):
+    """Body of TRIM: the target has confirmed our messages up to this position."""
+
+    service: str
+    shard: int
+    through: int
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """Body of OUTCOME: an activity ended, its reply as a handler's (status byte, body). The first one counts."""
+
+    invocation: int
+    operation: int
+    attempt: int
+    reply: bytes
+
+
+class Attempt(msgspec.Struct, array_like=True, frozen=True):
+    """Body of ATTEMPT: an at-most-once activity is begun once this record is confirmed."""
+
+    invocation: int
+    operation: int
+    attempt: int
+
+
+class Order(msgspec.Struct, array_like=True, frozen=True):
+    """Body of ORDER: an operator's command for an invocation.
+
+    `cancel`: what it waits for is cancelled, the handler sees Cancelled at its await. `kill`: it ends at once with a
+    recorded error, its last turn stands. `resume`: what it waits for (a promise) is completed with `value`.
+    """
+
+    command: str
+    invocation: int
+    operation: int = 0
+    value: bytes = b""  # for `resume`: reply bytes; for `kill`: those of the recorded error, empty for the usual one
+
+
+class ActivityStart(msgspec.Struct, array_like=True, frozen=True):
+    """An activity to be run, as the turn asked for it; also an item of a checkpoint."""
+
+    invocation: int
+    operation: int
+    attempt: int  # from 1; raised by each OUTCOME that is to be tried again
+    name: str  # of the registered activity
+    arguments: bytes  # msgpack map of the named arguments
+    key: str  # stable idempotency key: the same for every attempt, in every replica
+    at_most_once: bool
+    attempted: bool  # an ATTEMPT record stands: for at-most-once ones, it may have begun
+    not_before_us: int = 0  # logical time before which it is not begun (back-off); 0: at once
+    timeout_us: int = 0  # of one attempt; 0: none
+    heartbeat_us: int = 0  # an attempt that is silent for longer is ended; 0: none
+
+
+class Ran(NamedTuple):
+    """One turn of an invocation, for reports of divergences alone."""
+
+    lsn: int  # of the message or record that caused it
+    handler: str
+    key: str
+
+
+class Outputs(NamedTuple):
+    """What turns gave since they were last asked, in order."""
+
+    messages: list[tuple[Target, bytes]]  # for the outbox
+    results: list[tuple[int, bytes]]  # (invocation, reply) that a client was promised
+    starts: list[ActivityStart]
+    stops: list[Reference]  # activities whose invocation does not want them any more
+    turns: Sequence[Ran] = ()  # turns that a message of theirs or a record caused, and that it does not name itself
+
+
+class InvocationView(msgspec.Struct, frozen=True):
+    """One invocation, for operators."""
+
+    invocation: int
+    handler: str
+    key: str
+    since_us: int  # logical time of its first turn
+    turns: int
+    waits_for: tuple[str, ...]  # each: what, and since when, in words
+    origin: str  # `client`, or `service/shard` of the caller
+
+
+S = TypeVar("S")
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+_SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def is_service_name(name: str) -> bool:
+    """True for a DNS label of at most NAME_MAX characters: what a service may be called, and so what is sent to."""
+    return len(name) <= NAME_MAX and _SERVICE_NAME.fullmatch(name) is not None
+
+
+def encode_body(body: msgspec.Struct) -> bytes:
+    """Give the msgpack array of a record above."""
+    return _encode(body)
+
+
+def decode_body(kind: type[S], data: bytes) -> S:
+    """Decode an envelope or body.
+
+    Raises: CorruptFrame when it does not fit.
+    """
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptFrame(f"{kind.__name__}: {error}") from None
+
+
+RECORD_KINDS: Final[Mapping[type[msgspec.Struct], Kind]] = {
+    PeerHello: Kind.PEER,
+    Trim: Kind.TRIM,
+    Outcome: Kind.OUTCOME,
+    Attempt: Kind.ATTEMPT,
+    Adopt: Kind.ADOPT,
+    Order: Kind.ORDER,
+}
+"""Kind of the record whose body each one is."""
+
+
+def encode_record(body: msgspec.Struct) -> bytes:
+    """Give the record of the shard's own that carries this body; its kind follows from the body's type."""
+    return encode(RECORD_KINDS[type(body)], args=_encode(body))
+
+
+def encode_fork(*, method: bytes, key: bytes, args: bytes, chain: tuple[str, ...] = ()) -> bytes:
+    """Give a FORK.
+
+    Raises: TooLarge when method, key or chain are longer than the header can say.
+    """
+    return encode(Kind.FORK, method=method, key=key, idempotency_key=_encode(Sender(chain)), args=args)
+
+
+def encode_request(request: Request, *, method: bytes, key: bytes, args: bytes) -> bytes:
+    """Give a REQUEST. Raises: as `encode_fork`."""
+    return encode(Kind.REQUEST, method=method, key=key, idempotency_key=_encode(request), args=args)
+
+
+def encode_response(caller: Reference, reply: bytes) -> bytes:
+    """Give the RESPONSE to a REQUEST of `caller`; `reply` is a handler's (status byte, body)."""
+    return encode(Kind.RESPONSE, idempotency_key=_encode(caller), args=reply)
+
+
+def encode_cancel(caller: Reference) -> bytes:
+    """Give the CANCEL of a REQUEST of `caller`."""
+    return encode(Kind.CANCEL, idempotency_key=_encode(caller))

@@ -1,0 +1,290 @@
+"""A primary's work beside its clients: own work, peers in and out, those who wait for results, activities, timers.
+
+    core.own_work    what turns send to their own service, into the next frame
+    core.peering     who sends to us
+    core.outreach    whom we send to
+    core.attached    who waits for the result of an invocation
+    core.activities  what runs beside the primary
+    core.own_records what of all this is logged
+
+This only joins them: it says what the next frame holds of theirs, tells them when a frame is synced and when it is
+confirmed, and routes their events. Nothing here is waited for when a primary lets go, but its frames: the outbox, what
+is suspended, what is pending and the timers are functions of the log's prefix, and the successor has them all.
+
+Does not: form, write or prove frames (core.primary). Imports core, codec and base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+
+from deathless.base.errors import DeathlessError, InvocationUnknown, NotPrimary, Overloaded
+from deathless.base.ids import SYSTEM_SESSION
+from deathless.base.limits import Limits
+from deathless.base.safeguards import Safeguards
+from deathless.codec.frames import Run
+from deathless.codec.messages import Kind, encode, encode_parked
+from deathless.codec.peer_messages import ActivityStart, Adopt, Target, encode_body
+from deathless.codec.wire import AdminReply, Type, struct_packet
+from deathless.core.activities import Activities
+from deathless.core.admission import Admission, Runs
+from deathless.core.attached import Attached, Unknown
+from deathless.core.effects import Effect, Send
+from deathless.core.events import (
+    ActivityEnded,
+    AttachReceived,
+    Conn,
+    FrameSynced,
+    OfMessaging,
+    OrderReceived,
+    PeerCommitted,
+    PeerHelloReceived,
+    PeerLost,
+    PeerReady,
+)
+from deathless.core.outbox import Outbox
+from deathless.core.outreach import Outreach
+from deathless.core.own_records import OwnRecords
+from deathless.core.own_work import OwnWork
+from deathless.core.peer_table import PeerTable
+from deathless.core.peering import Peering
+from deathless.core.results import Results
+
+
+def _nothing_pending() -> Sequence[ActivityStart]:
+    return ()
+
+
+def _holds_nothing(_invocation: int) -> bool:
+    return False
+
+
+def _never() -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """What the core reads of the shard for messaging; the engine gives it, the shard alone changes it.
+
+    Attributes:
+        activities: all that have no outcome, in the order in which they were asked for.
+        holds: has this invocation begun and not ended?
+        due_us: logical time at which a time record has something to do; 0: never.
+    """
+
+    outbox: Outbox = field(default_factory=Outbox)
+    peers: PeerTable = field(default_factory=lambda: PeerTable(Limits()))
+    results: Results = field(default_factory=lambda: Results(Limits()))
+    activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
+    holds: Callable[[int], bool] = _holds_nothing
+    due_us: Callable[[], int] = _never
+
+
+class Messaging:
+    """The parts of one primary; arguments as theirs."""
+
+    def __init__(
+        self,
+        *,
+        tables: Tables,
+        limits: Limits,
+        safeguards: Safeguards,
+        admission: Admission,
+        deaths: dict[tuple[int, int], int],
+    ) -> None:
+        self.records = OwnRecords()
+        self.own = OwnWork(outbox=tables.outbox, limits=limits, deaths=deaths)
+        self.peering = Peering(
+            peers=tables.peers, records=self.records, safeguards=safeguards, position=admission.position_of_peer
+        )
+        self.outreach = Outreach(outbox=tables.outbox, peers=tables.peers, limits=limits, safeguards=safeguards)
+        self.attached = Attached(results=tables.results, holds=tables.holds, limits=limits)
+        self.activities = Activities(limits=limits, safeguards=safeguards, records=self.records)
+        self._tables = tables
+        self._limits = limits
+        self._admission = admission
+        self._deaths = deaths
+        self._killers: list[int] = []  # invocations to be set aside before time goes on (I11)
+        self._ended: list[ActivityEnded] = []  # while a switchover was under way that may be called off
+
+    def begin(self, now: float, wall_us: int) -> list[Effect]:
+        """We lead: go on where the log ends.
+
+        Deaths that are told later count for the next primary: a turn that ends a follower has passed here.
+        """
+        most = self._limits.deaths_before_parking
+        self._killers = [
+            invocation
+            for (session, invocation), deaths in self._deaths.items()
+            if session == SYSTEM_SESSION and deaths >= most and self._tables.holds(invocation)
+        ]
+        return [*self.outreach.begin(), *self.activities.begin(self._tables.activities(), now, wall_us)]
+
+    # ---- frames ----------------------------------------------------------------------------------------------
+
+    def waiting(self, *, staying: bool, now: float) -> bool:
+        """Is there anything for a frame? What a successor finds in the log is no reason to stay."""
+        if self.records.waiting or self._killers:
+            return True
+        return staying and (self.own.waiting or self.outreach.trims_due(now))
+
+    def set_aside(self) -> Runs:
+        """Give what a frame begins with: a turn that nobody sent, and that ended its process, is not run (I11)."""
+        return [
+            (Run(SYSTEM_SESSION, 0, 0, 1), (encode_parked(SYSTEM_SESSION, invocation, b""),))
+            for invocation in self._killers
+        ]
+
+    def fill(self, count: int, *, staying: bool) -> Runs:
+        """Give the runs of the next frame, clients' among them.
+
+        A quarter of it is for our own records, and of the rest half for our own work, if there is any (I10). Where one
+        large message leaves no room for another, the next frame begins with that other.
+
+        Args:
+            count: messages that the frame holds already.
+            staying: this primary does not let go; then our own work goes on.
+        """
+        limits = self._limits
+        quarter = max(1, limits.frame_messages_max // 4)
+        trims = self.outreach.take_trims(quarter) if staying else []
+        runs: Runs = [(Run(SYSTEM_SESSION, 0, 0, 1), (trim,)) for trim in trims]
+        runs += self.records.take(quarter, limits.frame_bytes_max // 4)
+        count += len(runs)
+        size = _bytes_of(runs)
+        if not staying or not self.own.waiting:
+            return runs + self._admission.take(count)
+        if self.own.passed_over:
+            ours = self.own.take(max(1, limits.frame_messages_max // 2), limits.frame_bytes_max // 2, alone=True)
+            count += sum(len(messages) for _, messages in ours)
+            return runs + ours + self._admission.take(count, size + _bytes_of(ours))
+        admitted = self._admission.take(count, half=True)
+        count += sum(len(messages) for _, messages in admitted)
+        size += _bytes_of(admitted)
+        room = max(1, limits.frame_messages_max - count)
+        return runs + admitted + self.own.take(room, limits.frame_bytes_max - size, alone=size == 0)
+
+    def frame_refused(self, now: float) -> None:
+        """There was no room for the frame: nothing of it ran."""
+        self.records.frame_refused()
+        self.outreach.frame_refused(now)
+
+    def frame_synced(self, event: FrameSynced) -> None:
+        """The frame ran and is durable."""
+        self.records.frame_synced(event.frame.last_lsn)
+        self.outreach.frame_synced()
+        self._killers = [invocation for invocation in self._killers if self._tables.holds(invocation)]
+        self.attached.frame_synced(event.finished)
+
+    def frame_confirmed(
+        self, event: FrameSynced, out: dict[Conn, list[bytes]], now: float, wall_us: int
+    ) -> list[Effect]:
+        """A proof covers the frame: what it brought may leave (I1)."""
+        self.attached.frame_confirmed(event.finished, out)
+        effects = self.records.frame_confirmed(event.frame.last_lsn)
+        if event.sent:
+            effects += self.outreach.frame_confirmed(event.sent, now)
+        if event.starts or event.stops:
+            effects += self.activities.frame_confirmed(event.starts, event.stops, now, wall_us)
+        return effects
+
+    def take_unknown(self, synced_lsn: int) -> list[Unknown]:
+        """Give the answers that a proof which begins now covers."""
+        return self.attached.take(synced_lsn)
+
+    # ---- events ----------------------------------------------------------------------------------------------
+
+    def handle(
+        self, event: OfMessaging, *, staying: bool, writing: bool, confirmed_lsn: int, synced_lsn: int, now: float
+    ) -> list[Effect]:
+        """Take one event in; `writing`: a frame is on its way to the log."""
+        match event:
+            case PeerCommitted(target, through):
+                return self.outreach.committed(target, through, now)
+            case PeerHelloReceived(conn, hello, epoch):
+                if not staying:
+                    return self.peering.leaving(conn)
+                return self.peering.hello_received(conn, hello, epoch, confirmed_lsn)
+            case PeerReady(target, session, next_position):
+                return self.outreach.ready(target, session, next_position, now)
+            case PeerLost(target):
+                self.outreach.lost(target)
+                return []
+            case AttachReceived(conn, ids, invocations):
+                return self.attached.received(conn, ids, invocations, synced_lsn, writing=writing)
+            case ActivityEnded(invocation, operation, attempt, reply):
+                if staying:
+                    return self.activities.ended(invocation, operation, attempt, reply)
+                if len(self._ended) < self._limits.activities_max:
+                    self._ended.append(event)
+                return []
+            case OrderReceived():
+                return self._ordered(event) if staying else [_told(event, NotPrimary)]
+            case _:
+                assert_never(event)
+
+    def _ordered(self, event: OrderReceived) -> list[Effect]:
+        """Log an operator's order; it is answered once that is confirmed."""
+        record = event.record
+        if isinstance(record, Adopt):
+            target = Target(record.service, record.shard)
+            if self.outreach.adopting(target):
+                return [_told(event, Overloaded)]
+
+            def adopted() -> Sequence[Effect]:
+                return [*self.peering.adopted(target), *self.outreach.adopted(target), _told(event, None)]
+
+            self.records.add(encode(Kind.ADOPT, args=encode_body(record)), adopted)
+            return self.outreach.adopt_ordered(target)
+        error = None if self._tables.holds(record.invocation) else InvocationUnknown
+        self.records.add(encode(Kind.ORDER, args=encode_body(record)), lambda: [_told(event, error)])
+        return []
+
+    def connection_lost(self, conn: Conn) -> None:
+        """Forget a connection."""
+        self.peering.connection_lost(conn)
+        self.attached.connection_lost(conn)
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def timer_fired(self, now: float, *, staying: bool) -> list[Effect]:
+        """Do what is due; outcomes that came while we were about to let go are logged when we stay after all."""
+        effects: list[Effect] = []
+        if staying:
+            ended, self._ended = self._ended, []
+            for event in ended:
+                effects += self.activities.ended(event.invocation, event.operation, event.attempt, event.reply)
+        return [*effects, *self.outreach.timer_fired(now), *self.activities.timer_fired(now)]
+
+    def deadline(self) -> float | None:
+        """When timer_fired is due next."""
+        dues = (self.outreach.deadline(), self.activities.deadline())
+        return min((due for due in dues if due is not None), default=None)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when an `Invariant:` of a part is broken."""
+        self.peering.check_invariants()
+        self.outreach.check_invariants()
+        self.attached.check_invariants()
+        self.activities.check_invariants()
+
+
+def _bytes_of(runs: Runs) -> int:
+    return sum(len(message) for _, messages in runs for message in messages)
+
+
+def _told(event: OrderReceived, error: type[DeathlessError] | None) -> Send:
+    """The answer to a tool: done, or why it can't be."""
+    code, result = (
+        ("", b'{"done":true}') if error is None else (error.code, msgspec.json.encode({"error": _text(error)}))
+    )
+    return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
+
+
+def _text(error: type[DeathlessError]) -> str:
+    return (error.__doc__ or "").strip()

@@ -1,0 +1,96 @@
+"""Activities: what an author registers, and when one that failed is tried again.
+
+    @shop.activity(attempts_max=5, timeout=30)
+    def charge(card: str, cents: int) -> str: ...
+
+    receipt = await ctx.run(charge, card, 500)
+
+The policy is the code's, but every decision it leads to is taken in the turn of a record: the outcome of an attempt is
+logged, and with it the logical time before which the next one is not begun. So all replicas know the same attempts.
+
+Guarantees: the same policy and outcomes give the same attempts. Does not: run anything. Imports base and codec.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import ActivityFailed, InvalidService, OutcomeUnknown
+from deathless.codec.peer_messages import ActivityStart
+from deathless.codec.wire import ReplyError, Status, error_reply
+from deathless.execution.function import Function
+
+SECOND_US: Final = 1_000_000
+_GROWTHS_MAX: Final = 1000  # beyond so many failures the delay grows no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How often, how long and how patiently; `Service.activity` says what each is."""
+
+    attempts_max: int = 0
+    first_delay: float = 1.0
+    factor: float = 2.0
+    delay_max: float = 60.0
+    timeout: float = 0.0
+    heartbeat: float = 0.0
+    at_most_once: bool = False
+
+    def check(self, where: str) -> None:
+        """Refuse what makes no sense.
+
+        Raises: InvalidService naming `where` and the value.
+        """
+        for name in ("attempts_max", "first_delay", "delay_max", "timeout", "heartbeat"):
+            value: float = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidService(f"{where}: {name} must be a number of at least 0, not {value}")
+        if not (math.isfinite(self.factor) and self.factor >= 1):
+            raise InvalidService(f"{where}: factor must be at least 1, not {self.factor}")
+
+    def delay_us(self, attempt: int) -> int:
+        """Microseconds from the failure of an attempt (from 1) to the next one."""
+        delay = self.first_delay
+        for _ in range(min(attempt - 1, _GROWTHS_MAX)):  # no power: libraries of mathematics round it differently
+            if delay >= self.delay_max:
+                break
+            delay *= self.factor
+        return int(min(delay, self.delay_max) * SECOND_US)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivitySpec:
+    """One registered activity."""
+
+    name: str
+    function: Function
+    args_type: type[msgspec.Struct]  # named arguments
+    result_type: object  # annotation of the result
+    policy: Policy
+
+
+def next_start(policy: Policy, start: ActivityStart, now_us: int) -> ActivityStart | None:
+    """Give the attempt behind one that failed; None: there is none any more."""
+    if policy.at_most_once or start.attempt == policy.attempts_max:
+        return None
+    return msgspec.structs.replace(
+        start, attempt=start.attempt + 1, attempted=False, not_before_us=now_us + policy.delay_us(start.attempt)
+    )
+
+
+def final_reply(start: ActivityStart, reply: bytes) -> bytes:
+    """Give what the handler gets for an outcome behind which there is no further attempt."""
+    if reply[:1] == bytes([Status.OK]):
+        return reply
+    try:
+        failure = msgspec.msgpack.decode(reply[1:], type=ReplyError)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        failure = ReplyError(ActivityFailed.code, ActivityFailed.__name__, "its outcome can't be read")
+    if failure.code == OutcomeUnknown.code:
+        return error_reply(failure.code, failure.type, failure.text)
+    text = f"activity {start.name}, attempt {start.attempt}: {failure.text}"
+    return error_reply(ActivityFailed.code, failure.type, text)

@@ -1,0 +1,574 @@
+"""All invocations of a shard: who holds which key, who waits for it, what was asked for, and what that gave.
+
+    message --receive--> key held? --yes--> queue of the key        (the caller is told later)
+                             |no
+                             v
+                       plain handler: one turn            `async def`: first turn --> waits, and holds the key
+                             |                                              |
+                             +------> reply                      RESPONSE, TIME, OUTCOME, ... --> next turn
+                                                                            |
+                                             ended: reply, key free --> queue of the key goes on
+
+One message may cause several turns: that of an invocation which it resumes, those of messages which had waited for its
+key, and those whose promises a turn completes. They run one after the other, from a list, before anything else; all
+of what they write is the message's (I6).
+
+Who sends: a client (told by a result), another handler (told by a RESPONSE), or somebody who waits for nothing.
+
+Guarantees: a function of the log's prefix; a turn is whole or not at all; a reply to an operation that is gone, and a
+second one, change nothing. Does not: send or log anything (`take_outputs` gives it to who does). Imports base, codec.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import (
+    CallCycle,
+    CorruptCheckpoint,
+    DeadlineExceeded,
+    HandlerFailed,
+    Overloaded,
+    TooLarge,
+    UnknownHandler,
+)
+from deathless.codec.messages import U64, Kind, encode
+from deathless.codec.peer_messages import (
+    ActivityStart,
+    Outputs,
+    Ran,
+    Reference,
+    Target,
+    encode_body,
+)
+from deathless.codec.wire import Status, accepted_reply, error_reply
+from deathless.execution import depth
+from deathless.execution.context import Context
+from deathless.execution.entities import Entities
+from deathless.execution.failure import bad_arguments, bounded, failed, is_fatal
+from deathless.execution.invocation import Invocation, Turned
+from deathless.execution.journal import (
+    CLIENT,
+    FORK,
+    REQUEST,
+    Event,
+    Origin,
+    Received,
+    SuspendedInvocation,
+    SuspendedMessage,
+    SuspendedReply,
+    decode_record,
+)
+from deathless.execution.operations import Activity, Call, Operation, Promise
+from deathless.execution.plan import Plan
+from deathless.execution.tables import Tables
+from deathless.execution.targets import Targets
+from deathless.execution.turn import Asked, Completion, Settings, Turn
+
+Find = Callable[[bytes], Plan | None]
+_NONE: Final[dict[bytes, Plan]] = {}
+LATE: Final = error_reply(DeadlineExceeded.code, DeadlineExceeded.__name__, "no reply came before the deadline")
+
+
+class Invocations:
+    """The table.
+
+    Args:
+        plans: of all handlers, by method.
+        entities: state of the keys.
+        settings: of all turns.
+    """
+
+    __slots__ = (
+        "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo", "_turns", "_wrote",
+        "committing", "entering", "tables", "targets",
+    )  # fmt: skip
+
+    def __init__(self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings) -> None:
+        self._plans = plans
+        self._flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
+        self._entities = entities
+        self._settings = settings
+        self.tables = Tables()
+        self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
+        self.committing = False  # True: a turn is being carried out, so what is raised now is no handler's
+        self._taken = False  # True: a message runs that has waited for its key
+        self._todo: deque[Completion | bytes] = deque()  # promises to complete, and keys that became free
+        self._wrote: list[bytes] = []
+        self._outputs = _no_outputs()
+        self._turns: list[Ran] = []
+        self.targets = Targets(settings.limits.targets_max)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for invocation in self.tables.live.values():
+            invocation.close()
+        self.tables = Tables()
+        self._todo.clear()
+        self._wrote.clear()
+        self._outputs = _no_outputs()
+        self._turns = []
+        self.targets.taken()
+        self._taken = False
+        self.committing = False
+
+    # ---- messages ---------------------------------------------------------------------------------------------
+
+    def find(self) -> Find:
+        """Give how the executor's loop finds plans it may run itself: none while a key is held."""
+        return _NONE.get if self.tables.held else self._flat.get
+
+    def plain(self, method: bytes, key: bytes, message: bytes, args_at: int) -> Plan | None:
+        """Give the plan of a plain handler whose keys are free; None: `receive` must look at it.
+
+        Args:
+            method: named by the message.
+            key: likewise.
+            message: whose arguments begin at `args_at`; they are looked at where they name keys.
+            args_at: see there.
+        """
+        plan = self._flat.get(method)
+        if plan is None or plan.spec.shared:
+            return plan
+        if not plan.keys:
+            return None if (b"" if self._entities.single else key) in self.tables.held else plan
+        return None if self._blocked(plan, key, message[args_at:]) else plan
+
+    def receive(self, received: Received, lsn: int, now_us: int) -> bytes | None:
+        """Run a message, or have it wait; gives its reply, or None when that comes later.
+
+        A message that could not be taken is answered with Overloaded; nobody who waits for nothing is.
+        """
+        if self._entities.single:
+            received = msgspec.structs.replace(received, key=b"")
+        plan = self._plans.get(received.method.encode())
+        if plan is None:
+            return self.unknown(received.method)
+        if 0 < received.deadline_us <= now_us:
+            return LATE
+        if not plan.spec.shared:
+            blocked = self._blocked(plan, received.key, received.arguments)
+            for address in map(self._address, blocked):
+                if address in received.chain:
+                    return error_reply(CallCycle.code, CallCycle.__name__, f"{address} waits for this call")
+            if blocked:
+                return self._line_up(SuspendedMessage(lsn, received, blocked[0], now_us))
+        return self._begin(plan, received, lsn, lsn, now_us, now_us)
+
+    def unknown(self, method: str) -> bytes:
+        """Give the reply to a message for a handler that is not there."""
+        text = f"the service has no {bounded(method, 100)!r}"
+        return error_reply(UnknownHandler.code, UnknownHandler.__name__, text)
+
+    def _address(self, key: bytes) -> str:
+        return f"{self._settings.service}/0/{key.decode(errors='replace')}"
+
+    def _blocked(self, plan: Plan, key: bytes, arguments: bytes) -> list[bytes]:
+        """Give the keys that the message would work on and that are held."""
+        held = self.tables.held
+        if plan.ours or not held:
+            return []
+        if not plan.keys:
+            return [key] if key in held else []
+        try:
+            keys = plan.keys_of(plan.decode_arguments(arguments), self._entities.limits.key_bytes_max)
+        except Exception:  # noqa: BLE001  it is run, and fails by itself
+            return []
+        return [one for one in keys.values() if one in held]
+
+    def _full(self, origin: Origin) -> bytes | None:
+        """Give the reply to a message that would be one too many.
+
+        One that nobody waits for is never refused, and one that has waited for its key was taken already.
+        """
+        most = self._entities.limits.invocations_max
+        if origin.kind == FORK or self._taken or len(self.tables) < most:
+            return None
+        return error_reply(Overloaded.code, Overloaded.__name__, f"{most} invocations have begun and not ended")
+
+    def _line_up(self, message: SuspendedMessage) -> bytes | None:
+        origin = message.received.origin
+        queue = self.tables.queues.get(message.waits_for, [])
+        most = self._entities.limits.key_queue_max
+        if origin.kind != FORK and len(queue) >= most:
+            key = message.waits_for.decode(errors="replace")
+            return error_reply(Overloaded.code, Overloaded.__name__, f"{most} messages wait for key {key!r}")
+        refusal = self._full(origin)
+        if refusal is None:
+            self.tables.put(message)
+            self.tables.note_caller(origin, message.id)
+        return refusal
+
+    def _begin(
+        self, plan: Plan, received: Received, invocation: int, lsn: int, now_us: int, since_us: int
+    ) -> bytes | None:
+        if not plan.spec.waits:
+            return self._run_plain(plan, received, invocation, now_us)
+        if (refusal := self._full(received.origin)) is not None:
+            return refusal
+        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0))
+        self.tables.note_caller(received.origin, invocation)
+        begun.admit = self.targets.admit
+        turned = begun.begin(self._entities, self._entities.state.get(received.key))
+        return self._carry_out(begun, turned, lsn, now_us)
+
+    def _invocation(
+        self,
+        plan: Plan,
+        received: Received,
+        invocation: int,
+        lsn: int,
+        now_us: int,
+        since_us: int,
+        first: tuple[int, int, int],
+    ) -> Invocation:
+        """Make an invocation and enter it; it holds its key from now on."""
+        shared = plan.spec.shared
+        begun = Invocation(
+            invocation,
+            received,
+            plan,
+            self._settings,
+            address="" if shared else self._address(received.key),
+            lsn=lsn,
+            now_us=now_us,
+            since_us=since_us,
+            first=first,
+        )
+        self.tables.live[invocation] = begun
+        if not shared:
+            self.tables.held[received.key] = invocation
+        return begun
+
+    # ---- plain handlers ---------------------------------------------------------------------------------------
+
+    def _run_plain(self, plan: Plan, received: Received, lsn: int, now_us: int) -> bytes | None:
+        """Run a plain handler outside the executor's loop; gives its reply, or None when that comes later."""
+        turn = Turn(self._settings.seed, now_us, self._settings)
+        turn.lsn, turn.key = lsn, received.key
+        context = Context(turn)
+        limit = depth.enter()
+        try:
+            return self._call_plain(plan, received, context, turn)
+        except Exception as error:
+            if self.committing:
+                raise
+            turn.end()
+            reply = failed(error)
+            self._wrote.append(reply)
+            return reply
+        finally:
+            turn.alive = False
+            depth.leave(limit)
+
+    def _call_plain(self, plan: Plan, received: Received, context: Context, turn: Turn) -> bytes | None:
+        entities, key = self._entities, received.key
+        try:
+            arguments = plan.decode_arguments(received.arguments)
+        except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+            reply = bad_arguments(error)
+            self._wrote.append(reply)
+            return reply
+        if plan.ours:
+            wrote, reply = entities.run_ours(plan, arguments, context, turn)
+            self._wrote.append(wrote)
+            return reply
+        if plan.keys:
+            changed, result = entities.run_several(plan, arguments, context, turn)
+        else:
+            entity = entities.open(key, context)
+            result = plan.call(entity, context, arguments)
+            changed = {key: entities.close(entity)}
+        reply = self.conclude(plan, received.origin, changed, result, turn)
+        return None if reply[0] == Status.ACCEPTED else reply
+
+    def conclude(self, plan: Plan, origin: Origin, changed: dict[bytes, bytes], result: object, turn: Turn) -> bytes:
+        """End the turn of a plain handler: keep its states and carry out what it asked for; gives its reply.
+
+        `run_todo` must follow. Raises: TooLarge, Overloaded, and what encoding the result raises; nothing was kept.
+        """
+        if turn.asked is not None:
+            self.targets.admit(turn.asked)
+        later = turn.asked is not None and turn.asked.later
+        if later and (refusal := self._full(origin)) is not None:
+            return self._refuse(refusal, turn)
+        reply = accepted_reply(turn.lsn) if later else self._entities.reply(plan, result)
+        self._entities.keep(changed, reply)
+        self.committing = True
+        asked = turn.end()
+        self._wrote += changed.values()
+        self._wrote.append(reply)
+        if later:
+            self.tables.owed[turn.lsn] = SuspendedReply(turn.lsn, origin, plan.spec.name, turn.key, turn.now_us)
+            self.tables.note_caller(origin, turn.lsn)
+        if asked is not None:
+            self._send(asked)
+        self.committing = False
+        return reply
+
+    def _refuse(self, refusal: bytes, turn: Turn) -> bytes:
+        turn.end()
+        self._wrote.append(refusal)
+        return refusal
+
+    # ---- turns of invocations ---------------------------------------------------------------------------------
+
+    def _carry_out(self, invocation: Invocation, turned: Turned, lsn: int, now_us: int) -> bytes | None:
+        """Carry out what a turn asked for; gives the reply when the invocation ended."""
+        self.committing = True
+        while True:
+            if turned.new is not None:
+                self._entities.state[invocation.received.key] = turned.new
+                self._wrote.append(turned.new)
+            if turned.asked is not None:
+                self._send(turned.asked)
+                for operation in turned.asked.operations:
+                    self.tables.schedule(invocation.id, operation)
+            if turned.following is None:
+                break
+            self._give_up(invocation)
+            received = _following(invocation.received, turned)
+            plan = self._plans.get(received.method.encode())
+            if plan is None or not plan.spec.waits or plan.spec.shared != invocation.plan.spec.shared:
+                text = f"ctx.continue_with needs an `async def` handler of the same kind, not {received.method!r}"
+                turned = Turned(None, None, error_reply(UnknownHandler.code, UnknownHandler.__name__, text), None)
+                break
+            turn = invocation.turn
+            invocation = self._invocation(
+                plan,
+                received,
+                invocation.id,
+                lsn,
+                now_us,
+                invocation.since_us,
+                (turn.count, turn.order, turn.part),
+            )
+            self.committing = False
+            invocation.admit = self.targets.admit
+            turned = invocation.begin(self._entities, self._entities.state.get(received.key))
+            self.committing = True
+        reply = turned.reply
+        if reply is not None:
+            self._wrote.append(reply)
+            self.leave(invocation)
+        self.committing = False
+        return reply
+
+    def _send(self, asked: Asked) -> None:
+        """Carry out what a turn asked for."""
+        for target, message in asked.messages:
+            self._emit(target, message)
+        for start in asked.starts:
+            self.start(start)
+        for operation in asked.cancelled:
+            self.undo(operation)
+        self._todo += asked.completions
+
+    def _emit(self, target: Target, message: bytes) -> None:
+        self._outputs.messages.append((target, message))
+        self.targets.note(target)
+        self._wrote += (target.service.encode(), U64.pack(target.shard), message)
+
+    def start(self, start: ActivityStart) -> None:
+        """Have an attempt of an activity begin."""
+        self._outputs.starts.append(start)
+        self._wrote.append(encode_body(start))
+
+    def undo(self, operation: Operation[object]) -> None:
+        """Tell whom it concerns that an operation is not wanted any more."""
+        if isinstance(operation, Call):
+            owner = operation.owner
+            assert isinstance(owner, Turn)
+            reference = Reference(owner.waits, operation.number)
+            self._emit(operation.target, encode(Kind.CANCEL, idempotency_key=encode_body(reference)))
+        elif isinstance(operation, Activity):
+            reference = Reference(operation.start.invocation, operation.number)
+            self._outputs.stops.append(reference)
+            self._wrote.append(encode_body(reference))
+
+    def _give_up(self, invocation: Invocation) -> None:
+        """Cancel whatever an invocation that ends has asked for and not got."""
+        for operation in invocation.operations.values():
+            self.undo(operation)
+        invocation.operations.clear()
+
+    def leave(self, invocation: Invocation) -> None:
+        """Take an invocation that has ended out of the tables; its key is free."""
+        self._give_up(invocation)
+        invocation.close()
+        del self.tables.live[invocation.id]
+        self.tables.forget_caller(invocation.received.origin)
+        if not invocation.plan.spec.shared:
+            key = invocation.received.key
+            del self.tables.held[key]
+            self._todo.append(key)
+
+    def answer(self, origin: Origin, invocation: int, reply: bytes) -> None:
+        """Tell whoever waits what a message gave that was not answered at once."""
+        if origin.kind == CLIENT:
+            self._outputs.results.append((invocation, reply))
+            self._wrote += (U64.pack(invocation), reply)
+        elif origin.kind == REQUEST:
+            self.respond(origin, reply)
+
+    def respond(self, origin: Origin, reply: bytes) -> None:
+        """Send a reply to the handler that waits for it."""
+        envelope = encode_body(Reference(origin.invocation, origin.operation))
+        message = encode(Kind.RESPONSE, idempotency_key=envelope, args=reply)
+        most = self._entities.limits.message_bytes_max
+        if len(message) > most:
+            text = f"the reply has {len(reply)} bytes, a message at most {most}"
+            reply = error_reply(TooLarge.code, TooLarge.__name__, text)
+            message = encode(Kind.RESPONSE, idempotency_key=envelope, args=reply)
+        self._emit(Target(origin.service, origin.shard), message)
+
+    # ---- what resumes -----------------------------------------------------------------------------------------
+
+    def resolve(self, invocation: int, operation: int, reply: bytes, lsn: int, now_us: int) -> None:
+        """Give an invocation what it asked for, and run its next turn if it waits for that."""
+        found = self.tables.live.get(invocation)
+        if found is None or operation not in found.operations:
+            return
+        event = Event(operation, reply, lsn, now_us)
+        found.give(event)
+        if found.ready:
+            self.resume(found, event)
+        else:
+            found.journal.append(event)
+
+    def resume(self, invocation: Invocation, event: Event) -> None:
+        """Run the turn behind an event that the invocation was given; its caller is told if it ends."""
+        self._note_turn(event.lsn, invocation.id, invocation.received)
+        state = self._entities.state.get(invocation.received.key)
+        if state != invocation.current:
+            event = Event(event.operation, event.reply, event.lsn, event.now_us, state)
+        invocation.journal.append(event)
+        turned = invocation.resume(self._entities, event)
+        reply = self._carry_out(invocation, turned, event.lsn, event.now_us)
+        if reply is not None:
+            self.answer(invocation.received.origin, invocation.id, reply)
+
+    def _note_turn(self, lsn: int, invocation: int, received: Received) -> None:
+        """Note a turn that the message at `lsn` does not name."""
+        if self.entering is not None:
+            self.entering(invocation)
+        self._turns.append(Ran(lsn, received.method, received.key.decode(errors="replace")))
+
+    def run_todo(self, lsn: int, now_us: int) -> None:
+        """Run what turns have caused: completed promises, and messages whose key is free now."""
+        while self._todo:
+            match self._todo.popleft():
+                case Completion(invocation, 0, reply):
+                    self.pay(invocation, reply)
+                case Completion(invocation, operation, reply):
+                    if self.tables.operation(invocation, operation, Promise) is not None:
+                        self.resolve(invocation, operation, reply, lsn, now_us)
+                case key:
+                    assert isinstance(key, bytes)
+                    self._go_on(key, lsn, now_us)
+
+    def pay(self, invocation: int, reply: bytes) -> None:
+        """Give a reply that was to come later."""
+        owed = self.tables.owed.pop(invocation, None)
+        if owed is None:
+            return
+        self.tables.forget_caller(owed.origin)
+        if reply[0] == Status.OK:
+            try:
+                self._plans[owed.method.encode()].check_result(reply[1:])
+            except Exception as error:  # decoding runs the author's `__post_init__`
+                if is_fatal(error):
+                    raise
+                kind, text = type(error).__name__, bounded(f"completed with what {owed.method} can't give: {error}")
+                reply = error_reply(HandlerFailed.code, kind, text)
+        self.answer(owed.origin, invocation, reply)
+
+    def _go_on(self, key: bytes, lsn: int, now_us: int) -> None:
+        """Run the messages that waited for a key, until one of them holds it."""
+        tables = self.tables
+        while key not in tables.held and (message := tables.first(key)) is not None:
+            tables.take(message)
+            received = message.received
+            plan = self._plans[received.method.encode()]
+            if blocked := self._blocked(plan, received.key, received.arguments):
+                tables.put(SuspendedMessage(message.id, received, blocked[0], message.since_us))
+                tables.note_caller(received.origin, message.id)
+                continue
+            if 0 < received.deadline_us <= now_us:
+                reply: bytes | None = LATE
+            else:
+                self._note_turn(lsn, message.id, received)
+                self._taken = True
+                reply = self._begin(plan, received, message.id, lsn, now_us, message.since_us)
+                self._taken = False
+            if reply is not None:
+                self.answer(received.origin, message.id, reply)
+
+    # ---- what they gave ---------------------------------------------------------------------------------------
+
+    def take_wrote(self) -> bytes:
+        """Give what was written since the last call, for digests."""
+        wrote = b"".join(self._wrote)
+        self._wrote.clear()
+        return wrote
+
+    def take_outputs(self) -> Outputs | None:
+        """Give what is to be sent, told, started and stopped, since the last call; None: nothing."""
+        if not (self._turns or any(self._outputs)):
+            return None
+        outputs, self._outputs = self._outputs._replace(turns=self._turns), _no_outputs()
+        self.targets.taken()
+        self._turns = []
+        return outputs
+
+    # ---- checkpoints ------------------------------------------------------------------------------------------
+
+    def restore(self, suspended: Sequence[bytes]) -> None:
+        """Replace all of it; handlers run again up to where they waited.
+
+        Raises: CorruptCheckpoint; Diverged naming the invocation that did something else than before.
+        """
+        self.clear()
+        for record in map(decode_record, suspended):
+            match record:
+                case SuspendedInvocation():
+                    self._bring_back(record)
+                case SuspendedReply():
+                    self.tables.owed[record.id] = record
+                    self.tables.note_caller(record.origin, record.id)
+                case _:
+                    self.tables.put(record)
+                    self.tables.note_caller(record.received.origin, record.id)
+
+    def _bring_back(self, record: SuspendedInvocation) -> None:
+        plan = self._plans.get(record.received.method.encode())
+        if plan is None or not plan.spec.waits:
+            raise CorruptCheckpoint(
+                f"invocation {record.id}: the service has no `async def` {record.received.method!r}"
+            )
+        first = (record.count, record.order, record.part)
+        invocation = self._invocation(
+            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first
+        )
+        self.tables.note_caller(record.received.origin, record.id)
+        invocation.run_again(self._entities, record)  # its turns were admitted, when others were known
+        invocation.admit = self.targets.admit
+        held = self._entities.state.get(record.received.key)
+        if held is not None and held == invocation.current:
+            invocation.current = held  # one copy of the bytes
+        for operation in invocation.operations.values():
+            self.tables.schedule(invocation.id, operation)
+
+
+def _following(received: Received, turned: Turned) -> Received:
+    assert turned.following is not None
+    method, arguments = turned.following
+    return Received(received.origin, method, received.key, arguments, received.chain, received.deadline_us)
+
+
+def _no_outputs() -> Outputs:
+    return Outputs([], [], [], [])

@@ -1,0 +1,124 @@
+"""What a checkpoint keeps of handlers that wait: records that say how to get them there again.
+
+    SuspendedInvocation   an `async def` handler that waits: its arguments, its state at its start, and in order what
+                          it was given; run again, it must ask for the same and end in the same bytes
+    SuspendedReply        a caller of a plain handler that waits for a reply that comes later
+    SuspendedMessage      a message that waits for the invocation that holds its key
+
+Guarantees: `decode_record` gives what was encoded or raises CorruptCheckpoint. Does not: decide. Imports base only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import CorruptCheckpoint
+
+STATE_HASH_BYTES: Final = 16
+CLIENT, REQUEST, FORK = 0, 1, 2
+"""Kinds of an Origin."""
+
+
+class Origin(msgspec.Struct, array_like=True, frozen=True):
+    """Who sent a message, and so whom its reply is for."""
+
+    kind: int
+    service: str = ""  # of the caller; empty: ourselves
+    shard: int = 0
+    invocation: int = 0  # of the caller, when it waits
+    operation: int = 0
+
+    def __str__(self) -> str:
+        """Give it for operators."""
+        return "client" if self.kind == CLIENT else f"{self.service or '(self)'}/{self.shard}"
+
+
+class Received(msgspec.Struct, array_like=True, frozen=True):
+    """A message to a handler, whoever sent it."""
+
+    origin: Origin
+    method: str
+    key: bytes
+    arguments: bytes
+    chain: tuple[str, ...] = ()
+    deadline_us: int = 0  # of the caller; 0: none
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True):
+    """Something that an invocation was given: the reply to an operation, or its cancellation (operation 0)."""
+
+    operation: int
+    reply: bytes
+    lsn: int
+    now_us: int
+    state: bytes | None = None  # when others changed the state since its last turn: what it is now
+
+
+class PendingActivity(msgspec.Struct, array_like=True, frozen=True):
+    """Where an activity stands."""
+
+    operation: int
+    attempt: int
+    attempted: bool
+    not_before_us: int
+
+
+class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """See the module."""
+
+    id: int
+    received: Received
+    lsn: int  # of its first turn
+    now_us: int  # likewise
+    count: int  # operations asked for before its first turn, by those that it continues
+    order: int  # likewise, resolved
+    part: int  # likewise, turns
+    start: bytes | None  # state of the key at its start; None: it had none
+    journal: list[Event]
+    prints: list[int]  # of what it asked for
+    activities: list[PendingActivity]
+    state_hash: bytes  # of the state behind its last turn
+    since_us: int
+
+
+class SuspendedReply(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """See the module."""
+
+    id: int
+    origin: Origin
+    method: str
+    key: bytes
+    since_us: int
+
+
+class SuspendedMessage(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """See the module."""
+
+    id: int
+    received: Received
+    waits_for: bytes  # the key
+    since_us: int
+
+
+Record = SuspendedInvocation | SuspendedReply | SuspendedMessage
+encode_record: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
+
+
+def decode_record(data: bytes) -> Record:
+    """Decode one record.
+
+    Raises: CorruptCheckpoint.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CorruptCheckpoint(f"a suspended invocation can't be read: {error}") from None
+
+
+def state_hash(state: bytes) -> bytes:
+    """Give the hash of a state's bytes."""
+    return hashlib.blake2b(state, digest_size=STATE_HASH_BYTES).digest()

@@ -1,0 +1,62 @@
+"""Messages of peers as the table of invocations knows them: FORK, REQUEST, RESPONSE and CANCEL taken apart.
+
+Guarantees: one that can't be read changes nothing, and every replica notes the same of it. Does not: check who sent it
+(the session did). Imports base and codec.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deathless.base.errors import CorruptFrame, InvalidArgument
+from deathless.codec.messages import Kind, Message, decode
+from deathless.codec.peer_messages import Reference, Request, Sender, Target, decode_body
+from deathless.codec.wire import error_reply
+from deathless.execution.arrivals import Arrivals
+from deathless.execution.invocations import Invocations
+from deathless.execution.journal import FORK, REQUEST, Origin, Received
+
+MALFORMED: Final = error_reply(InvalidArgument.code, InvalidArgument.__name__, "the message is malformed")
+
+
+def take_in(table: Invocations, arrivals: Arrivals, peer: Target, message: bytes, lsn: int, now_us: int) -> bytes:
+    """Run one message of a peer and all it causes; give what that wrote.
+
+    Args:
+        table: runs what it asks for.
+        arrivals: take replies and cancellations.
+        peer: who sent it.
+        message: as codec.messages describes.
+        lsn: of the message.
+        now_us: logical time, microseconds.
+    """
+    try:
+        taken = decode(message)
+        match taken.kind:
+            case Kind.FORK:
+                decode_body(Sender, taken.idempotency_key)
+                # Its chain ends here: none of those waits for this one, so coming back to them is no ring.
+                table.receive(_received(Origin(FORK, *peer), taken, (), 0), lsn, now_us)
+            case Kind.REQUEST:
+                asked = decode_body(Request, taken.idempotency_key)
+                if table.tables.works_for(peer, asked.invocation, asked.operation) is not None:
+                    return MALFORMED  # a reference names one request: who works for it stands in no checkpoint
+                origin = Origin(REQUEST, *peer, asked.invocation, asked.operation)
+                reply = table.receive(_received(origin, taken, asked.chain, asked.deadline_us), lsn, now_us)
+                if reply is not None:
+                    table.respond(origin, reply)
+            case Kind.RESPONSE:
+                arrivals.response(peer, decode_body(Reference, taken.idempotency_key), taken.args, lsn, now_us)
+            case Kind.CANCEL:
+                arrivals.cancel_of(peer, decode_body(Reference, taken.idempotency_key), lsn, now_us)
+            case _:
+                return MALFORMED
+    except CorruptFrame:
+        return MALFORMED
+    table.run_todo(lsn, now_us)
+    return table.take_wrote()
+
+
+def _received(origin: Origin, taken: Message, chain: tuple[str, ...], deadline_us: int) -> Received:
+    method = taken.method.decode(errors="backslashreplace")
+    return Received(origin, method, taken.key, taken.args, chain, deadline_us)

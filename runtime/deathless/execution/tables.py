@@ -1,0 +1,223 @@
+"""Who is where: invocations that wait, messages that wait for their key, replies that are owed, and what is due.
+
+    live      invocations that have begun                    by id
+    held      the key of each that is not shared             to its id
+    queues    messages that wait for a key that is held      by key, ascending by id, none empty
+    owed      replies that plain handlers promised           by id
+    callers   operations of others that something works for  to its id
+
+An id is the lsn of the message that began it, so no two of them are the same. Guarantees: nothing here runs a turn.
+Does not: decide. Imports base and codec.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from deathless.codec.peer_messages import ActivityStart, InvocationView, Target
+from deathless.execution.invocation import Invocation
+from deathless.execution.journal import (
+    FORK,
+    REQUEST,
+    Origin,
+    Record,
+    SuspendedMessage,
+    SuspendedReply,
+    encode_record,
+)
+from deathless.execution.operations import Activity, Call, Operation, Timer
+
+DUE_MIN: Final = 1024
+"""So many deadlines are kept before those of operations that are gone are looked for."""
+
+O = TypeVar("O", bound=Operation[object])  # noqa: E741  stands for an operation
+
+
+class Tables:
+    """The tables above; see there."""
+
+    __slots__ = ("_callers", "_due", "_due_max", "held", "live", "owed", "queued", "queues")
+
+    def __init__(self) -> None:
+        self.live: dict[int, Invocation] = {}
+        self.held: dict[bytes, int] = {}
+        self.queues: dict[bytes, list[SuspendedMessage]] = {}
+        self.queued: dict[int, bytes] = {}  # message to the key it waits for
+        self.owed: dict[int, SuspendedReply] = {}
+        self._callers: dict[tuple[str, int, int, int], int] = {}
+        self._due: list[tuple[int, int, int]] = []  # heap of (due, invocation, operation), with some that are gone
+        self._due_max = DUE_MIN  # when it is longer, those that are gone are let go
+
+    def __len__(self) -> int:
+        """How many have begun, or wait to, and not ended."""
+        return len(self.live) + len(self.queued) + len(self.owed)
+
+    def __contains__(self, invocation: int) -> bool:
+        """True for one that has begun, or waits to, and not ended."""
+        return invocation in self.live or invocation in self.queued or invocation in self.owed
+
+    # ---- queues -----------------------------------------------------------------------------------------------
+
+    def put(self, message: SuspendedMessage) -> None:
+        """Have a message wait for the key it names."""
+        insort(self.queues.setdefault(message.waits_for, []), message, key=_id_of)
+        self.queued[message.id] = message.waits_for
+
+    def take(self, message: SuspendedMessage) -> None:
+        """Take a message out of its queue."""
+        queue = self.queues[message.waits_for]
+        queue.remove(message)
+        if not queue:
+            del self.queues[message.waits_for]
+        del self.queued[message.id]
+        self.forget_caller(message.received.origin)
+
+    def first(self, key: bytes) -> SuspendedMessage | None:
+        """Give the message that waits longest for a key."""
+        queue = self.queues.get(key)
+        return queue[0] if queue else None
+
+    def waiting(self, message: int) -> SuspendedMessage | None:
+        """Give a message that waits for its key, by its id."""
+        key = self.queued.get(message)
+        return None if key is None else next(one for one in self.queues[key] if one.id == message)
+
+    # ---- callers ----------------------------------------------------------------------------------------------
+
+    def note_caller(self, origin: Origin, invocation: int) -> None:
+        """Remember who works for a caller."""
+        if origin.kind == REQUEST:
+            self._callers[origin.service, origin.shard, origin.invocation, origin.operation] = invocation
+
+    def forget_caller(self, origin: Origin) -> None:
+        """The opposite."""
+        self._callers.pop((origin.service, origin.shard, origin.invocation, origin.operation), None)
+
+    def works_for(self, caller: Target, invocation: int, operation: int) -> int | None:
+        """Give who works for a caller's operation."""
+        return self._callers.get((caller.service, caller.shard, invocation, operation))
+
+    def disown(self, caller: Target) -> None:
+        """Forget whom replies are for that a caller asked for which was created anew: its ids are another's now."""
+        for invocation in self.live.values():
+            if _asked_by(invocation.received.origin, caller):
+                invocation.received = replace(invocation.received, origin=_nobody(caller))
+        for queue in self.queues.values():
+            for at, message in enumerate(queue):
+                if _asked_by(message.received.origin, caller):
+                    queue[at] = replace(message, received=replace(message.received, origin=_nobody(caller)))
+        for owed in [owed for owed in self.owed.values() if _asked_by(owed.origin, caller)]:
+            self.owed[owed.id] = replace(owed, origin=_nobody(caller))
+        self._callers = {asked: by for asked, by in self._callers.items() if asked[:2] != caller}
+
+    # ---- operations -------------------------------------------------------------------------------------------
+
+    def operation(self, invocation: int, number: int, kind: type[O]) -> O | None:
+        """Give an operation that is not resolved, if it is there and of that kind."""
+        found = self.live.get(invocation)
+        operation = found.operations.get(number) if found is not None else None
+        return operation if isinstance(operation, kind) else None
+
+    def operations(self, kind: type[O]) -> Iterator[tuple[int, O]]:
+        """Give all operations of a kind with their invocation, in the order of those and of numbers."""
+        for invocation in sorted(self.live):
+            for operation in self.live[invocation].operations.values():
+                if isinstance(operation, kind):
+                    yield invocation, operation
+
+    def schedule(self, invocation: int, operation: Operation[object]) -> None:
+        """Note when an operation is due."""
+        due_us = 0
+        if isinstance(operation, Timer):
+            due_us = operation.due_us
+        elif isinstance(operation, Call):
+            due_us = operation.deadline_us
+        if due_us and not operation.done:
+            heappush(self._due, (due_us, invocation, operation.number))
+            if len(self._due) > self._due_max:
+                # Most calls are answered long before their deadline: without this a day's calls would pile up.
+                self._due = [entry for entry in self._due if self._is_pending(entry)]
+                heapify(self._due)
+                self._due_max = max(DUE_MIN, 2 * len(self._due))
+
+    def take_due(self, now_us: int) -> list[tuple[int, int]]:
+        """Give what is due, (invocation, operation), in the order of deadlines; some may be gone."""
+        due: list[tuple[int, int]] = []
+        while self._due and self._due[0][0] <= now_us:
+            due.append(heappop(self._due)[1:])
+        return due
+
+    def due_us(self) -> int:
+        """Logical time of the first timer or deadline; 0: there is none."""
+        while self._due:
+            if self._is_pending(self._due[0]):
+                return self._due[0][0]
+            heappop(self._due)
+        return 0
+
+    def _is_pending(self, entry: tuple[int, int, int]) -> bool:
+        _, invocation, number = entry
+        found = self.live.get(invocation)
+        return found is not None and number in found.operations
+
+    # ---- for others -------------------------------------------------------------------------------------------
+
+    def activities(self) -> list[ActivityStart]:
+        """Give all activities that have no outcome, in the order in which they were asked for."""
+        return [activity.start for _, activity in self.operations(Activity)]
+
+    def views(self) -> list[InvocationView]:
+        """Give all of it for operators, ascending by id."""
+        return sorted(self._views(), key=_invocation_of)
+
+    def _views(self) -> Iterator[InvocationView]:
+        for invocation in self.live.values():
+            waits_for = tuple(f"{op.what}, since {op.since_us} us" for op in invocation.operations.values())
+            received, turns = invocation.received, invocation.turn.part
+            yield InvocationView(
+                invocation.id, received.method, _text(received.key), invocation.since_us, turns, waits_for,
+                str(received.origin),
+            )  # fmt: skip
+        for queue in self.queues.values():
+            for message in queue:
+                received, since_us = message.received, message.since_us
+                waits_for = (f"key {_text(message.waits_for)}, since {since_us} us",)
+                yield InvocationView(
+                    message.id, received.method, _text(received.key), since_us, 0, waits_for, str(received.origin)
+                )
+        for owed in self.owed.values():
+            waits_for = (f"promise {owed.id}.0, since {owed.since_us} us",)
+            yield InvocationView(owed.id, owed.method, _text(owed.key), owed.since_us, 1, waits_for, str(owed.origin))
+
+    def suspended(self) -> list[bytes]:
+        """Give all of it as records, ascending by id."""
+        records: list[Record] = [invocation.suspend() for invocation in self.live.values()]
+        records += self.owed.values()
+        for queue in self.queues.values():
+            records += queue
+        return [encode_record(record) for record in sorted(records, key=_id_of)]
+
+
+def _asked_by(origin: Origin, caller: Target) -> bool:
+    return origin.kind == REQUEST and (origin.service, origin.shard) == caller
+
+
+def _nobody(caller: Target) -> Origin:
+    return Origin(FORK, *caller)
+
+
+def _id_of(record: Record) -> int:
+    return record.id
+
+
+def _invocation_of(view: InvocationView) -> int:
+    return view.invocation
+
+
+def _text(key: bytes) -> str:
+    return key.decode(errors="replace")

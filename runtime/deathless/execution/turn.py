@@ -1,0 +1,333 @@
+"""One turn as the executor sees it: what the context shows, and what the handler asked for.
+
+    Turn    what a context hands out: key, logical time, chance; one object serves many turns, one after the other
+    Asked   what the handler asked for in this turn; it takes effect when the turn commits, or not at all (I11)
+
+Everything asked for has a number within its invocation and a checksum, so that an invocation that is run again can be
+shown to ask for the same (see invocation).
+
+Guarantees: nothing here reads what other invocations do, so a turn that is run again sees the same. Does not: send.
+Imports base and codec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, TooLarge
+from deathless.base.limits import Limits
+from deathless.codec.messages import U64, Kind, encode
+from deathless.codec.peer_messages import SELF, ActivityStart, Request, Sender, Target, encode_body, is_service_name
+from deathless.codec.wire import ok_reply
+from deathless.execution.activity import SECOND_US, ActivitySpec
+from deathless.execution.function import Function
+from deathless.execution.generator import Random
+from deathless.execution.operations import CANCELLED, Activity, Call, Operation, Promise, Timer, decoder
+
+T = TypeVar("T")
+KEY_BYTES: Final = 16  # of an activity's idempotency key
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is the same for all turns of an executor."""
+
+    service: str = ""
+    seed: bytes = bytes(32)
+    limits: Limits = field(default_factory=Limits)
+    activities: Mapping[Function, ActivitySpec] = field(default_factory=dict)
+
+
+class Completion(NamedTuple):
+    """A promise that the turn completes."""
+
+    invocation: int
+    operation: int
+    reply: bytes
+
+
+class Following(NamedTuple):
+    """What goes on where an invocation ends."""
+
+    method: str
+    arguments: bytes
+
+
+class Turn:
+    """The executor's side of a context: what the next turn shall see. Owner of the operations of an invocation."""
+
+    __slots__ = (
+        "alive", "asked", "before", "chain", "count", "key", "lsn", "now_us", "order", "part", "random", "seed",
+        "settings", "used", "waits",
+    )  # fmt: skip
+
+    def __init__(self, seed: bytes, now_us: int, settings: Settings | None = None) -> None:
+        self.seed = seed  # 32 bytes of the service
+        self.now_us = now_us  # logical time, microseconds
+        self.settings = settings
+        self.lsn = 0  # of the message being run
+        self.key = b""  # of its address, UTF-8
+        self.random: Random | None = None  # None: not asked for in this turn
+        self.alive = True  # False: the context was kept beyond its turn
+        self.used = False  # True: `random` or `asked` is there, so there is something to do when the turn ends
+        self.asked: Asked | None = None  # None: nothing was asked for in this turn
+        self.waits = 0  # id of the invocation; 0: a plain `def` handler, which can't wait
+        self.chain: tuple[str, ...] = ()  # of addresses that wait for this invocation, and its own
+        self.before = 0  # operations of those that the invocation continues
+        self.count = 0  # operations of the invocation, of committed turns
+        self.order = 0  # resolved ones
+        self.part = 0  # turns of the invocation before this one
+
+    def chance(self) -> Random:
+        """Give the generator of this turn."""
+        if self.random is None:
+            seed = self.seed
+            if self.part:  # a later turn of an invocation: several may come from one message
+                place = U64.pack(self.waits) + U64.pack(self.part)
+                seed = hashlib.blake2b(seed + place, digest_size=32).digest()
+            self.random = Random(seed, self.lsn)
+            self.used = True
+        return self.random
+
+    def ask(self) -> Asked:
+        """Give what takes down what the handler asks for."""
+        if self.asked is None:
+            self.asked = Asked(self)
+            self.used = True
+        return self.asked
+
+    def asks(self) -> bool:
+        """End its chance; was something asked for, so that there is more to `end`?"""
+        if self.random is not None:
+            self.random.close()
+            self.random = None
+        self.used = self.asked is not None
+        return self.used
+
+    def end(self) -> Asked | None:
+        """End the turn; gives what was asked for."""
+        if self.random is not None:
+            self.random.close()
+            self.random = None
+        asked, self.asked = self.asked, None
+        self.used = False
+        return asked
+
+    def next_order(self) -> int:
+        """Give the place of what is resolved now."""
+        self.order += 1
+        return self.order
+
+    def cancel(self, operation: Operation[object]) -> None:
+        """Take back what was asked for, see operations.Owner."""
+        if not self.alive:
+            raise Closed("this operation belongs to an invocation; cancel it in a turn of that")
+        self.ask().cancel(operation)
+
+
+class Asked:
+    """What a handler asked for in one turn, in order."""
+
+    __slots__ = (
+        "_limits", "_settings", "_turn", "cancelled", "completions", "count", "following", "later", "messages",
+        "operations", "prints", "starts",
+    )  # fmt: skip
+
+    def __init__(self, turn: Turn) -> None:
+        assert turn.settings is not None, "only turns of an executor can ask"
+        self._turn = turn
+        self._settings = turn.settings
+        self._limits = turn.settings.limits
+        self.count = turn.count
+        self.messages: list[tuple[Target, bytes]] = []
+        self.operations: list[Operation[object]] = []
+        self.starts: list[ActivityStart] = []
+        self.cancelled: list[Operation[object]] = []
+        self.completions: list[Completion] = []
+        self.following: Following | None = None
+        self.later = False  # the reply comes by `complete`
+        self.prints: list[int] = []  # u32 of each thing asked for
+
+    def _note(self, kind: str, what: bytes) -> int:
+        """Count something asked for; gives its number.
+
+        Raises: TooLarge.
+        """
+        if self.count - self._turn.before >= self._limits.operations_max:
+            raise TooLarge(f"more than {self._limits.operations_max} operations; use ctx.continue_with in a long one")
+        self.count += 1
+        self.prints.append(crc32(what, crc32(kind.encode())))
+        return self.count
+
+    def _number(self, what: str) -> int:
+        """Give the number of the next operation that can be waited for.
+
+        Raises: InvalidAwait in a plain handler.
+        """
+        if not self._turn.waits:
+            raise InvalidAwait(f"ctx.{what} gives what is awaited, but this handler is a plain `def`")
+        return self.count + 1
+
+    def _message(self, kind: Kind, address: tuple[str, str, str], envelope: bytes, arguments: bytes) -> bytes:
+        _, key, method = address
+        named = key.encode()
+        if named[:1] == b"\0":
+            raise InvalidArgument("a key that begins with a zero byte is not for users")
+        if len(named) > self._limits.key_bytes_max:
+            raise TooLarge(f"the key has {len(named)} bytes, at most {self._limits.key_bytes_max}")
+        encoded = encode(kind, method=method.encode(), key=named, idempotency_key=envelope, args=arguments)
+        if len(encoded) > self._limits.message_bytes_max:
+            size, most = len(encoded), self._limits.message_bytes_max
+            raise TooLarge(f"the message to {'/'.join(address)} would have {size} bytes, at most {most}")
+        return encoded
+
+    def _target(self, service: str) -> Target:
+        if not service:
+            raise InvalidArgument("the name of a service must not be empty")
+        if not is_service_name(service):  # it becomes part of a path, and of every list of peers
+            raise InvalidArgument(f"{service[:100]!r} is no name of a service")
+        return SELF if service == self._settings.service else Target(service, 0)
+
+    def fork(self, address: tuple[str, str, str], arguments: bytes) -> None:
+        """Send a message that nobody waits for.
+
+        Args:
+            address: service, key, method.
+            arguments: msgpack map.
+        """
+        target = self._target(address[0])
+        message = self._message(Kind.FORK, address, encode_body(Sender(self._turn.chain)), arguments)
+        self._note("fork", b"".join((address[0].encode(), message)))
+        self.messages.append((target, message))
+
+    def call(
+        self, address: tuple[str, str, str], arguments: bytes, decode: Callable[[bytes], T], deadline_us: int
+    ) -> Call[T]:
+        """Send a request.
+
+        Args:
+            address: service, key, method.
+            arguments: msgpack map.
+            decode: of the result.
+            deadline_us: logical time; 0: none.
+        """
+        turn = self._turn
+        number = self._number("call")
+        target = self._target(address[0])
+        if deadline_us:
+            deadline_us = max(deadline_us, turn.now_us + 1)
+        envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
+        message = self._message(Kind.REQUEST, address, envelope, arguments)
+        self._note("call", b"".join((address[0].encode(), message)))
+        service, key, method = address
+        call = Call(turn, number, turn.now_us, f"{service}/0/{key} {method}", decode, target, deadline_us)
+        self.messages.append((target, message))
+        self.operations.append(call)
+        return call
+
+    def timer(self, due_us: int) -> Timer:
+        """Wait until logical time `due_us`, or until it moves where that is past."""
+        turn = self._turn
+        number = self._number("timer")
+        due_us = max(due_us, turn.now_us + 1)
+        self._note("timer", b"%d" % due_us)
+        timer = Timer(turn, number, turn.now_us, due_us)
+        self.operations.append(timer)
+        return timer
+
+    def run(self, function: object, positional: tuple[object, ...], named: Mapping[str, object]) -> Activity[object]:
+        """Have an activity run."""
+        turn = self._turn
+        number = self._number("run")
+        spec = self._settings.activities.get(function)  # type: ignore[call-overload]  # whatever else is not in it
+        if spec is None:
+            raise InvalidArgument(f"{function!r} is no registered activity of {self._settings.service}")
+        fields = spec.args_type.__struct_fields__
+        if len(positional) > len(fields):
+            raise InvalidArgument(f"activity {spec.name} takes {len(fields)} arguments, not {len(positional)}")
+        given = dict(zip(fields, positional, strict=False))
+        if twice := sorted(given.keys() & named.keys()):
+            raise InvalidArgument(f"activity {spec.name}: {twice[0]!r} is given twice")
+        arguments = _encode({**given, **named})
+        try:
+            msgspec.msgpack.decode(arguments, type=spec.args_type)
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(f"activity {spec.name}: {error}") from None
+        if len(arguments) > self._limits.message_bytes_max:
+            size, most = len(arguments), self._limits.message_bytes_max
+            raise TooLarge(f"the arguments of activity {spec.name} would have {size} bytes, at most {most}")
+        place = self._settings.seed + U64.pack(turn.waits) + U64.pack(number)
+        start = ActivityStart(
+            invocation=turn.waits,
+            operation=number,
+            attempt=1,
+            name=spec.name,
+            arguments=arguments,
+            key=hashlib.blake2b(place, digest_size=KEY_BYTES).hexdigest(),
+            at_most_once=spec.policy.at_most_once,
+            attempted=False,
+            timeout_us=int(spec.policy.timeout * SECOND_US),
+            heartbeat_us=int(spec.policy.heartbeat * SECOND_US),
+        )
+        self._note("run", encode_body(start))
+        activity = Activity(turn, number, turn.now_us, start, msgspec.msgpack.Decoder(spec.result_type).decode)
+        self.starts.append(start)
+        self.operations.append(activity)
+        return activity
+
+    def promise(self, stated: type[T]) -> Promise[T]:
+        """Give something that another turn completes."""
+        turn = self._turn
+        number = self._number("promise")
+        self._note("promise", b"")
+        promise = Promise(turn, number, turn.now_us, f"{turn.waits}.{number}", decoder(stated))
+        self.operations.append(promise)
+        return promise
+
+    def complete(self, promise: str, value: object) -> None:
+        """Complete a promise; one that nobody waits for any more is let alone."""
+        invocation, dot, operation = promise.partition(".")
+        if not (dot and _is_number(invocation) and _is_number(operation)):
+            raise InvalidArgument(f"{promise!r} is no id of a promise")
+        reply = ok_reply(_encode(value))
+        if len(reply) > self._limits.reply_bytes_max:
+            raise TooLarge(f"the value would have {len(reply)} bytes, at most {self._limits.reply_bytes_max}")
+        self._note("complete", promise.encode() + reply)
+        self.completions.append(Completion(int(invocation), int(operation), reply))
+
+    def reply_later(self) -> str:
+        """Have the reply come when the promise is completed whose id this gives."""
+        if self._turn.waits:
+            raise InvalidArgument("an `async def` handler replies when it returns; await a promise of ctx.promise")
+        self._note("later", b"")
+        self.later = True
+        return f"{self._turn.lsn}.0"
+
+    def continue_with(self, method: str, arguments: bytes) -> None:
+        """Have another handler of this key go on where this one returns."""
+        if not self._turn.waits:
+            raise InvalidArgument("only an `async def` handler continues; a plain one sends with ctx.fork")
+        self._note("continue", method.encode() + b"\0" + arguments)
+        self.following = Following(method, arguments)
+
+    def cancel(self, operation: Operation[object]) -> None:
+        """Take back what was asked for."""
+        self._note("cancel", b"%d" % operation.number)
+        operation.resolve(CANCELLED, self._turn.next_order())
+        self.cancelled.append(operation)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 21
+
+
+def encode_arguments(arguments: Mapping[str, object]) -> bytes:
+    """Give the msgpack map of named arguments."""
+    return _encode(arguments)

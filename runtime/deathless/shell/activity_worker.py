@@ -1,0 +1,114 @@
+"""A process that runs a service's activities, one at a time: `python -m deathless.shell.activity_worker FD PARENT ...`.
+
+    primary's worker <--READY-- this process: the service is imported
+                     --START--> the author's function, in the main thread
+                     <--BEAT--- each `current_activity().heartbeat()`
+                     <--ENDED-- its reply: status byte and body, as a handler's
+
+A thread reads the pipe, so that its end is seen while a function runs: this process ends at once then, and by the
+kernel's hand when its parent dies. An `async def` function gets an event loop of its own for its call.
+
+Guarantees: every START is answered, unless the process ends. What a function raises is its reply. Does not: keep time
+(its parent does, and kills).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from deathless.base.errors import UnknownHandler
+from deathless.codec.peer_messages import ActivityStart
+from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
+from deathless.execution import activity_call
+from deathless.execution.failure import query_failed
+from deathless.execution.service import Service
+from deathless.shell.activities import BEAT, ENDED, PIPE_BYTES_MAX, READY, START
+from deathless.shell.children import die_with_parent
+from deathless.shell.loading import load_service
+from deathless.shell.logs import configure
+
+_LOG: Final = logging.getLogger("deathless.activity")
+RECEIVE_BYTES: Final = 1 << 16
+
+
+class Pipe:
+    """The way to the primary's worker."""
+
+    def __init__(self, pair: socket.socket) -> None:
+        self._pair = pair
+        self.starts: queue.SimpleQueue[ActivityStart] = queue.SimpleQueue()  # at most one waits
+        self._writing = threading.Lock()  # a function may give signs of life from threads of its own
+
+    def send(self, kind: int, body: bytes = b"") -> None:
+        """Write a packet."""
+        with self._writing:
+            try:
+                self._pair.sendall(packet(kind, body))
+            except OSError:  # the other end is gone; `read` finds that too, in its own time
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def read(self) -> None:
+        """Read until the other end is gone, and end this process then."""
+        reader = PacketReader(PIPE_BYTES_MAX)
+        try:
+            while data := self._pair.recv(RECEIVE_BYTES):
+                for kind, body in reader.take(data):
+                    if kind == START:
+                        self.starts.put(decode_struct(ActivityStart, body))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None]) -> bytes:
+    """Run one activity's function; gives its reply."""
+    spec = service.activities.get(start.name)
+    if spec is None:  # an older version of the code asked for it
+        return query_failed(UnknownHandler(f"{service.name} has no activity {start.name!r}"))
+    activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat))
+    try:
+        arguments = msgspec.msgpack.decode(start.arguments, type=spec.args_type)
+        named = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
+        result = spec.function(**named)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+        return ok_reply(msgspec.msgpack.encode(result))
+    except Exception as error:  # noqa: BLE001  whatever it raises is its reply
+        _LOG.warning("activity raised", exc_info=error, extra={"activity": start.name, "key": start.key})
+        return query_failed(error)
+    finally:
+        activity_call.end()
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the parent is gone.
+
+    Args:
+        arguments: number of the inherited socket, process id of the parent, module, log level, name of the replica.
+    """
+    descriptor, parent, module, level, replica = arguments
+    die_with_parent(int(parent))
+    configure(level, replica, "activity")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pipe = Pipe(socket.socket(fileno=int(descriptor)))
+    threading.Thread(target=pipe.read, name="pipe", daemon=True).start()
+    service = load_service(module)
+    pipe.send(READY)
+    while True:
+        start = pipe.starts.get()
+        pipe.send(ENDED, run_activity(service, start, lambda: pipe.send(BEAT)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,174 @@
+"""Erases what a lock store knows of a service that is gone, so that nothing of it stays and its name is free.
+
+    look     nothing there: done
+             other keys than the lock's four, or another service's: refused, for good
+             held by a replica: wait, refused at the deadline
+    quiet    nobody changes a key for QUIET_S: a replica that lives and finds no holder would have taken the lock
+    erase    one transaction, which holds only if none of the keys changed since the look
+
+Guarantees: no key of a service that is held, or that began while this ran, is ever erased; what stands below the
+service's prefix and is no key of its lock is never touched. Running it again is harmless. Does not: look at the log,
+which can't be started without its keys but by `deathless adopt`. Needs the extra [etcd]; imports engine and base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Final, Self
+
+import msgspec
+
+from deathless.base.config import EtcdConfig
+from deathless.base.errors import ForeignDirectory, InvalidArgument, LockUnavailable, StillServing
+from deathless.engine.ports import LockView
+from deathless.shell.etcd_client import EtcdClient
+from deathless.shell.etcd_lock import EtcdLock
+from deathless.shell.etcd_open import key_prefix, settings_of
+
+QUIET_S: Final = 3.0  # a replica that finds nobody holding the lock takes it well within this
+AGAIN_S: Final = 0.5  # after a store that gave no answer
+
+
+class EraseOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Whose keys go, and how the store is reached."""
+
+    service: str
+    etcd: EtcdConfig
+    service_id: str = ""  # hexadecimal; only this one's keys. Empty: whoever's they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What stands in the store, or stood there before it was erased."""
+
+    keys: tuple[str, ...]  # none: there was nothing
+    service_id: str = ""  # hexadecimal
+    epoch: int = 0
+    head: int = 0
+    holder: str = ""  # the replica that holds the lock
+
+
+def read_order(text: str) -> EraseOrder:
+    """Read an order. Raises: InvalidArgument."""
+    try:
+        return msgspec.json.decode(text.encode(), type=EraseOrder)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"--order: {error}") from None
+
+
+async def look(order: EraseOrder) -> Found:
+    """Give what is there; nothing is changed.
+
+    Raises: LockUnavailable, EtcdAuth, ForeignDirectory, InvalidConfig.
+    """
+    async with _Eraser(order) as eraser:
+        return found_in(await eraser.view(), eraser.keys)
+
+
+async def erase(order: EraseOrder, *, wait_s: float, quiet_s: float = QUIET_S) -> Found:
+    """Erase the service's keys; gives what was there.
+
+    Args:
+        order: whose.
+        wait_s: how long a holder may take to let go, and the store to answer, in seconds.
+        quiet_s: how long nobody may change a key before, in seconds.
+
+    Raises:
+        StillServing: a replica holds the lock, or takes it again and again.
+        ForeignDirectory: the keys are another service's, or not ours at all.
+        LockUnavailable, EtcdAuth, InvalidConfig: as the lock.
+    """
+    async with _Eraser(order) as eraser:
+        return await eraser.erase(wait_s, quiet_s)
+
+
+def found_in(view: LockView, keys: tuple[str, ...]) -> Found:
+    """Put a look into words."""
+    return Found(
+        keys=keys,
+        service_id=view.service.service_id.hex() if view.service is not None else "",
+        epoch=view.epoch,
+        head=view.head,
+        holder=view.holder.replica if view.holder is not None else "",
+    )
+
+
+class _Eraser:
+    """One run: a client, the lock without a lease, and whose keys they are once that was seen."""
+
+    def __init__(self, order: EraseOrder) -> None:
+        self._order = order
+        self._whole = f"{order.etcd.prefix}{order.service}/".encode()  # every shard's
+        self._client = EtcdClient(settings_of(order.etcd))
+        self._lock = EtcdLock(self._client, prefix=key_prefix(order.etcd, order.service))
+        self._service_id = order.service_id  # of the service that was seen first, where none was named
+        self.keys: tuple[str, ...] = ()  # at the last look
+
+    async def __aenter__(self) -> Self:
+        await self._client.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def view(self) -> LockView:
+        """Look, and refuse what is not this service's."""
+        stands = await self._client.range(self._whole, prefix=True)
+        self.keys = tuple(entry.key.decode(errors="replace") for entry in stands.kvs)
+        foreign = [entry.key for entry in stands.kvs if entry.key not in self._lock.keys]
+        if foreign:
+            raise ForeignDirectory(
+                f"etcd key {foreign[0].decode(errors='replace')} below {self._whole.decode()} is not ours",
+                remedy="look at it with etcdctl; nothing was erased",
+            )
+        view = await self._lock.view()
+        if view.service is None:
+            return view
+        found = view.service.service_id.hex()
+        self._service_id = self._service_id or found
+        if found != self._service_id or view.service.name != self._order.service:
+            raise ForeignDirectory(
+                f"the keys below {self._whole.decode()} are those of service {view.service.name!r}, id {found}, "
+                f"not of id {self._service_id}: a service of this name began anew",
+                remedy="nothing was erased, and nothing needs to be: these keys are its own",
+            )
+        return view
+
+    async def erase(self, wait_s: float, quiet_s: float) -> Found:
+        now = asyncio.get_running_loop().time
+        deadline = now() + wait_s
+        before = Found(keys=())
+        while True:
+            try:
+                view = await self.view()
+                if not self.keys:
+                    return before
+                before = found_in(view, self.keys)
+                left_s = max(deadline - now(), 0.0)
+                if view.holder is None and not await self._changes(view, quiet_s) and await self._lock.erase(view):
+                    return before
+                if view.holder is not None and left_s > 0:
+                    await self._changes(view, left_s)
+            except LockUnavailable:
+                if now() >= deadline:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if now() >= deadline:
+                raise StillServing(
+                    f"replica {before.holder} holds the lock of {self._order.service!r} at epoch {before.epoch}"
+                    if before.holder
+                    else f"the lock of {self._order.service!r} changes again and again"
+                )
+
+    async def _changes(self, seen: LockView, within_s: float) -> bool:
+        """Whether a key changes after `seen`; waits no longer than `within_s` for it."""
+        if within_s <= 0:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._lock.wait_change(seen)
+                return True
+        return False

@@ -1,0 +1,130 @@
+"""HTTP requests whose handler waits: their result in time, or 202 and where to ask for it again.
+
+    POST --accepted--> waits for the result, up to `Prefer: wait=N` seconds from the request --> 200, or the error
+                                                '--> 202, Location: /{service}/-/invocations/{id}
+    GET  /{service}/-/invocations/{id} -------> likewise: a long poll, as often as one likes
+
+The id is the shard's, the same for every caller and every replica; nothing is kept here. Guarantees: 202 says only that
+the call is confirmed and goes on by itself. Does not: read or write HTTP. Imports shell.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Protocol
+
+import msgspec
+
+from deathless.base.errors import DeathlessError, InvalidArgument, UnknownHandler
+from deathless.shell.client import Client
+from deathless.shell.client_waiters import Receiver
+from deathless.shell.http_request import Request
+
+WAIT_S: Final = 30.0  # for a result, where the caller says nothing
+WAIT_MAX_S: Final = 600.0
+INVOCATIONS: Final = (b"-", b"invocations")  # of the path, behind the service
+_WAIT: Final = re.compile(rb'wait\s*=\s*"?(\d{1,9})"?')
+_ID: Final = re.compile(rb"[1-9]\d{0,18}")
+
+
+class Late(Receiver, Protocol):
+    """One request that waits for a result."""
+
+    invocation: int
+    began: float  # seconds of the loop's clock
+    wait_s: float  # from there
+    request: Request
+
+    def finish_late(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """Answer it, without a result."""
+        ...
+
+
+class LateResults:
+    """All requests of one ingress that wait for results.
+
+    Args:
+        service: its name, as in paths.
+        client: asks for the results.
+    """
+
+    def __init__(self, service: bytes, client: Client) -> None:
+        self._service = service
+        self._client = client
+        self._waiting: dict[Late, None] = {}
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def add(self, late: Late, now: float) -> None:
+        """Have a request wait for the result of its invocation, or answer it where its time is over already."""
+        if late.request.answered:  # the caller left
+            return
+        if now - late.began >= late.wait_s:
+            self._accepted(late)
+            return
+        self._waiting[late] = None
+        try:
+            self._client.attach_to(late.invocation, late)
+        except DeathlessError as error:
+            late.failed(error)
+
+    def done(self, late: Late) -> None:
+        """It has its answer."""
+        self._waiting.pop(late, None)
+
+    def sweep(self, now: float) -> None:
+        """Answer 202 to those whose time is over; forget those whose caller left."""
+        for late in [each for each in self._waiting if each.request.answered or now - each.began >= each.wait_s]:
+            self._let_go(late)
+
+    def stop(self) -> None:
+        """The ingress ends: everybody asks again, somewhere else."""
+        for late in list(self._waiting):
+            self._let_go(late)
+
+    def _let_go(self, late: Late) -> None:
+        del self._waiting[late]
+        self._client.give_up(late, late.wait_s)
+        if not late.request.answered:
+            self._accepted(late)
+
+    def _accepted(self, late: Late) -> None:
+        location = b"/%s/-/invocations/%d" % (self._service, late.invocation)
+        body = msgspec.json.encode({"invocation": late.invocation, "location": location.decode()})
+        late.finish_late(202, body, [(b"location", location)])
+
+
+class ResultRoute:
+    """How a result goes out whose handler is not known here: as plain values."""
+
+    @staticmethod
+    def result_to_json(result: bytes) -> bytes:
+        """Give the JSON of a msgpack result."""
+        return msgspec.json.encode(msgspec.msgpack.decode(result))
+
+
+def invocation_of(raw: bytes) -> int:
+    """Give the id in a path. Raises: UnknownHandler."""
+    if not _ID.fullmatch(raw):
+        raise UnknownHandler("an invocation has a number above 0")
+    return int(raw)
+
+
+def wait_of(request: Request) -> float:
+    """Give how long a caller wants to wait, by its header Prefer (RFC 7240). Raises: InvalidArgument."""
+    prefer = request.headers.get(b"prefer")
+    if prefer is None:
+        return WAIT_S
+    wait: float | None = None
+    for part in prefer.lower().split(b","):
+        name = part.strip()
+        if name == b"respond-async" and wait is None:
+            wait = 0.0
+        elif name.startswith(b"wait"):
+            found = _WAIT.fullmatch(name)
+            if found is None:
+                raise InvalidArgument("the header Prefer: wait=N takes whole seconds")
+            wait = min(float(found.group(1)), WAIT_MAX_S)
+    return WAIT_S if wait is None else wait

@@ -1,0 +1,204 @@
+"""A worker's other services and activities: what its `Outside` and its tools ask for of them.
+
+    engine --dial, send, drop--> PeerLinks --> other services
+           --start, stop-------> Activities --> worker processes
+    tools  --invocations, orders, peers--> here --> engine
+
+Both are made when they are first needed: a follower, and a service that calls nobody, has neither. Guarantees: all of
+it is gone after `close`, which the worker calls when it ends, deposed or not. Does not: decide anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import CorruptFrame, InvalidArgument, InvocationUnknown, NotPrimary
+from deathless.base.limits import Limits
+from deathless.codec.peer_messages import SELF, Adopt, Order, PeerHello, Target, decode_body, encode_body
+from deathless.codec.wire import Admin, PeerIntroduction, Type, ok_reply, struct_packet
+from deathless.core import events as ev
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.shell.activities import Activities, worker_command
+from deathless.shell.peer_links import PeerLinks
+
+SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
+SHARD = 0  # ours; there is one
+ORDERS = ("cancel", "kill", "resume")
+T = TypeVar("T", bound=msgspec.Struct)
+COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer"})
+
+
+class Messaging:
+    """A worker's connections to other services, and its activities.
+
+    Args:
+        config: of the replica.
+        engine: its engine.
+        post: takes events for it.
+    """
+
+    def __init__(
+        self,
+        config: ReplicaConfig,
+        limits: Limits,
+        engine: ReplicaEngine,
+        post: Callable[[ev.Event], None],
+    ) -> None:
+        self._config = config
+        self._limits = limits
+        self._engine = engine
+        self._post = post
+        self._links: PeerLinks | None = None
+        self._activities: Activities | None = None
+
+    @property
+    def links(self) -> PeerLinks:
+        """Connections to the services we send to."""
+        if self._links is None:
+            self._links = PeerLinks(
+                self._config,
+                introduce=self._introduce,
+                tell=self._post,
+                chance=random.SystemRandom(),
+                packet_bytes_max=4 * self._limits.frame_bytes_max,
+            )
+        return self._links
+
+    @property
+    def activities(self) -> Activities:
+        """Activities that run beside us."""
+        if self._activities is None:
+            self._activities = Activities(
+                worker_command(self._config),
+                workers=self._config.activities.workers,
+                tell=self._post,
+            )
+        return self._activities
+
+    def _introduce(self) -> bytes:
+        service = self._engine.service
+        hello = PeerHello(service.name, SHARD, service.service_id, service.incarnation)
+        core = self._engine.core
+        epoch = core.primary.epoch if core.primary is not None else 0  # ours, also when a successor was heard of
+        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, epoch))
+
+    def close(self) -> None:
+        """End every connection and every activity."""
+        if self._links is not None:
+            self._links.close()
+        if self._activities is not None:
+            self._activities.close()
+
+    # ---- what tools ask --------------------------------------------------------------------------------------
+
+    def answer(self, conn: ev.Conn, request: Admin) -> object:
+        """Give what a tool is answered; None: the core answers once it is confirmed.
+
+        Raises: NotPrimary, InvalidArgument, InvocationUnknown; the tool is told.
+        """
+        if self._engine.core.primary is None:
+            raise NotPrimary("this replica is not the primary")
+        try:
+            told = msgspec.json.decode(request.arguments or b"{}", type=dict[str, str])
+            match request.command:
+                case "invocations":
+                    return self._list(int(told.get("from", "0")))
+                case "invocation":
+                    return self._show(int(told["invocation"]))
+                case "order":
+                    self._post(ev.OrderReceived(conn, request.id, self._order(told)))
+                case "peers":
+                    return {"peers": self.peers()}
+                case _:
+                    self._post(ev.OrderReceived(conn, request.id, self._adopt(told)))
+        except (msgspec.MsgspecError, CorruptFrame, KeyError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidArgument(f"{request.command}: {error}") from None
+        return None
+
+    def _list(self, first: int) -> dict[str, object]:
+        found = self._engine.shard.executor.invocations()
+        shown = [view for view in found if view.invocation >= first][:SHOWN_MAX]
+        return {"count": len(found), "invocations": shown, "nowUs": self._engine.place.time_us}
+
+    def _show(self, invocation: int) -> dict[str, object]:
+        for view in self._engine.shard.executor.invocations():
+            if view.invocation == invocation:
+                return {"invocation": view, "nowUs": self._engine.place.time_us}
+        raise InvocationUnknown(f"no invocation {invocation} waits here")
+
+    def _order(self, told: dict[str, str]) -> Order:
+        command = told["command"]
+        if command not in ORDERS:
+            raise InvalidArgument(f"no order {command!r}")
+        value = ok_reply(msgspec.msgpack.encode(msgspec.json.decode(told.get("value", "null"))))
+        if len(value) > self._limits.reply_bytes_max:
+            raise InvalidArgument(f"a value of {len(value)} bytes, at most {self._limits.reply_bytes_max}")
+        invocation, operation = int(told["invocation"]), int(told.get("operation", "0"))
+        if min(invocation, operation) < 0:
+            raise InvalidArgument("ids begin at 1")
+        return _checked(Order(command, invocation, operation, value if command == "resume" else b""))
+
+    @staticmethod
+    def _adopt(told: dict[str, str]) -> Adopt:
+        service_id = bytes.fromhex(told["service_id"])
+        return _checked(Adopt(told["service"], int(told.get("shard", "0")), service_id, int(told["incarnation"])))
+
+    # ---- what is shown ---------------------------------------------------------------------------------------
+
+    def peers(self) -> list[dict[str, object]]:
+        """Say of each other service how it stands, both ways, by name."""
+        shard, primary = self._engine.shard, self._engine.core.primary
+        links = {Target(each.service, each.shard): each for each in self._links.standing()} if self._links else {}
+        problems: dict[Target, str] = {}
+        if primary is not None:
+            problems = {view.target: view.problem for view in primary.messaging.outreach.views() if view.problem}
+            problems |= primary.messaging.peering.refused
+        sends = [target for target in shard.outbox.targets() if target != SELF]
+        known = {peer.target: peer for peer in shard.peers.peers()}
+        found: list[dict[str, object]] = []
+        for target in sorted({*links, *known, *problems, *sends}):
+            link, peer = links.get(target), known.get(target)
+            session = shard.sessions.get(peer.session) if peer is not None else None
+            found.append(
+                {
+                    "service": target.service,
+                    "shard": target.shard,
+                    "connected": link is not None and link.connected,
+                    "address": link.address if link is not None else "",
+                    "sent": shard.outbox.next_position(target) - 1,
+                    "lag": shard.outbox.next_position(target) - shard.outbox.first_position(target),
+                    "received": session.next_seq - 1 if session is not None else 0,
+                    "incarnation": peer.incarnation if peer is not None else 0,
+                    "serviceId": peer.service_id.hex() if peer is not None else "",
+                    "problem": problems.get(target) or (link.problem if link is not None else ""),
+                }
+            )
+        return found
+
+    def status(self) -> dict[str, object]:
+        """Give numbers for metrics."""
+        shard = self._engine.shard
+        leads = self._engine.core.primary is not None
+        found: dict[str, object] = {
+            "invocations": shard.executor.invocation_count(),
+            "outbox_bytes": shard.outbox.bytes,
+            "activities_running": self._activities.running if self._activities is not None else 0,
+        }
+        if leads:
+            peers = self.peers()
+            found["peer_lag_messages"] = {str(each["service"]): each["lag"] for each in peers}
+            found["peer_connected"] = {str(each["service"]): int(bool(each["connected"])) for each in peers}
+        return found
+
+
+def _checked(record: T) -> T:
+    """Give a record that reads back as it stands: what does not would stop whoever logs it.
+
+    Raises: CorruptFrame, OverflowError.
+    """
+    return decode_body(type(record), encode_body(record))

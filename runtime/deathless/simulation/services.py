@@ -1,0 +1,180 @@
+"""Several services in one scheduler and one network, each a whole cluster with its own disk, lock and faults.
+
+    clusters start -> clients visit while faults come to every service -> all is healed -> every visit has its answer,
+    every outbox is empty, nobody waits -> the replicas of each service agree -> verdict
+
+Guarantees: `run_services` depends on its arguments alone. Does not: print. May import the simulation's parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deathless.simulation.checkers.history import Violation
+from deathless.simulation.cluster import SPAN_US, Cluster, Setup, Surroundings, draw_setup
+from deathless.simulation.faults import FaultKind, FaultPlan, draw_plan
+from deathless.simulation.injector import Injector
+from deathless.simulation.network import Network
+from deathless.simulation.run import ANSWER_BOUND_US, BEGIN_US, SETTLE_BOUND_US, Options, Result, allowed_stops
+from deathless.simulation.scheduler import Scheduler, draw
+from deathless.simulation.services_verdict import judge_services
+from deathless.simulation.visits import NAMES, Visit, VisitProfile, draw_client, draw_visits, make_service
+from deathless.simulation.workload import Request
+
+SERVICES_MAX: Final = len(NAMES)
+POLL_US: Final = 20_000
+OPTIONS: Final = Options()
+
+
+@dataclass(slots=True)
+class Services:
+    """Clusters that talk, and what their clients ask for."""
+
+    scheduler: Scheduler
+    profile: VisitProfile
+    clusters: dict[str, Cluster]
+    visits: dict[str, Visit]  # by tag
+    plans: dict[str, FaultPlan]
+
+    def run_until(self, condition: Callable[[], bool], within_us: int) -> bool:
+        """Let time pass until `condition` holds. False: it did not come to hold in time."""
+        end_us = self.scheduler.now_us + within_us
+        while not condition():
+            if self.scheduler.now_us >= end_us:
+                return False
+            self.scheduler.run_until(min(end_us, self.scheduler.now_us + POLL_US))
+        return True
+
+    @property
+    def heal_us(self) -> int:
+        """When nothing is broken any more, anywhere."""
+        return max(plan.heal_us for plan in self.plans.values())
+
+    @property
+    def served(self) -> bool:
+        """Every client has its answers."""
+        return all(cluster.served for cluster in self.clusters.values())
+
+    @property
+    def delivered(self) -> bool:
+        """Nobody has anything left to send or to wait for."""
+        return all(cluster.delivered for cluster in self.clusters.values())
+
+    @property
+    def settled(self) -> bool:
+        """And the replicas of each service agree."""
+        return self.delivered and all(cluster.settled for cluster in self.clusters.values())
+
+
+def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services:
+    """Make the clusters of a seed, with their clients and faults."""
+    scheduler = Scheduler(seed, keep_trace=options.keep_trace)
+    first = draw_setup(seed, safeguards=options.safeguards)
+    network = Network(scheduler, scheduler.fork("network"), first.network)
+    profile = draw_visits(draw(seed, "visits"), count, span_us=SPAN_US)
+    setups = {name: _setup(seed, name, options, first) for name in profile.names}
+    directory = {name: [f"{replica}:1" for replica in setup.names()] for name, setup in setups.items()}
+    clusters: dict[str, Cluster] = {}
+    visits: dict[str, Visit] = {}
+    plans: dict[str, FaultPlan] = {}
+    for name, setup in setups.items():
+        beside = Surroundings(scheduler, network, make_service(name), directory)
+        cluster = clusters[name] = Cluster(seed, setup, beside=beside)
+        cluster.outsiders = [r for other, each in setups.items() if other != name for r in each.names()]
+        for client in setup.client_names():
+            asked = draw_client(draw(seed, f"visits/{client}"), profile, name, client)
+            visits |= {visit.request.tag: visit for visit in asked}
+            cluster.add_client(client, [visit.request for visit in asked], profile.window, _encoder(visits))
+        plans[name] = draw_plan(
+            draw(seed, f"plan/{name}"),
+            replicas=setup.names(),
+            clients=setup.client_names(),
+            begin_us=BEGIN_US,
+            end_us=SPAN_US,
+            kinds=tuple(FaultKind) if options.kinds is None else tuple(options.kinds),
+        )
+        Injector(cluster, plans[name])
+    return Services(scheduler, profile, clusters, visits, plans)
+
+
+def _setup(seed: int, name: str, options: Options, first: Setup) -> Setup:
+    drawn = draw_setup(
+        draw(seed, f"setup/{name}").randrange(1 << 40),
+        replicas=options.replicas,
+        fence=options.fence,
+        safeguards=options.safeguards,
+    )
+    clients = min(drawn.clients, 2)
+    return replace(drawn, prefix=f"{name}-", clients=clients, network=first.network, workload=None)
+
+
+def _encoder(visits: dict[str, Visit]) -> Callable[[Request], bytes]:
+    return lambda request: visits[request.tag].encode()
+
+
+def run_services(seed: int, count: int, options: Options = OPTIONS) -> Result:
+    """Simulate the services of a seed and judge them."""
+    begun = time.process_time()
+    services = make_services(seed, count, options)
+    clusters = services.clusters
+    try:
+        for cluster in clusters.values():
+            cluster.start()
+        scheduler = services.scheduler
+        scheduler.run_until(services.heal_us)
+        services.run_until(lambda: services.served, ANSWER_BOUND_US)
+        settled = services.run_until(lambda: services.settled, SETTLE_BOUND_US)
+        violations = judge_services(
+            clusters,
+            services.visits,
+            healed_us=services.heal_us,
+            bound_us=ANSWER_BOUND_US,
+            allowed={name: allowed_stops(plan) for name, plan in services.plans.items()},
+        )
+        if not settled:
+            violations.append(Violation(checker="settling", text=_unsettled(services)))
+        first = next(iter(clusters.values()))
+        faults = sorted((f for plan in services.plans.values() for f in plan.faults), key=lambda fault: fault.at_us)
+        return Result(
+            seed=seed,
+            violations=tuple(violations),
+            trace_hash=scheduler.trace.hexdigest(),
+            setup=first.setup,
+            plan=FaultPlan(faults=tuple(faults), heal_us=services.heal_us, enabled=()),
+            operations=sum(len(cluster.history) for cluster in clusters.values()),
+            epochs=sum(cluster.last_epoch for cluster in clusters.values()),
+            events=scheduler.events,
+            virtual_s=scheduler.now_us / 1e6,
+            cpu_s=time.process_time() - begun,
+            trace=tuple(scheduler.trace.lines),
+        )
+    finally:
+        for cluster in clusters.values():
+            cluster.close()
+
+
+def _unsettled(services: Services) -> str:
+    words: list[str] = []
+    for name, cluster in services.clusters.items():
+        if cluster.delivered and cluster.settled:
+            continue
+        node = cluster.maybe_primary()
+        worker = node.worker_node if node is not None else None
+        if worker is None or worker.running.core.primary is None:
+            words.append(f"{name} has no primary")
+            continue
+        shard, primary = worker.running.shard, worker.running.core.primary
+        waits = [(view.invocation, view.waits_for) for view in shard.executor.invocations()]
+        views = [
+            (*view.target, str(view.stage), view.kept, view.problem) for view in primary.messaging.outreach.views()
+        ]
+        words.append(f"{name}: outbox {shard.outbox.bytes} bytes, peers {views}, waiting {waits}")
+    return "the services do not come to rest: " + "; ".join(words)
+
+
+def run_one_services(work: tuple[int, int, Options]) -> Result:
+    """`run_services` for a pool of processes, where the trace's text is not wanted back."""
+    return replace(run_services(*work), trace=())

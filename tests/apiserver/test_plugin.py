@@ -1,0 +1,78 @@
+"""`kubectl deathless` on a real API server: what it reads, and that what it writes is taken there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from real_api_server import RealApiServer
+
+from deathless_operator.cli import plugin
+from deathless_operator.cluster.kinds import DRILL, SERVICE
+from deathless_operator.model import names
+
+pytestmark = pytest.mark.apiserver
+SPEC = {"module": "bank:bank", "image": "bank:1", "logStorage": {"size": "1Gi"}}
+READY = {"type": "Ready", "status": "True", "reason": "AllReplicasReady", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+class Plugin:
+    """The plugin in one namespace."""
+
+    def __init__(self, server: RealApiServer, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.server, self.namespace = server, namespace
+        self._capsys = capsys
+        self._place = ["--namespace", namespace, "--kubeconfig", str(server.kubeconfig())]
+
+    def run(self, *words: str) -> tuple[int, Any]:
+        """Run a command with --json; gives its exit code and what it printed."""
+        code = plugin.main([*words, "--json", *self._place])
+        printed = self._capsys.readouterr()
+        return code, json.loads(printed.out or printed.err)
+
+    def noted(self) -> dict[str, str]:
+        """Return our annotations on the service."""
+        meta = self.server.request("GET", SERVICE.path(self.namespace, "bank"))["metadata"]
+        return {key: value for key, value in (meta.get("annotations") or {}).items() if key.startswith(names.GROUP)}
+
+
+@pytest.fixture(name="kubectl_deathless")
+def plugin_with_a_bank(api_server: RealApiServer, namespace: str, capsys: pytest.CaptureFixture[str]) -> Plugin:
+    body = {"apiVersion": SERVICE.api_version, "kind": SERVICE.kind, "metadata": {"name": "bank"}, "spec": SPEC}
+    api_server.request("POST", SERVICE.path(namespace), body)
+    return Plugin(api_server, namespace, capsys)
+
+
+def test_status_is_read_and_its_exit_code_says_whether_it_is_ready(kubectl_deathless: Plugin) -> None:
+    assert kubectl_deathless.run("status", "bank")[0] == 69
+    server, path = kubectl_deathless.server, SERVICE.path(kubectl_deathless.namespace, "bank", "status")
+    status = {"primary": "bank-1", "epoch": 3, "conditions": [READY]}
+    server.request("PATCH", path, {"status": status}, content="application/merge-patch+json")
+    code, told = kubectl_deathless.run("status", "bank")
+    assert (code, told["status"]["primary"], told["status"]["epoch"]) == (0, "bank-1", 3)
+    assert [one["name"] for one in kubectl_deathless.run("status")[1]] == ["bank"]
+
+
+def test_annotations_are_set_and_taken_away(kubectl_deathless: Plugin) -> None:
+    kubectl_deathless.run("fence", "bank", "r2")
+    kubectl_deathless.run("pause", "bank")
+    assert kubectl_deathless.noted() == {names.FENCED_ANNOTATION: "r2", names.PAUSED_ANNOTATION: "true"}
+    kubectl_deathless.run("unfence", "bank")
+    kubectl_deathless.run("resume", "bank")
+    assert kubectl_deathless.noted() == {}
+
+
+@pytest.mark.parametrize("fault", ["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"])
+def test_drill_that_it_makes_is_taken(kubectl_deathless: Plugin, fault: str) -> None:
+    code, told = kubectl_deathless.run("drill", "bank", "--fault", fault, "--no-wait")
+    assert code == 0
+    made = kubectl_deathless.server.request("GET", DRILL.path(kubectl_deathless.namespace, told["name"]))
+    assert made["spec"]["fault"]["type"] == fault
+
+
+def test_switchover_without_a_primary_is_refused_with_a_remedy(kubectl_deathless: Plugin) -> None:
+    code, told = kubectl_deathless.run("switchover", "bank")
+    assert code != 0
+    assert told["error"]["code"].startswith("DL")
+    assert told["error"]["remedy"]

@@ -1,0 +1,166 @@
+"""An etcd that is not the chart's: three members in a namespace of their own, TLS, a client certificate, and a login.
+
+    store = OwnEtcd(cluster, namespace, tmp_path)
+    store.start()
+    cluster.apply(*store.secrets(ledger.namespace))
+    Ledger(cluster, "own", lock=store.lock)
+
+Guarantees: `start` returns when the members serve and let nobody in without the user's password. The user may do no
+more than the documents ask for: read and write below /deathless/. Does not: keep anything; it goes with its namespace.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.installed import Lab
+from tests.cluster.lab.certificates import Authority
+from tests.cluster.lab.cluster import Pod
+from tests.cluster.lab.machine import CommandFailed, wait_until
+
+MEMBERS = 3
+IMAGE = "gcr.io/etcd-development/etcd:v3.6.16"
+SELECTOR = "app=store"
+USER, PASSWORD = "deathless", "of-a-test"
+PREFIX = "/deathless/"
+ARGUMENTS = (
+    "--name=$(NAME)",
+    "--data-dir=/data/etcd",
+    "--log-level=warn",
+    "--bcrypt-cost=4",
+    "--listen-client-urls=https://0.0.0.0:2379",
+    "--advertise-client-urls=https://$(NAME).$(DOMAIN):2379",
+    "--listen-peer-urls=http://0.0.0.0:2380",
+    "--initial-advertise-peer-urls=http://$(NAME).$(DOMAIN):2380",
+    "--initial-cluster=$(MEMBERS)",
+    "--client-cert-auth",
+    "--trusted-ca-file=/tls/ca.crt",
+    "--cert-file=/tls/tls.crt",
+    "--key-file=/tls/tls.key",
+)
+
+
+class OwnEtcd:
+    """One store.
+
+    Args:
+        cluster: where.
+        namespace: of the members.
+        folder: where its certificates are made.
+    """
+
+    def __init__(self, cluster: Lab, namespace: str, folder: Path) -> None:
+        self.namespace = namespace
+        self._cluster = cluster
+        self._folder = folder
+        self._domain = f"store.{namespace}.svc.cluster.local"
+        authority = Authority(folder, "ca")
+        authority.issue("server", "store", hosts=[f"*.{self._domain}", "localhost", "127.0.0.1"])
+        # With logins switched on etcd's gateway refuses a client whose certificate has a common name.
+        authority.issue("client", "")
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        """What a service's spec says of it."""
+        endpoints = [f"https://store-{number}.{self._domain}:2379" for number in range(MEMBERS)]
+        refs = {"tlsSecretRef": {"name": "store-tls"}, "userSecretRef": {"name": "store-user"}}
+        return {"etcd": {"endpoints": endpoints, **refs}}
+
+    def secrets(self, namespace: str) -> list[dict[str, Any]]:
+        """The Secrets that `lock` names."""
+        return [
+            secret("store-tls", namespace, self._files("client")),
+            secret("store-user", namespace, {"username": USER.encode(), "password": PASSWORD.encode()}),
+        ]
+
+    def start(self) -> None:
+        """Start the members and switch on logins."""
+        tls = secret("server-tls", self.namespace, self._files("server"))
+        ports = [{"name": "client", "port": 2379}, {"name": "peer", "port": 2380}]
+        names = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": "store"}, "ports": ports}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": self._meta("store"), "spec": names}
+        self._cluster.apply(tls, service, self._members())
+        self._cluster.wait_rolled_out(self.namespace, "statefulset/store")
+        wait_until(self._healthy, "the store serves")
+        for line in (
+            f"user add {USER}:{PASSWORD}",
+            f"role add {USER}",
+            f"role grant-permission {USER} --prefix=true readwrite {PREFIX}",
+            f"user grant-role {USER} {USER}",
+            f"user add root:{PASSWORD}",
+            "user grant-role root root",
+            "auth enable",
+        ):
+            self.etcdctl(*line.split())
+
+    def _healthy(self) -> bool:
+        try:
+            self.etcdctl("endpoint", "health")
+        except CommandFailed:
+            return False
+        return True
+
+    def etcdctl(self, *words: str) -> str:
+        """Run etcdctl in the first member's pod as root, and return its output.
+
+        Raises:
+            CommandFailed: it said no.
+        """
+        return self._cluster.exec(self._cluster.pod(self.namespace, "store-0"), "etcdctl", *words)
+
+    def kill_leader(self) -> Pod:
+        """Kill the leader's process; gives its pod."""
+        return self._cluster.kill_etcd_leader(self.namespace, SELECTOR)
+
+    def keys(self) -> list[str]:
+        """The keys it holds."""
+        return self.etcdctl("get", "--prefix", "--keys-only", PREFIX).split()
+
+    def _files(self, leaf: str) -> dict[str, bytes]:
+        names = {"ca.crt": "ca.crt", "tls.crt": f"{leaf}.crt", "tls.key": f"{leaf}.key"}
+        return {key: (self._folder / name).read_bytes() for key, name in names.items()}
+
+    def _meta(self, name: str) -> dict[str, Any]:
+        return {"name": name, "namespace": self.namespace, "labels": {"app": "store"}}
+
+    def _members(self) -> dict[str, Any]:
+        members = ",".join(f"store-{number}=http://store-{number}.{self._domain}:2380" for number in range(MEMBERS))
+        login = {"USER": f"root:{PASSWORD}", "ENDPOINTS": "https://localhost:2379"}
+        files = {"CACERT": "/tls/ca.crt", "CERT": "/tls/tls.crt", "KEY": "/tls/tls.key"}
+        environment = {"DOMAIN": self._domain, "MEMBERS": members}
+        environment |= {f"ETCDCTL_{name}": value for name, value in (login | files).items()}
+        container = {
+            "name": "etcd",
+            "image": IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["etcd", *ARGUMENTS],
+            "env": [
+                {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                *({"name": name, "value": value} for name, value in environment.items()),
+            ],
+            "ports": [{"name": "client", "containerPort": 2379}, {"name": "peer", "containerPort": 2380}],
+            "readinessProbe": {"tcpSocket": {"port": 2379}, "periodSeconds": 1},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "tls", "mountPath": "/tls"}],
+        }
+        volumes = [{"name": "data", "emptyDir": {}}, {"name": "tls", "secret": {"secretName": "server-tls"}}]
+        pod = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 0}
+        spec = {
+            "serviceName": "store",
+            "replicas": MEMBERS,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "store"}},
+            "template": {"metadata": {"labels": {"app": "store"}}, "spec": pod},
+        }
+        return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": self._meta("store"), "spec": spec}
+
+
+def secret(name: str, namespace: str, data: dict[str, bytes]) -> dict[str, Any]:
+    """A Secret."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }

@@ -1,0 +1,90 @@
+"""A service is called all the time while something happens to it: what the tests of faults and of changes share.
+
+    with called(ledger) as callers:
+        ... break or change something, wait for what must follow ...
+        callers.wait_more()
+    check_no_call_failed(callers)
+
+Guarantees: `called` ends with the service Ready, callers served, nothing lost and nothing done twice. Waits are for
+conditions of the cluster, never for a time. Does not: break anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from tests.cluster.front_door import Callers
+from tests.cluster.installed import Ledger
+
+SEED = "DEATHLESS_SEED"
+
+
+@contextmanager
+def called(ledger: Ledger) -> Iterator[Callers]:
+    """Call all the time; afterwards everything is well again and nothing was lost or done twice."""
+    ledger.wait_ready()
+    with Callers(ledger.door()) as callers:
+        callers.wait_more()
+        yield callers
+        callers.wait_more()
+        ledger.wait_ready()
+        callers.wait_more()
+    callers.check_exactly_once()
+
+
+def check_no_call_failed(callers: Callers, *, but: str = "") -> None:
+    """No attempt came back without a good answer, but for those that begin with `but` (where it is given)."""
+    failed = [line for line in callers.failures if not (but and line.startswith(but))]
+    assert not failed, (
+        f"{len(failed)} attempts failed beside {len(callers.answered)} answers, none came for up to "
+        f"{callers.longest_gap_s():.1f} s: {failed[:5]}"
+    )
+
+
+def wait_epoch(ledger: Ledger, above: int) -> None:
+    """Wait until somebody has taken over."""
+    ledger.wait_for(lambda: ledger.epoch() > above, f"an epoch above {above}")
+
+
+def wait_pods(ledger: Ledger, count: int) -> None:
+    """Wait until there are so many pods of replicas."""
+    ledger.wait_for(lambda: len(ledger.pods()) == count, f"{count} pods")
+
+
+def wait_caught_up(ledger: Ledger, count: int = 3) -> None:
+    """Wait until so many pods are Ready and follow one primary; the status may be of before, its writer being away."""
+
+    def holds() -> bool:
+        pods = ledger.pods()
+        epochs = {json.loads(pod.annotations.get("deathless.dev/status", "{}")).get("epoch") for pod in pods}
+        return len(pods) == count and all(pod.ready for pod in pods) and len(epochs) == 1
+
+    ledger.wait_for(holds, f"{count} pods are Ready and follow one primary")
+
+
+def uids(ledger: Ledger) -> set[str]:
+    """The pods of the replicas, as no later pod is called."""
+    return {pod.uid for pod in ledger.pods()}
+
+
+def wait_gone(ledger: Ledger, before: Collection[str], *, left: int = 0) -> None:
+    """Wait until at most `left` of the pods of before are still there."""
+    ledger.wait_for(
+        lambda: len(uids(ledger).intersection(before)) <= left, f"at most {left} of {len(before)} pods are left"
+    )
+
+
+@contextmanager
+def chance() -> Iterator[random.Random]:
+    """Chance from a seed that a failure tells; the environment may set it, to see the same again."""
+    seed = int(os.environ.get(SEED) or secrets.randbits(32))
+    try:
+        yield random.Random(seed)
+    except BaseException as error:
+        error.add_note(f"seed {seed}; the same again: {SEED}={seed}")
+        raise

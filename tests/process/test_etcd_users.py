@@ -1,0 +1,191 @@
+"""Replicas that log in to a real etcd: tokens end, members die, and one service's user can't reach another's keys."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from etcd_server import EtcdCluster, EtcdMember, wait_until
+from replica_set import Load, ReplicaSet, check_exactly_once
+from test_etcd_set import ALL, over
+
+from deathless.base.config import EtcdConfig
+from deathless.base.errors import Unauthorized
+from deathless.shell.erasure import EraseOrder, erase
+from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+
+pytestmark = pytest.mark.etcd
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "kubernetes" / "lock-store.md"
+ROOT_PASSWORD = "the root's"
+SHORT_S = 2  # a token that a member has not seen used for so long ends
+
+
+def wait_token_ends(cluster: EtcdCluster, member: EtcdMember) -> None:
+    """Wait until a member forgets a token of now that nobody shows to it."""
+    token = cluster.token()
+
+    def ended() -> bool:
+        try:
+            member.request("/v3/kv/range", {"key": base64.b64encode(b"x").decode()}, token=token)
+        except ValueError:
+            return True
+        return False
+
+    # To show a token is to prolong it, so it is shown seldom.
+    wait_until(ended, "the end of a token", poll_s=2.0 * SHORT_S)
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_leader_that_is_gone_takes_no_login_with_it(tmp_path: Path, fault: str) -> None:
+    with (
+        EtcdCluster(tmp_path / "etcd", members=3, password=ROOT_PASSWORD, token_ttl_s=SHORT_S) as cluster,
+        ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
+    ):
+        replicas.wait_roles(**ALL)
+        with Load(replicas) as load:
+            load.wait_more()
+            leader = cluster.leader()
+            # Each member ends a token by itself: by now the others know none that replicas show to this one.
+            for member in cluster.members:
+                wait_token_ends(cluster, member)
+            load.wait_more()
+            if fault == "killed":
+                leader.kill()
+            else:
+                leader.freeze()
+            load.wait_more()
+            old = replicas.primary()
+            replicas.kill_worker(old)
+            replicas.primary(besides=old)
+            load.wait_more()
+        check_exactly_once(load, replicas)
+
+
+def test_members_that_all_restarted_know_no_token_and_nobody_is_lost(tmp_path: Path) -> None:
+    with (
+        EtcdCluster(tmp_path / "etcd", members=3, password=ROOT_PASSWORD, token_ttl_s=SHORT_S) as cluster,
+        ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
+    ):
+        replicas.wait_roles(**ALL)
+        with Load(replicas) as load:
+            for member in cluster.members:
+                load.wait_more()
+                member.restart()
+            load.wait_more()
+        check_exactly_once(load, replicas)
+
+
+def test_password_that_changes_is_read_anew(tmp_path: Path) -> None:
+    with (
+        EtcdCluster(tmp_path / "etcd", password=ROOT_PASSWORD) as cluster,
+        ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
+    ):
+        replicas.wait_roles(**ALL)
+        member = cluster.members[0]
+        with Load(replicas) as load:
+            load.wait_more()
+            changed = {"name": "root", "password": "another"}
+            member.request("/v3/auth/user/changepw", changed, token=cluster.token())
+            with pytest.raises(ValueError, match="authentication failed"):
+                cluster.token()
+            (tmp_path / "etcd.password").write_text("another")
+            load.wait_more()
+            old = replicas.primary()
+            replicas.kill_worker(old)
+            replicas.primary(besides=old)
+            load.wait_more()
+        check_exactly_once(load, replicas)
+
+
+# ---------------------------------------------------------------- a user for each service
+
+
+def documented() -> list[list[str]]:
+    """The page's commands, by words."""
+    page = PAGE.read_text()
+    part = page[page.index("### A user for each service") :]
+    return [line.split()[1:] for line in re.findall(r"^    (etcdctl .*)$", part, re.MULTILINE)]
+
+
+def carry_out(member: EtcdMember, token: str, words: list[str]) -> None:
+    """Do one of the page's commands, past our own client."""
+
+    def ask(path: str, **body: Any) -> None:
+        member.request(f"/v3/auth/{path}", body, token=token)
+
+    match words:
+        case ["role", "add", role]:
+            ask("role/add", name=role)
+        case ["role", "grant-permission", role, "readwrite", prefix, "--prefix=true"]:
+            first = prefix.encode()
+            end = first[:-1] + bytes([first[-1] + 1])
+            key, range_end = base64.b64encode(first).decode(), base64.b64encode(end).decode()
+            ask("role/grant", name=role, perm={"permType": "READWRITE", "key": key, "range_end": range_end})
+        case ["user", "add", user]:
+            name, _, password = user.partition(":")
+            ask("user/add", name=name, password=password)
+        case ["user", "grant-role", user, role]:
+            ask("user/grant", user=user, role=role)
+        case _:
+            raise AssertionError(f"the page has a command that is not known here: {words}")
+
+
+def etcd_of(cluster: EtcdCluster, folder: Path) -> dict[str, Any]:
+    """Settings of a replica with the page's user."""
+    password = folder / "bank.password"
+    password.write_text("PASSWORD")
+    return {
+        "endpoints": list(cluster.urls), "prefix": "/deathless/shop/", "username": "deathless-shop-bank",
+        "passwordFile": str(password),
+    }  # fmt: skip
+
+
+def test_service_with_the_users_rights_of_the_page_serves_and_is_erased(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path / "etcd", members=3, password=ROOT_PASSWORD, token_ttl_s=SHORT_S) as cluster:
+        commands = documented()
+        assert len(commands) == 4
+        for words in commands:
+            carry_out(cluster.members[0], cluster.token(), words)
+        etcd = etcd_of(cluster, tmp_path)
+        with ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd) as replicas:
+            replicas.wait_roles(**ALL)
+            with Load(replicas) as load:
+                load.wait_more()
+                old = replicas.primary()
+                replicas.kill_worker(old)
+                replicas.primary(besides=old)
+                load.wait_more()
+            check_exactly_once(load, replicas)
+            replicas.stop()
+        run_as_that_user(cluster, tmp_path)
+
+
+def run_as_that_user(cluster: EtcdCluster, folder: Path) -> None:
+    """What the user may, and what it may not."""
+
+    async def run() -> None:
+        settings = EtcdSettings(endpoints=cluster.urls, username="deathless-shop-bank", password="PASSWORD")
+        async with EtcdClient(settings) as client:
+            for prefix in ("/deathless/shop/bank-2/", "/deathless/shop/ban/", "/deathless/other/bank/", "/other/"):
+                for write in (
+                    client.put(f"{prefix}0/lock".encode(), b"mine"),
+                    client.delete(prefix.encode(), prefix=True),
+                ):
+                    with pytest.raises(Unauthorized, match="permission denied"):
+                        await write
+                with pytest.raises(Unauthorized, match="permission denied"):
+                    await client.range(prefix.encode(), prefix=True)
+        config = EtcdConfig(
+            endpoints=cluster.urls, prefix="/deathless/shop/", username="deathless-shop-bank",
+            password_file=str(folder / "bank.password"),
+        )  # fmt: skip
+        assert len((await erase(EraseOrder(service="bank", etcd=config), wait_s=30.0, quiet_s=0.0)).keys) == 3
+        with pytest.raises(Unauthorized):
+            await erase(EraseOrder(service="bank-2", etcd=config), wait_s=0.0, quiet_s=0.0)
+
+    asyncio.run(run())

@@ -1,0 +1,280 @@
+"""Two services of three replicas each that talk while their processes are killed: nothing lost, nothing twice.
+
+`DEATHLESS_KILLS_SEED=n` chooses the same faults again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+
+import pytest
+from message_services import History
+from replica_set import ReplicaSet, client_of, wait_for
+
+from deathless.base.errors import DeathlessError
+from deathless.codec.wire import accepted_invocation
+from deathless.shell import admin
+from deathless.shell.client import Client
+from deathless.shell.members import read_members
+
+MODULE = Path(__file__).with_name("message_services.py")
+SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
+KEYS = 3
+ROUNDS = 12  # faults
+CALLERS = 3
+T = TypeVar("T")
+
+
+class Pair:
+    """Both services."""
+
+    def __init__(self, folder: Path, replicas: int = 3) -> None:
+        def one(name: str, other: str) -> ReplicaSet:
+            own = folder / name
+            own.mkdir(exist_ok=True)
+            peer = {"name": other, "directory": str(folder / other / "data")}
+            return ReplicaSet(own, replicas=replicas, service=name, module=f"{MODULE}:{name}", peers=[peer])
+
+        self.sender = one("sender", "receiver")
+        self.receiver = one("receiver", "sender")
+
+    def both(self) -> list[ReplicaSet]:
+        return [self.sender, self.receiver]
+
+    def describe(self) -> str:
+        """Both, for a failing test."""
+        return "\n".join(one.describe() for one in self.both())
+
+
+@contextmanager
+def pair(folder: Path, replicas: int = 3) -> Iterator[Pair]:
+    """Both services, running."""
+    two = Pair(folder, replicas)
+    with ExitStack() as stack:
+        for one in two.both():
+            stack.enter_context(one)
+        yield two
+
+
+def ask(replicas: ReplicaSet, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Do something with a client."""
+
+    async def main() -> T:
+        async with client_of(replicas) as client:
+            return await work(client)
+
+    return asyncio.run(main())
+
+
+def history_of(two: Pair, key: str) -> History:
+    """What the sender knows of a key."""
+    found = ask(two.sender, lambda client: client.query("look", key, result=History))
+    assert isinstance(found, History)
+    return found
+
+
+def tags_of(two: Pair, key: str) -> list[str]:
+    """What the receiver knows of a key."""
+    return ask(two.receiver, lambda client: client.query("tags", key, result=list[str]))
+
+
+class Callers:
+    """Forks and calls from several sessions, in a thread, until stopped."""
+
+    def __init__(self, two: Pair) -> None:
+        self.answered = 0
+        self.errors: list[BaseException] = []
+        self._two = two
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), f"calls did not end\n{self._two.describe()}"
+        if self.errors:
+            raise self.errors[0]
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(self._caller(number) for number in range(CALLERS)))
+
+    async def _caller(self, number: int) -> None:
+        try:
+            async with client_of(self._two.sender) as client:
+                count = 0
+                while not self._stop.is_set():
+                    handler = "call" if count % 2 else "fork"
+                    await client.call(handler, f"k{count % KEYS}", tag=f"{number}.{count}")
+                    self.answered += 1
+                    count += 1
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def wait_more(self, count: int) -> None:
+        """Wait until so many more are answered."""
+        goal = self.answered + count
+        wait_for(lambda: self.answered >= goal or bool(self.errors), f"{count} more calls", self._two.describe)
+        if self.errors:
+            raise self.errors[0]
+
+
+def kill(two: Pair, chance: random.Random) -> str:
+    """kill -9 of a worker, or of a whole replica, of either service."""
+    replicas = chance.choice(two.both())
+    name = chance.choice(replicas.names)
+    if chance.random() < 0.5:
+        replicas.kill_worker(name)
+        return f"worker {replicas.service}/{name}"
+    replicas.kill_replica(name)
+    replicas.start(name)
+    return f"replica {replicas.service}/{name}"
+
+
+def test_the_receivers_ledger_is_the_senders_history_whatever_is_killed(tmp_path: Path) -> None:
+    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(1 << 32))
+    print(f"{SEED_VARIABLE}={seed}")
+    chance = random.Random(seed)
+    with pair(tmp_path) as two:
+        for one in two.both():
+            one.primary()
+        with Callers(two) as callers:
+            callers.wait_more(20)
+            for _ in range(ROUNDS):
+                print(kill(two, chance), callers.answered)
+                callers.wait_more(chance.randrange(5, 60))
+        for number in range(KEYS):
+            key = f"k{number}"
+            history = history_of(two, key)
+            assert len(history.sent) == len(set(history.sent)) > 0
+            wait_for(lambda: len(tags_of(two, key)) >= len(history.sent), "all messages", two.describe)  # noqa: B023
+            assert tags_of(two, key) == history.sent, two.describe()
+            assert sorted(history.totals) == sorted(set(history.totals)), "a reply came twice"
+
+
+class Waiting:
+    """A call whose handler waits, in a thread."""
+
+    def __init__(self, replicas: ReplicaSet, handler: str, **arguments: object) -> None:
+        self.result: object = None
+        self._done = threading.Event()
+        self._replicas = replicas
+        self._thread = threading.Thread(
+            target=lambda: ask(replicas, lambda client: self._call(client, handler, arguments)), daemon=True
+        )
+        self._thread.start()
+
+    async def _call(self, client: Client, handler: str, arguments: dict[str, object]) -> None:
+        self.result = await client.request(handler, "k", arguments)
+        self._done.set()
+
+    def wait(self) -> object:
+        """Wait for the result."""
+        wait_for(self._done.is_set, "the result", self._replicas.describe)
+        self._thread.join()
+        return self.result
+
+
+def began(folder: Path, tag: str) -> list[str]:
+    """Keys of the attempts of an activity that began."""
+    return [path.read_text() for path in sorted(folder.glob(f"{tag}.*.began"))]
+
+
+@pytest.mark.parametrize("at_most_once", [False, True])
+def test_an_activity_under_way_at_a_takeover_runs_again_unless_it_must_not(tmp_path: Path, at_most_once: bool) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with pair(tmp_path) as two:
+        first = two.sender.primary()
+        call = Waiting(two.sender, "do", folder=str(work), tag="a", at_most_once=at_most_once)
+        wait_for(lambda: began(work, "a"), "an attempt", two.describe)
+        two.sender.kill_worker(first)
+        if not at_most_once:
+            wait_for(lambda: len(began(work, "a")) == 2, "another attempt", two.describe)
+            assert len(set(began(work, "a"))) == 1, "every attempt has the same idempotency key"
+        (work / "go").touch()
+        done = call.wait()
+        assert done == ("unknown" if at_most_once else began(work, "a")[0])
+        assert history_of(two, "k").steps == [f"a {done}"]
+        assert len(began(work, "a")) == (1 if at_most_once else 2)
+
+
+def test_a_timer_fires_once_though_the_primary_that_knew_it_is_dead(tmp_path: Path) -> None:
+    with pair(tmp_path) as two:
+        first = two.sender.primary()
+        call = Waiting(two.sender, "nap", seconds=2.0)
+        wait_for(lambda: waits(two.sender), "a handler that waits", two.describe)
+        two.sender.kill_worker(first)
+        assert isinstance(slept := call.wait(), int)
+        assert slept >= 2_000_000
+
+
+def waits(replicas: ReplicaSet) -> list[object]:
+    """What an operator sees of handlers that wait."""
+    primary = replicas.role_of("primary")
+    member = read_members(str(replicas.directory)).get(primary or "")
+    if member is None:
+        return []
+    try:
+        answer = asyncio.run(admin.ask(member.client, "invocations", admin.Access(replicas.service)))
+    except DeathlessError:
+        return []
+    found = answer["invocations"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_a_saga_waits_through_the_end_of_everything(tmp_path: Path, approved: bool) -> None:
+    with pair(tmp_path) as two:
+        two.sender.primary()
+        two.receiver.primary()
+        invocation = ask(two.sender, lambda client: accepted(client, "book", tag="t"))
+        wait_for(lambda: history_of(two, "k").promise, "a promise", two.describe)
+        for one in two.both():
+            assert set(one.stop().values()) == {0}
+        for one in two.both():
+            for name in one.names:
+                one.start(name)
+        promise = history_of(two, "k").promise
+        ask(two.sender, lambda client: client.call("approve", "k", promise=promise, approved=approved))
+        outcome = "booked" if approved else "released"
+        assert ask(two.sender, lambda client: client.result(invocation)) == outcome
+        assert history_of(two, "k").steps == ["t reserved", f"t {outcome}"]
+        assert tags_of(two, "k") == (["t reserved"] if approved else ["t reserved", "t released"])
+
+
+class _Accepted:
+    """Takes the answer that says a handler waits."""
+
+    def __init__(self) -> None:
+        self.invocation: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def answered(self, reply: bytes) -> None:
+        """See Receiver."""
+        self.invocation.set_result(accepted_invocation(reply) or 0)
+
+    def failed(self, error: DeathlessError) -> None:
+        """See Receiver."""
+        self.invocation.set_exception(error)
+
+    def refused(self, error: DeathlessError) -> None:
+        """See Receiver."""
+
+
+async def accepted(client: Client, handler: str, **arguments: object) -> int:
+    """Call a handler that waits and give its invocation, without waiting for its result."""
+    receiver = _Accepted()
+    client.submit_message(client.encode(handler, "k", arguments), receiver)
+    return await receiver.invocation

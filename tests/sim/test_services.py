@@ -1,0 +1,90 @@
+"""Services that call and fork each other, each a whole cluster under its own faults: exactly once, in order, for all.
+
+`DEATHLESS_SIM_SEEDS` and `DEATHLESS_SIM_FROM` choose how many and which; `--services` of the command runs many more.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deathless.simulation.__main__ import main
+from deathless.simulation.run import Options
+from deathless.simulation.scheduler import draw
+from deathless.simulation.services import SERVICES_MAX, make_services, run_services
+from deathless.simulation.visits import Shape, draw_client, draw_visits
+
+RUNTIME = Path(__file__).parents[2] / "runtime"
+FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
+COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40")) // 4
+SEEDS = (3, 21)
+PROGRAM = """
+import sys
+from deathless.simulation.services import run_services
+print(*(run_services(int(seed), 3).trace_hash for seed in sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_services_under_faults_lose_and_double_nothing(seed: int) -> None:
+    services = 2 + seed % (SERVICES_MAX - 1)
+    result = run_services(seed, services)
+    assert result.good, "\n".join(
+        map(str, [*result.violations[:5], f"see: python -m deathless.simulation --services {services} --trace {seed}"])
+    )
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_services_visit_each_other_in_every_shape_without_faults(shape: Shape) -> None:
+    seed = next(seed for seed in range(100) if draw_visits(draw(seed, "visits"), 3, span_us=1).shape is shape)
+    result = run_services(seed, 3, Options(kinds=()))
+    assert result.good, "\n".join(map(str, result.violations[:5]))
+    assert result.operations
+
+
+def test_clients_ask_for_calls_forks_timers_and_activities() -> None:
+    hops = [
+        hop
+        for seed in range(40)
+        for profile in [draw_visits(draw(seed, "visits"), 4, span_us=1)]
+        for visit in draw_client(draw(seed, "client"), profile, profile.names[0], "c0")
+        for hop in [visit.root, *visit.root.then]
+    ]
+    assert {hop.how for hop in hops} == {"call", "fork", "plain"}
+    assert any(hop.rests for hop in hops)
+    assert any(hop.acts for hop in hops)
+
+
+def test_services_share_one_network_and_each_has_its_own_disk() -> None:
+    services = make_services(5, 3)
+    clusters = list(services.clusters.values())
+    assert len({id(cluster.network) for cluster in clusters}) == 1
+    assert len({id(cluster.disk) for cluster in clusters}) == 3
+    assert len({name for cluster in clusters for name in cluster.setup.names()}) == sum(
+        len(cluster.replicas) for cluster in clusters
+    )
+    for cluster in clusters:
+        cluster.close()
+
+
+def hashes_under(hash_seed: str) -> list[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(RUNTIME)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, SEEDS)], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_two_processes_with_different_hash_seeds_see_the_same_traces_of_services() -> None:
+    first = hashes_under("1")
+    assert first == hashes_under("271828")
+    assert len(set(first)) == len(SEEDS)
+
+
+def test_the_command_runs_several_services(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--services", "2", "--seeds", "1", "--jobs", "1", "--json"]) == 0
+    assert '"good": true' in capsys.readouterr().out
+    assert main(["--services", "2", "--trace", "1", "--kinds"]) == 0
+    assert capsys.readouterr().out.endswith("good\n")

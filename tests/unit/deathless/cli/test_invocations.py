@@ -1,0 +1,104 @@
+"""`deathless invocations`: what is shown of handlers that wait, and what is ordered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deathless.cli import primary
+from deathless.cli.main import main
+from deathless.shell.target import Target
+
+MANIFEST = (
+    "apiVersion: deathless.dev/v1alpha1\nkind: DeathlessService\nmetadata: {name: bank}\nspec: {module: 'pkg.m:a'}\n"
+)
+ONE = {
+    "invocation": 12, "handler": "place", "key": "order-1", "since_us": 1_000_000, "turns": 2,
+    "waits_for": ["promise 12.2", "timer until 9 us"], "origin": "client",
+}  # fmt: skip
+
+
+class Primary:
+    """Answers with what it is given; remembers what it was asked."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    async def __call__(self, found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
+        assert found.config.service == "bank"
+        self.asked.append((command, arguments or {}))
+        return self.answer
+
+
+def run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object], *arguments: str
+) -> list[tuple[str, dict[str, str]]]:
+    """Run a command against such a primary; gives what that was asked."""
+    manifest = folder / "service.yaml"
+    manifest.write_text(MANIFEST)
+    fake = Primary(answer)
+    monkeypatch.setattr(primary, "ask_primary", fake)
+    assert main([*arguments, "-f", str(manifest)]) == 0
+    return fake.asked
+
+
+def test_handlers_that_wait_are_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"count": 5, "invocations": [ONE], "nowUs": 4_500_000}
+    asked = run(tmp_path, monkeypatch, answer, "invocations", "list", "--from", "3")
+    assert asked == [("invocations", {"from": "3"})]
+    head, row, _, more = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["ID", "HANDLER", "KEY", "FOR"]
+    assert row.split()[:5] == ["12", "place", "order-1", "3.5", "s"]
+    assert row.endswith("promise 12.2; timer until 9 us")
+    assert more == "5 in all; the next: --from 13"
+
+
+def test_moments_are_shown_as_people_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ONE | {"waits_for": ["promise 12.2, since 1795349665495711 us"]}
+    run(tmp_path, monkeypatch, {"count": 1, "invocations": [one], "nowUs": 0}, "invocations", "list")
+    assert "promise 12.2, since 2026-11-22 12:14:25.495" in capsys.readouterr().out
+
+
+def test_handlers_that_wait_are_json_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, monkeypatch, {"count": 1, "invocations": [ONE], "nowUs": 0}, "invocations", "list", "--json")
+    assert json.loads(capsys.readouterr().out) == {"count": 1, "invocations": [ONE]}
+
+
+def test_that_none_waits_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, monkeypatch, {"count": 0, "invocations": [], "nowUs": 0}, "invocations", "list")
+    assert capsys.readouterr().out == "no handler waits\n"
+
+
+def test_one_handler_that_waits_is_shown_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = run(tmp_path, monkeypatch, {"invocation": ONE, "nowUs": 0}, "invocations", "show", "12")
+    assert asked == [("invocation", {"invocation": "12"})]
+    told = capsys.readouterr().out
+    assert "order-1" in told
+    assert "timer until 9 us" in told
+    run(tmp_path, monkeypatch, {"invocation": ONE, "nowUs": 0}, "invocations", "show", "12", "--json")
+    assert json.loads(capsys.readouterr().out) == ONE
+
+
+@pytest.mark.parametrize(("command", "done"), [("cancel", "cancelled"), ("kill", "killed"), ("resume", "resumed")])
+def test_an_order_is_sent_and_told(
+    command: str, done: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (asked,) = run(tmp_path, monkeypatch, {"done": True}, "invocations", command, "12")
+    more = {"operation": "0", "value": "null"} if command == "resume" else {}
+    assert asked == ("order", {"command": command, "invocation": "12", **more})
+    assert capsys.readouterr().out == f"invocation 12 is {done}\n"
+    run(tmp_path, monkeypatch, {"done": True}, "invocations", command, "12", "--json")
+    assert json.loads(capsys.readouterr().out) == {"invocation": 12, "done": done}

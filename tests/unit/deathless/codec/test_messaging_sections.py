@@ -1,0 +1,182 @@
+"""Sections about messaging: the bytes, both ways, and content that contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.deathless.codec.test_checkpoint import built, parts_of, sample
+
+from deathless.base.errors import CorruptCheckpoint
+from deathless.codec import messaging_sections
+from deathless.codec.checkpoint import SESSION, chunk_reader, decode, encode, verify
+from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, Reader
+from deathless.codec.peer_messages import SELF_SESSION
+from deathless.codec.sections import Section
+from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
+
+U64 = st.integers(0, 2**64 - 1)
+BLOB = st.binary(max_size=24)
+
+
+def peer_session(session_id: int, next_seq: int) -> SessionRecord:
+    return SessionRecord(session_id, next_seq, next_seq - 1, 0, bytes(16), {}, True)
+
+
+def busy() -> Snapshot:
+    """The sample, with messaging."""
+    plain = sample()
+    return replace(
+        plain,
+        sessions=[*plain.sessions, peer_session(12, 6), peer_session(SELF_SESSION, 3)],
+        invocations=[b"first", b"second one"],
+        outbox=[OutboxRecord("", 0, 3, [b"to myself"]), OutboxRecord("shop", 0, 9, [b"one", b"", b"three"])],
+        peers=[PeerRecord("shop", 0, bytes(range(16)), 77, 12)],
+        results=[
+            ResultRecord(30, 1_600_000_000_000_000, b"\x00\x05"),
+            ResultRecord(29, 1_600_000_000_000_001, b"\x01"),
+        ],
+    )
+
+
+def test_the_bytes_of_a_checkpoint_with_messaging_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+    golden("checkpoint_messaging", b"".join(encode(busy())))
+
+
+def test_a_checkpoint_with_messaging_reads_back_as_it_was_written() -> None:
+    written = busy()
+    read = chunk_reader(list(encode(written)))
+    assert decode(read) == written
+    assert verify(read) == (written.head(), written.state_digest)
+
+
+def test_a_service_without_messaging_has_none_of_these_sections() -> None:
+    assert list(messaging_sections.payloads(sample())) == []
+
+
+def test_a_target_without_messages_keeps_its_position() -> None:
+    written = replace(sample(), outbox=[OutboxRecord("shop", 0, 9, []), OutboxRecord("shop", 1, 1, [])])
+    assert decode(chunk_reader(list(encode(written)))).outbox == written.outbox
+
+
+NAMES = st.tuples(st.text(max_size=5), st.integers(0, 2**32 - 1))
+
+
+@st.composite
+def peers(draw: st.DrawFn) -> tuple[list[PeerRecord], list[SessionRecord]]:
+    names = sorted(draw(st.lists(NAMES, max_size=4, unique=True)))
+    ids = draw(st.lists(st.integers(100, 2**62), min_size=len(names), max_size=len(names), unique=True))
+    service_id = st.binary(min_size=16, max_size=16)
+    records = [PeerRecord(*name, draw(service_id), draw(U64), number) for name, number in zip(names, ids, strict=True)]
+    return records, [peer_session(number, draw(st.integers(1, 2**40))) for number in sorted(ids)]
+
+
+@given(
+    invocations=st.lists(BLOB, max_size=5),
+    outbox=st.dictionaries(NAMES, st.tuples(st.integers(1, 2**40), st.lists(BLOB, max_size=6)), max_size=4),
+    known=peers(),
+    results=st.dictionaries(U64, st.tuples(U64, BLOB), max_size=5),
+    group_bytes=st.integers(1, 60),
+)
+def test_whatever_messaging_holds_reads_back_however_it_is_cut(
+    invocations: list[bytes],
+    outbox: dict[tuple[str, int], tuple[int, list[bytes]]],
+    known: tuple[list[PeerRecord], list[SessionRecord]],
+    results: dict[int, tuple[int, bytes]],
+    group_bytes: int,
+) -> None:
+    written = replace(
+        sample(),
+        sessions=[*sample().sessions, *known[1]],
+        invocations=invocations,
+        outbox=[OutboxRecord(*target, *held) for target, held in sorted(outbox.items())],
+        peers=known[0],
+        results=sorted((ResultRecord(i, *kept) for i, kept in results.items()), key=lambda record: record.at_us),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messaging_sections, "GROUP_BYTES", group_bytes)
+        chunks = list(encode(written))
+    assert decode(chunk_reader(chunks)) == written
+
+
+@given(
+    kind=st.sampled_from(sorted(messaging_sections.READ_HERE)),
+    count=st.one_of(st.integers(0, 4), st.integers(0, 2**32 - 1)),
+    payload=st.binary(max_size=80),
+)
+def test_a_section_of_random_bytes_is_read_or_refused_cleanly(kind: Section, count: int, payload: bytes) -> None:
+    parts = parts_of(b"".join(encode(sample())))
+    try:
+        decode(built([*parts, (kind, count, payload, 1)]))
+    except CorruptCheckpoint:
+        return
+
+
+def outbox_section(position: int, name: bytes, *messages: bytes, shard: int = 0) -> tuple[int, int, bytes]:
+    lengths = b"".join(len(message).to_bytes(4, "little") for message in messages)
+    head = OUTBOX_HEAD.pack(position, shard, len(name))
+    return Section.OUTBOX, len(messages), head + name + lengths + b"".join(messages)
+
+
+def peer_row(session: int, name: bytes, shard: int = 0) -> bytes:
+    return PEER.pack(session, 77, bytes(16), shard, len(name))
+
+
+A, B = outbox_section(1, b"a", b"x"), outbox_section(1, b"b", b"x")
+WRONG: dict[str, tuple[list[tuple[int, int, bytes]], str]] = {
+    "an outbox without its head": ([(Section.OUTBOX, 0, bytes(15))], "shorter than its head"),
+    "an outbox without its lengths": ([(Section.OUTBOX, 9, A[2])], "columns pass"),
+    "an outbox with more than its messages": ([(Section.OUTBOX, 1, A[2] + b"x")], "disagree"),
+    "an outbox with a name that is no text": ([outbox_section(1, b"\xff", b"x")], "utf-8"),
+    "an outbox that begins at position 0": ([outbox_section(0, b"a", b"x")], "a position is 0"),
+    "targets that fall": ([B, A], "do not ascend"),
+    "shards that fall": ([outbox_section(1, b"a", shard=1), outbox_section(1, b"a")], "do not ascend"),
+    "a gap between two sections of a target": ([A, outbox_section(3, b"a", b"y")], "position 3 of a/0"),
+    "a section that repeats positions": ([A, outbox_section(1, b"a", b"y")], "position 1 of a/0"),
+    "an empty section behind messages": ([A, outbox_section(2, b"a")], "position 2 of a/0"),
+    "messages behind an empty section": ([outbox_section(1, b"a"), A], "position 1 of a/0"),
+    "invocations without their lengths": ([(Section.INVOCATIONS, 1, bytes(3))], "columns pass"),
+    "peers without their rows": ([(Section.PEERS, 2, peer_row(7, b""))], "columns pass"),
+    "peers without their names": ([(Section.PEERS, 1, peer_row(7, b"a"))], "disagree"),
+    "peers that come twice": ([(Section.PEERS, 2, 2 * peer_row(7, b""))], "peers do not ascend"),
+    "results without their rows": ([(Section.RESULTS, 1, bytes(23))], "columns pass"),
+    "results without their replies": ([(Section.RESULTS, 1, RESULT.pack(1, 1, 1, 0))], "disagree"),
+    "results whose times fall": (
+        [(Section.RESULTS, 2, RESULT.pack(1, 2, 0, 0) + RESULT.pack(2, 1, 0, 0))],
+        "times of results fall",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_section_that_contradicts_itself_is_refused_by_name(name: str) -> None:
+    sections, what = WRONG[name]
+    parts = parts_of(b"".join(encode(sample())))
+    kind = Section(sections[0][0]).name
+    with pytest.raises(CorruptCheckpoint, match=rf"section {kind} at offset \d+: .*{what}"):
+        decode(built([*parts, *((*section, 1) for section in sections)]))
+
+
+@pytest.mark.parametrize(
+    ("sections", "what"),
+    [
+        ([(Section.PEERS, 1, peer_row(8, b""))], "session 8 of a peer is missing"),
+        ([(Section.PEERS, 1, peer_row(7, b""))], "session 7 of a peer waits"),
+        ([(Section.PEERS, 2, peer_row(6, b"") + peer_row(6, b"", 1))], "belongs to two peers"),
+        ([(Section.RESULTS, 2, 2 * RESULT.pack(1, 1, 0, 0))], "an invocation has two results"),
+    ],
+)
+def test_sections_that_contradict_each_other_are_refused(sections: list[tuple[int, int, bytes]], what: str) -> None:
+    head, state, _, *_ = parts_of(b"".join(encode(sample())))
+    known = SESSION.pack(7, 3, 1, 0, bytes(16)) + SESSION.pack(6, 1, 0, 0, bytes(16))
+    with pytest.raises(CorruptCheckpoint, match=what):
+        decode(built([head, state, (Section.SESSIONS, 2, known, 1), *((*section, 1) for section in sections)]))
+
+
+def test_a_reader_of_nothing_marks_no_session_but_our_own() -> None:
+    client, ours = SessionRecord(7, 3, 1, 5, bytes(16), {2: b"r"}), peer_session(SELF_SESSION, 4)
+    bare = SessionRecord(SELF_SESSION, 4, 3, 0, bytes(16), {})
+    assert Reader().finish({7: client, SELF_SESSION: bare}) == [client, ours]

@@ -1,0 +1,704 @@
+"""A primary's peers, own work, results, activities and timers, as one: what is logged, what leaves, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from tests.unit.deathless.core.peer_net import Relay
+from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, batch
+
+from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary, OutboxFull, Overloaded, TooLarge
+from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.messages import Kind, decode, encode
+from deathless.codec.peer_messages import (
+    SELF,
+    SELF_SESSION,
+    ActivityStart,
+    Adopt,
+    Order,
+    Outputs,
+    PeerHello,
+    Reference,
+    Target,
+)
+from deathless.codec.wire import (
+    AdminReply,
+    PeerWelcome,
+    Refused,
+    Type,
+    decode_peer_commit,
+    decode_results,
+    decode_struct,
+    ok_reply,
+)
+from deathless.core import effects as fx
+from deathless.core import events as ev
+from deathless.core.handover import Stage
+from deathless.core.messaging import Tables
+from deathless.core.outreach import TRIM_S
+
+A = PeerHello("a", 0, b"a" * 16, 1)
+B = Target("b", 0)
+PEER = ev.Conn(31)
+TOOL = ev.Conn(41)
+
+
+class Scripted(Relay):
+    """Executor whose turns give what a test says, beside what messages say is to be sent on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.give = Outputs([], [], [], [], [])
+        self.pending: list[ActivityStart] = []
+        self.held: set[int] = set()
+        self.due = 0
+        self.advanced: list[int] = []
+
+    def take_outputs(self) -> Outputs | None:
+        found = super().take_outputs()
+        give, self.give = self.give, Outputs([], [], [], [], [])
+        if found is not None:
+            return found._replace(results=give.results, starts=give.starts, stops=give.stops)
+        return give if any(give) else None
+
+    def activities(self) -> list[ActivityStart]:
+        return self.pending
+
+    def holds(self, invocation: int) -> bool:
+        return invocation in self.held
+
+    def due_us(self) -> int:
+        return self.due
+
+    def advance(self, lsn: int, now_us: int) -> None:
+        super().advance(lsn, now_us)
+        self.advanced.append(now_us)
+        self.due = 0
+
+
+def start(operation: int, *, once: bool = False) -> ActivityStart:
+    return ActivityStart(9, operation, 1, "mail", b"", "9", once, attempted=False)
+
+
+class Place(World):
+    """A world whose executor is scripted, with one client session."""
+
+    def __init__(
+        self,
+        limits: Limits = SMALL,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+        deaths: dict[tuple[int, int], int] | None = None,
+    ) -> None:
+        self.script = Scripted()
+        super().__init__(limits, safeguards, deaths, self.script)
+        self.session = self.register()
+
+    def tell(self, event: ev.OfMessaging) -> None:
+        self.do(self.primary.message_received(event, self.now, self.wall_us))
+
+    def introduce(self, hello: PeerHello = A, conn: ev.Conn = PEER) -> int:
+        """A peer introduces itself, to the end; gives its session."""
+        self.tell(ev.PeerHelloReceived(conn, hello, 1))
+        self.settle()
+        return self.welcomes(conn)[-1].session
+
+    def welcomes(self, conn: ev.Conn = PEER) -> list[PeerWelcome]:
+        return [decode_struct(PeerWelcome, b) for c, k, b in self.sent if (c, k) == (conn, Type.PEER_WELCOME)]
+
+    def commits(self, conn: ev.Conn = PEER) -> list[int]:
+        return [decode_peer_commit(b)[1] for c, k, b in self.sent if (c, k) == (conn, Type.PEER_COMMIT)]
+
+    def peer_sends(self, session: int, first: int, *texts: bytes, conn: ev.Conn = PEER, kind: int = Kind.FORK) -> None:
+        messages = [encode(kind, args=text) for text in texts]
+        self.do(self.primary.batches_received([(conn, batch(session, first, messages))]))
+        self.drained()
+
+    def order_answers(self) -> list[str]:
+        return [decode_struct(AdminReply, b).code for c, k, b in self.sent if (c, k) == (TOOL, Type.ADMIN_REPLY)]
+
+    def records(self) -> list[int]:
+        """Kinds of the messages in the frame that is due, by run."""
+        run = next(effect for effect in self.todo if isinstance(effect, fx.RunFrame))
+        return [message[0] for _, messages in run.runs for message in messages]
+
+    def effects(self, kind: type[fx.Effect]) -> Sequence[fx.Effect]:
+        found = [effect for effect in self.todo if isinstance(effect, kind)]
+        self.todo = [effect for effect in self.todo if not isinstance(effect, kind)]
+        return found
+
+
+# ---- own work ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_turn_sends_to_its_own_service_is_in_the_next_frame() -> None:
+    place = Place()
+    place.send(place.session, 1, b"self>self>x")
+    place.settle()
+    assert place.script.got == [("", b"self>x"), ("", b"x")]
+    assert place.shard.outbox.first_position(SELF) == 3
+    assert not place.primary.messaging.own.waiting
+
+
+def test_own_work_waits_behind_clients_and_gets_half_of_a_frame() -> None:
+    place = Place(Limits(clock_step_us=1 << 62, frame_messages_max=4))
+    place.send(place.session, 1, b"self>1;self>2;self>3;self>4;self>5")
+    place.drained()
+    place.send(place.session, 2, b"a", b"b")
+    place.send(place.session, 4, b"c", b"d")
+    place.sync()
+    assert place.records() == [Kind.CALL, Kind.CALL, Kind.FORK, Kind.FORK]
+    place.sync()
+    assert place.records() == [Kind.CALL, Kind.CALL, Kind.FORK, Kind.FORK]
+    place.settle()
+    assert [text for _, text in place.script.got] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_large_message_of_ours_that_found_no_room_begins_the_next_frame() -> None:
+    place = Place(Limits(clock_step_us=1 << 62, frame_bytes_max=100, message_bytes_max=100, segment_bytes_max=1000))
+    place.send(place.session, 1, b"self>" + b"x" * 80)
+    place.drained()
+    place.send(place.session, 2, b"y" * 30)
+    place.sync()
+    assert place.records() == [Kind.CALL]
+    place.send(place.session, 3, b"z" * 30)
+    place.sync()
+    assert place.records() == [Kind.FORK]
+    place.settle()
+    assert [reply[:1] for _, reply in place.replies(place.session)] == [b"s", b"y", b"z"]
+
+
+def test_own_work_that_killed_twice_is_parked_and_the_next_goes_on() -> None:
+    place = Place(deaths={(SELF_SESSION, 1): 2})
+    place.send(place.session, 1, b"self>killer;self>good")
+    place.settle()
+    assert place.script.got == [("", b"good")]
+    assert [record.session for record in place.shard.parked] == [SELF_SESSION]
+    assert place.shard.outbox.first_position(SELF) == 3
+
+
+def test_i11_an_invocation_whose_timer_killed_twice_is_set_aside_before_time_goes_on() -> None:
+    place = Place(deaths={(0, 9): 2, (0, 8): 1, (0, 7): 2, (5, 9): 2})
+    place.script.held, place.script.due = {8, 9}, place.wall_us
+    place.shard.place.due_us = place.wall_us
+    place.script.order = lambda lsn, now_us, order: place.script.held.discard(order.invocation)  # type: ignore[method-assign]
+    place.do(place.primary.begin(place.now, place.wall_us))
+    assert place.records() == [Kind.PARKED, Kind.TIME]
+    place.settle()
+    assert [(record.session, record.seq) for record in place.shard.parked] == [(0, 9)]
+    assert (place.script.held, len(place.script.advanced)) == ({8}, 1)
+    assert not place.primary.messaging.waiting(staying=True, now=place.now)
+
+
+def test_i11_deaths_that_are_told_to_a_primary_count_for_the_next_one_alone() -> None:
+    deaths: dict[tuple[int, int], int] = {}
+    place = Place(deaths=deaths)
+    place.script.held = {9}
+    place.do(place.primary.begin(place.now, place.wall_us))
+    deaths[0, 9] = 2
+    place.send(place.session, 1, b"x")
+    place.settle()
+    assert place.shard.parked == []
+
+
+def test_a_primary_that_lets_go_leaves_its_own_work_to_the_next() -> None:
+    place = Place()
+    place.send(place.session, 1, b"self>x")
+    place.drained()
+    place.do(place.primary.stop_ordered(place.now, place.wall_us))
+    place.sync()
+    place.prove()
+    assert place.owes(fx.RunFrame) == 0
+    place.close_frame()
+    assert place.primary.drained
+    assert place.primary.departure.stage is Stage.ALONE
+    assert place.shard.outbox.next_position(SELF) == 2
+
+
+# ---- peers that send ---------------------------------------------------------------------------------------------
+
+
+def test_a_peer_is_registered_confirmed_and_then_welcomed() -> None:
+    place = Place()
+    place.tell(ev.PeerHelloReceived(PEER, A, 1))
+    assert place.records() == [Kind.PEER]
+    place.sync()
+    assert place.welcomes() == []
+    place.prove()
+    assert place.welcomes() == [PeerWelcome(2, 1)]
+
+
+def test_messages_of_a_peer_run_and_are_acknowledged_once_confirmed() -> None:
+    place = Place()
+    session = place.introduce()
+    place.peer_sends(session, 1, b"one", b"two")
+    place.sync()
+    assert place.script.got == [("a", b"one"), ("a", b"two")]
+    assert place.commits() == []
+    place.prove()
+    assert place.commits() == [2]
+
+
+def test_lower_ones_are_acknowledged_again_but_only_what_is_confirmed() -> None:
+    place = Place()
+    session = place.introduce()
+    place.peer_sends(session, 1, b"one")
+    place.peer_sends(session, 1, b"one")
+    assert place.commits() == []
+    place.sync()
+    place.peer_sends(session, 1, b"one", b"two")
+    assert place.commits() == []
+    place.settle()
+    assert place.commits() == [1, 2]
+    place.peer_sends(session, 1, b"one", b"two")
+    assert place.commits() == [1, 2, 2]
+    assert [text for _, text in place.script.got] == [b"one", b"two"]
+
+
+def test_without_that_a_peer_forgets_what_a_successor_never_had() -> None:
+    place = Place(safeguards=Safeguards(reack_confirmed_only=False))
+    session = place.introduce()
+    place.peer_sends(session, 1, b"one")
+    place.peer_sends(session, 1, b"one")
+    assert place.commits() == [1]  # no proof covers it: the frame may be lost with this primary
+
+
+def test_higher_ones_are_dropped() -> None:
+    place = Place()
+    session = place.introduce()
+    place.peer_sends(session, 2, b"two")
+    assert place.owes(fx.RunFrame) == 0
+    assert place.primary.counters.dropped == 1
+
+
+def test_without_that_a_message_that_was_refused_is_lost() -> None:
+    place = Place(safeguards=Safeguards(next_expected_only=False))
+    session = place.introduce()
+    place.peer_sends(session, 2, b"two")  # the first was refused, this was under way behind it
+    place.settle()
+    place.peer_sends(session, 1, b"one")  # the sender begins again from the first
+    place.settle()
+    assert place.script.got == [("a", b"two")]
+    assert place.commits() == [1, 1]
+
+
+def test_only_the_connection_that_was_welcomed_last_counts() -> None:
+    place = Place()
+    session = place.introduce()
+    newer = ev.Conn(32)
+    place.tell(ev.PeerHelloReceived(newer, A, 2))
+    assert place.effects(fx.Disconnect) == [fx.Disconnect(PEER)]
+    place.peer_sends(session, 1, b"late", conn=PEER)
+    assert place.owes(fx.RunFrame) == 0
+    place.peer_sends(session, 1, b"one", conn=newer)
+    place.settle()
+    assert (place.commits(PEER), place.commits(newer)) == ([], [1])
+
+
+def test_without_the_fence_a_deposed_sender_hears_what_its_successor_should() -> None:
+    place = Place(safeguards=Safeguards(fence_peer_connections=False))
+    session = place.introduce()
+    newer = ev.Conn(32)
+    place.tell(ev.PeerHelloReceived(newer, A, 2))
+    assert place.effects(fx.Disconnect) == []
+    place.peer_sends(session, 1, b"one", conn=newer)
+    place.peer_sends(session, 1, b"one", conn=PEER)
+    place.settle()
+    assert (place.commits(PEER), place.commits(newer)) == ([1], [])
+
+
+def test_a_stranger_can_not_send_as_a_peer_and_a_client_can_not_send_what_peers_send() -> None:
+    place = Place()
+    session = place.introduce()
+    place.peer_sends(session, 1, b"one", conn=ev.Conn(1))
+    place.peer_sends(SELF_SESSION, 1, b"one", conn=ev.Conn(1))
+    assert place.owes(fx.RunFrame) == 0
+    place.peer_sends(place.session, 1, b"one", conn=ev.Conn(1))
+    assert [refused.code for refused in place.refusals()] == [InvalidArgument.code]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (encode(Kind.CALL), InvalidArgument.code),
+        (encode(Kind.TIME), InvalidArgument.code),
+        (b"short", InvalidArgument.code),
+        (encode(Kind.FORK, args=b"x" * 2000), TooLarge.code),
+    ],
+)
+def test_what_peers_do_not_send_is_refused(message: bytes, code: str) -> None:
+    place = Place(Limits(clock_step_us=1 << 62, message_bytes_max=1000))
+    session = place.introduce()
+    place.do(place.primary.batches_received([(PEER, batch(session, 1, [message]))]))
+    assert [refused.code for refused in place.refusals()] == [code]
+
+
+def test_a_peers_message_that_killed_twice_is_parked_and_acknowledged() -> None:
+    place = Place(deaths={})
+    session = place.introduce()
+    place.deaths[session, 1] = 2
+    place.peer_sends(session, 1, b"killer", b"good")
+    place.settle()
+    assert place.script.got == [("a", b"good")]
+    assert place.commits() == [1, 2]
+    assert [(record.session, record.seq) for record in place.shard.parked] == [(session, 1)]
+
+
+def test_a_parked_request_is_answered_with_an_error() -> None:
+    place = Place(deaths={})
+    session = place.introduce()
+    place.deaths[session, 1] = 2
+    message = encode(Kind.REQUEST, idempotency_key=msgspec.msgpack.encode([5, 1, 0, []]))
+    place.do(place.primary.batches_received([(PEER, batch(session, 1, [message]))]))
+    place.settle()
+    (answer,) = place.shard.outbox.messages_from(Target("a", 0), 1, 1000)
+    assert decode(answer).kind == Kind.RESPONSE
+    assert place.effects(fx.DialPeer) == [fx.DialPeer(Target("a", 0))]
+
+
+def test_a_full_disk_sends_the_peer_away_and_it_begins_again() -> None:
+    place = Place()
+    session = place.introduce()
+    place.peer_sends(session, 1, b"one")
+    place.refuse()
+    assert [refused.session for refused in place.refusals()] == [session]
+    place.do(place.primary.space_found(place.now, place.wall_us))
+    place.peer_sends(session, 1, b"one")
+    place.settle()
+    assert place.commits() == [1]
+
+
+# ---- peers that are sent to --------------------------------------------------------------------------------------
+
+
+def test_what_turns_send_leaves_once_confirmed_and_is_trimmed_when_the_peer_confirms() -> None:
+    place = Place()
+    place.send(place.session, 1, b"b>hello")
+    place.drained()
+    place.sync()
+    assert place.owes(fx.DialPeer) == 0
+    place.prove()
+    assert place.effects(fx.DialPeer) == [fx.DialPeer(B)]
+    place.tell(ev.PeerReady(B, 5, 1))
+    assert len(place.effects(fx.SendPeer)) == 1
+    place.tell(ev.PeerCommitted(B, 1))
+    assert place.owes(fx.RunFrame) == 0
+    assert place.primary.deadline() == place.now + TRIM_S
+    place.fire(TRIM_S)
+    assert place.records() == [Kind.TIME, Kind.TRIM] or place.records() == [Kind.TRIM]
+    place.settle()
+    assert place.shard.outbox.bytes == 0
+
+
+def test_a_trim_rides_on_a_frame_that_is_written_anyway() -> None:
+    place = Place()
+    place.send(place.session, 1, b"b>hello")
+    place.settle()
+    place.tell(ev.PeerReady(B, 5, 2))
+    place.send(place.session, 2, b"x")
+    place.drained()
+    assert place.records() == [Kind.TRIM, Kind.CALL]
+    place.refuse()
+    place.do(place.primary.space_found(place.now, place.wall_us))
+    place.fire(TRIM_S)
+    assert Kind.TRIM in place.records()
+
+
+def test_a_peer_that_knows_of_a_successor_makes_the_primary_ask_its_fence() -> None:
+    place = Place()
+    place.send(place.session, 1, b"b>hello")
+    place.settle()
+    place.tell(ev.PeerReady(B, 5, 7))
+    assert place.owes(fx.Prove) == 1
+    place.prove(owned=False)
+    assert place.primary.closed
+    place.tell(ev.PeerLost(B))
+    place.tell(ev.PeerReady(B, 5, 1))
+    assert place.effects(fx.SendPeer) == []
+
+
+def test_a_full_outbox_stops_clients_but_not_peers() -> None:
+    limits = Limits(clock_step_us=1 << 62, message_bytes_max=200, peer_window_bytes_max=200, outbox_bytes_max=100)
+    place = Place(limits)
+    session = place.introduce()
+    place.send(place.session, 1, b"b>" + b"x" * 95)
+    place.settle()
+    place.send(place.session, 2, b"more")
+    assert [refused.code for refused in place.refusals()] == [OutboxFull.code]
+    place.peer_sends(session, 1, b"what may empty it", kind=Kind.RESPONSE)
+    place.settle()
+    assert place.commits() == [1]
+    place.tell(ev.PeerLost(B))
+    place.tell(ev.PeerReady(B, 5, 2))
+    place.fire(TRIM_S)
+    place.settle()
+    place.send(place.session, 2, b"more")
+    place.settle()
+    assert [seq for seq, _ in place.replies(place.session)] == [1, 2]
+
+
+def test_a_new_primary_goes_on_with_what_the_log_leaves_to_be_done() -> None:
+    place = Place()
+    place.shard.outbox.append(B, encode(Kind.FORK, args=b"x"))
+    place.script.pending = [start(1)]
+    successor = type(place.primary)(
+        replica="r1", epoch=2, sessions=place.sessions, limits=SMALL, safeguards=ALL_SAFEGUARDS,
+        lsn=place.place.lsn, chain=place.place.chain, time_us=WALL_US, now=place.now, deaths={},
+        tables=place.primary.messaging._tables,
+    )  # fmt: skip
+    assert successor.begin(place.now, WALL_US) == [fx.DialPeer(B), fx.StartActivity(start(1))]
+
+
+# ---- results -----------------------------------------------------------------------------------------------------
+
+
+def results(place: Place, conn: int = 1) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    for c, kind, body in place.sent:
+        if (c, kind) == (conn, Type.RESULTS):
+            found += zip(*decode_results(body), strict=True)
+    return found
+
+
+def test_a_result_is_told_when_its_frame_is_confirmed() -> None:
+    place = Place()
+    place.script.held = {9}
+    place.tell(ev.AttachReceived(ev.Conn(1), [4], [9]))
+    place.script.give = Outputs([], [(9, ok_reply(b"r"))], [], [], [])
+    place.send(place.session, 1, b"x")
+    place.drained()
+    place.sync()
+    assert results(place) == []
+    place.prove()
+    assert results(place) == [(4, ok_reply(b"r"))]
+    place.tell(ev.AttachReceived(ev.Conn(1), [5], [9]))
+    assert results(place)[1:] == [(5, ok_reply(b"r"))]
+
+
+def test_that_nobody_knows_an_invocation_takes_a_proof() -> None:
+    place = Place()
+    place.tell(ev.AttachReceived(ev.Conn(1), [4], [9]))
+    assert results(place) == []
+    place.prove()
+    assert [number for number, _ in results(place)] == [4]
+
+
+def test_who_waits_is_forgotten_with_its_connection() -> None:
+    place = Place()
+    place.script.held = {9}
+    place.tell(ev.AttachReceived(ev.Conn(1), [4], [9]))
+    place.do(place.primary.connection_lost(ev.Conn(1), place.now, place.wall_us))
+    place.script.give = Outputs([], [(9, b"\x00")], [], [], [])
+    place.send(place.session, 1, b"x")
+    place.settle()
+    assert results(place) == []
+
+
+# ---- activities --------------------------------------------------------------------------------------------------
+
+
+def test_an_activity_begins_when_its_frame_is_confirmed_and_its_outcome_is_logged() -> None:
+    place = Place()
+    place.script.give = Outputs([], [], [start(1)], [], [])
+    place.send(place.session, 1, b"x")
+    place.drained()
+    place.sync()
+    assert place.effects(fx.StartActivity) == []
+    place.prove()
+    assert place.effects(fx.StartActivity) == [fx.StartActivity(start(1))]
+    place.tell(ev.ActivityEnded(9, 1, 1, b"\x00done"))
+    assert place.records() == [Kind.OUTCOME]
+    place.settle()
+    assert b"outcome" in place.script.ran
+
+
+def test_an_activity_is_ended_when_nobody_wants_it() -> None:
+    place = Place()
+    place.script.give = Outputs([], [], [start(1)], [], [])
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.script.give = Outputs([], [], [], [Reference(9, 1)], [])
+    place.send(place.session, 2, b"x")
+    place.settle()
+    assert place.effects(fx.StopActivity) == [fx.StopActivity(Reference(9, 1))]
+
+
+def test_outcomes_of_a_primary_that_lets_go_are_left_to_the_next() -> None:
+    place = Place()
+    place.script.give = Outputs([], [], [start(1)], [], [])
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.do(place.primary.stop_ordered(place.now, place.wall_us))
+    place.tell(ev.ActivityEnded(9, 1, 1, b"\x00done"))
+    assert place.owes(fx.RunFrame) == 0
+
+
+def test_outcomes_that_come_while_a_switchover_is_tried_are_logged_when_it_is_called_off() -> None:
+    place = Place(Limits(clock_step_us=1 << 62, activities_max=1))
+    place.script.give = Outputs([], [], [start(1)], [], [])
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.follow("r1", 51, place.place.lsn, place.place.chain)
+    place.do(place.primary.switchover_ordered(TOOL, 1, "r1", place.now, place.wall_us))
+    place.tell(ev.ActivityEnded(9, 1, 1, b"\x00done"))
+    place.tell(ev.ActivityEnded(9, 2, 1, b"\x00of nobody"))
+    assert place.owes(fx.RunFrame) == 0
+    place.do(place.primary.connection_lost(ev.Conn(51), place.now, place.wall_us))
+    if place.owes(fx.WriteControl):
+        place.close_frame()
+    place.fire(0.1)
+    assert place.records() == [Kind.OUTCOME]
+
+
+def test_what_is_tried_again_later_wakes_an_idle_primary() -> None:
+    place = Place()
+    later = msgspec.structs.replace(start(1), not_before_us=WALL_US + 200_000)
+    place.script.give = Outputs([], [], [later], [], [])
+    place.send(place.session, 1, b"x")
+    place.settle()
+    assert place.primary.messaging.deadline() == place.now + 0.2
+    place.fire(0.2)
+    assert place.effects(fx.StartActivity) == [fx.StartActivity(later)]
+
+
+# ---- timers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_timer_that_is_due_writes_a_time_record_also_when_idle() -> None:
+    place = Place()
+    place.script.due = WALL_US + 30_000
+    place.send(place.session, 1, b"x")
+    place.settle()
+    assert place.primary.deadline() == pytest.approx(place.now + 0.03)
+    place.fire(0.02)
+    assert place.script.advanced == []
+    place.wall_us += 30_000
+    place.fire(0.01)
+    assert place.records() == [Kind.TIME]
+    place.settle()
+    assert place.script.advanced == [WALL_US + 30_000]
+    assert place.primary._due_at is None
+
+
+def test_a_timer_far_beyond_the_step_of_logical_time_is_reached_step_by_step() -> None:
+    place = Place(Limits(clock_step_us=1 << 62, time_jump_max_s=1))
+    place.script.due = WALL_US + 2_500_000
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.wall_us += 3_000_000
+    place.fire()
+    place.settle()
+    assert place.script.advanced == [WALL_US + 3_000_000]
+    assert place.place.time_us == WALL_US + 3_000_000
+
+
+def test_a_timer_waits_for_room_and_for_whoever_comes() -> None:
+    place = Place()
+    place.script.due = WALL_US + 30_000
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.wall_us += 30_000
+    place.primary.admission.full = True
+    place.primary._space_probe_at = place.now + 0.5
+    place.fire()
+    assert place.owes(fx.RunFrame) == 0
+    deadline = place.primary.deadline()
+    assert deadline is not None
+    assert deadline > place.now
+    place.do(place.primary.space_found(place.now, place.wall_us))
+    assert place.records() == [Kind.TIME]
+
+
+def test_a_timer_goes_on_at_half_speed_where_the_wall_clock_fell_behind() -> None:
+    place = Place()
+    place.script.due = WALL_US + 100_000
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.wall_us -= 3_600_000_000  # an hour: it would wait as long
+    fired_at = place.now
+    while not place.script.advanced:
+        place.fire(0.01)
+        if place.owes(fx.WriteControl):
+            place.close_frame()
+        place.settle()
+    assert place.now - fired_at == pytest.approx(0.2, abs=0.02)
+    stood_at = place.place.time_us
+    assert place.script.advanced == [stood_at]
+    assert stood_at >= WALL_US + 100_000
+    place.fire(10)
+    place.settle()
+    assert place.place.time_us == stood_at  # with nothing that waits, it stands until the clock is there
+
+
+def test_a_primary_that_lets_go_fires_no_timers() -> None:
+    place = Place()
+    place.script.due = WALL_US + 30_000
+    place.send(place.session, 1, b"x")
+    place.settle()
+    place.do(place.primary.stop_ordered(place.now, place.wall_us))
+    place.wall_us += 30_000
+    place.fire()
+    assert place.owes(fx.RunFrame) == 0
+
+
+# ---- operators ---------------------------------------------------------------------------------------------------
+
+
+def test_an_order_is_answered_once_its_record_is_confirmed() -> None:
+    place = Place()
+    place.script.held = {9}
+    place.tell(ev.OrderReceived(TOOL, 1, Order("cancel", 9)))
+    assert place.records() == [Kind.ORDER]
+    place.sync()
+    assert place.order_answers() == []
+    place.prove()
+    assert place.order_answers() == [""]
+    assert b"order" in place.script.ran
+
+
+def test_an_order_for_nobody_says_so() -> None:
+    place = Place()
+    place.tell(ev.OrderReceived(TOOL, 1, Order("kill", 9)))
+    place.settle()
+    assert place.order_answers() == [InvocationUnknown.code]
+
+
+def test_a_primary_that_lets_go_takes_no_orders_and_no_peers() -> None:
+    place = Place()
+    place.do(place.primary.stop_ordered(place.now, place.wall_us))
+    place.tell(ev.OrderReceived(TOOL, 1, Order("kill", 9)))
+    assert place.order_answers() == [NotPrimary.code]
+    place.tell(ev.PeerHelloReceived(PEER, A, 1))
+    assert [decode_struct(Refused, b).code for c, k, b in place.sent if k == Type.PEER_REFUSED] == [NotPrimary.code]
+
+
+def test_an_adopted_peer_begins_anew_in_both_directions() -> None:
+    place = Place()
+    session = place.introduce()
+    place.send(place.session, 1, b"a>old")
+    place.settle()
+    place.tell(ev.PeerReady(Target("a", 0), 5, 1))
+    anew = Adopt("a", 0, b"n" * 16, 1)
+    place.tell(ev.OrderReceived(TOOL, 1, anew))
+    place.tell(ev.OrderReceived(TOOL, 2, anew))
+    assert place.order_answers() == [Overloaded.code]  # one at a time
+    assert place.effects(fx.DropPeer) == [fx.DropPeer(Target("a", 0))]
+    place.settle()
+    assert place.order_answers() == [Overloaded.code, ""]
+    assert place.effects(fx.Disconnect) == [fx.Disconnect(PEER)]
+    place.effects(fx.DialPeer)
+    place.peer_sends(session, 1, b"late of the old one")
+    assert place.owes(fx.RunFrame) == 0
+    newer = place.introduce(PeerHello("a", 0, b"n" * 16, 1), ev.Conn(33))
+    assert newer != session
+    place.send(place.session, 2, b"a>new")
+    place.settle()
+    place.tell(ev.PeerReady(Target("a", 0), 6, 1))
+    assert len(place.effects(fx.SendPeer)) == 2  # to the old one before, to the new one now
+
+
+def test_a_core_without_a_shard_has_nothing_to_send_and_nobody_waits() -> None:
+    tables = Tables()
+    assert (list(tables.activities()), tables.holds(1), tables.due_us(), tables.outbox.bytes) == ([], False, 0, 0)

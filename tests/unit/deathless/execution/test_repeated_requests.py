@@ -1,0 +1,41 @@
+"""A peer that asks twice under one reference, which only a broken one does: all replicas do the same (I6)."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.unit.deathless.execution.messaging_bench import Hub, Target
+
+from deathless.codec.peer_messages import Order, Reference, Request, encode_cancel, encode_request
+from deathless.execution.context import Context
+from deathless.execution.service import Service
+
+A = Target("a", 0)
+
+
+class State(msgspec.Struct):
+    count: int = 0
+
+
+service = Service("shop", state=State)
+
+
+@service.handler
+async def approve(state: State, ctx: Context) -> str:
+    return await ctx.promise(str)
+
+
+def ask(key: str) -> bytes:
+    return encode_request(Request(5, 1), method=b"approve", key=key.encode(), args=msgspec.msgpack.encode({}))
+
+
+def test_i6_a_request_under_a_reference_that_is_worked_for_is_not_run_so_a_restored_replica_knows_the_same() -> None:
+    twins = [Hub(service), Hub(service)]
+    for hub in twins:
+        hub.receive(ask("x"), ask("y"), peer=A)
+        (first, *_) = hub.waiting()
+        hub.record(Order("kill", first))
+    twins[1].restart()
+    for hub in twins:
+        hub.receive(encode_cancel(Reference(5, 1)), peer=A)
+    assert twins[0].executor.suspended() == twins[1].executor.suspended()
+    assert twins[0].sent == twins[1].sent

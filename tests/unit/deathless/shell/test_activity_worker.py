@@ -1,0 +1,139 @@
+"""The process that runs activities: an author's function in, its reply out; it ends with its parent's pipe."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import Closed, HandlerFailed, UnknownHandler
+from deathless.codec.peer_messages import ActivityStart
+from deathless.codec.wire import PacketReader, ReplyError, decode_struct, struct_packet
+from deathless.execution.activity_call import current_activity
+from deathless.execution.service import Service
+from deathless.shell.activities import BEAT, ENDED, READY, START, worker_command
+from deathless.shell.activity_worker import run_activity
+
+SERVICE = '''
+import asyncio
+from deathless import Service, Struct, current_activity
+
+class Nothing(Struct):
+    """No state."""
+
+shop = Service("shop", state=Nothing)
+
+@shop.activity
+def charge(card: str, cents: int) -> str:
+    call = current_activity()
+    call.heartbeat()
+    return f"{card} {cents} {call.key} {call.attempt}"
+
+@shop.activity
+async def wait(turns: int) -> int:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return turns
+
+@shop.activity
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+@shop.activity
+def forever() -> None:
+    while True:
+        current_activity().heartbeat()
+'''
+
+
+class Nothing(msgspec.Struct):
+    """No state."""
+
+
+class Process:
+    """A worker process, and our end of its pipe."""
+
+    def __init__(self, folder: Path) -> None:
+        module = folder / "shop_with_activities.py"
+        module.write_text(SERVICE)
+        config = ReplicaConfig(service="shop", module=f"{module}:shop", directory="d", replica="r0")
+        self.pair, theirs = socket.socketpair()
+        with theirs:
+            descriptor = theirs.fileno()
+            self.process = subprocess.Popen(worker_command(config)(descriptor), pass_fds=(descriptor,))
+        self._reader = PacketReader(1 << 20)
+        self._packets: list[tuple[int, bytes]] = []
+
+    def start(self, name: str, **arguments: object) -> None:
+        start = ActivityStart(1, 2, 3, name, msgspec.msgpack.encode(arguments), "key-1", False, False)
+        self.pair.sendall(struct_packet(START, start))
+
+    def next(self) -> tuple[int, bytes]:
+        while not self._packets:
+            data = self.pair.recv(65536)
+            assert data, "the process ended"
+            self._packets += self._reader.take(data)
+        return self._packets.pop(0)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    """One that is ended behind the test."""
+    one = Process(tmp_path)
+    assert one.next() == (READY, b"")
+    yield one
+    one.pair.close()
+    one.process.wait(30)
+
+
+def reply_error(body: bytes) -> ReplyError:
+    assert body[:1] == b"\x01"
+    return decode_struct(ReplyError, body[1:])
+
+
+def test_a_process_answers_activity_after_activity_with_signs_of_life(process: Process) -> None:
+    process.start("charge", card="c", cents=5)
+    assert process.next() == (BEAT, b"")
+    assert process.next() == (ENDED, b"\x00" + msgspec.msgpack.encode("c 5 key-1 3"))
+    process.start("wait", turns=4)
+    assert process.next() == (ENDED, b"\x00" + msgspec.msgpack.encode(4))
+
+
+def test_what_a_function_raises_is_its_reply(process: Process) -> None:
+    process.start("fail", text="no")
+    kind, body = process.next()
+    assert (kind, reply_error(body)) == (ENDED, ReplyError(HandlerFailed.code, "ValueError", "no"))
+    process.start("charge", card="c", cents="many")
+    assert reply_error(process.next()[1]).code == HandlerFailed.code
+
+
+def test_a_process_whose_pipe_is_closed_ends_in_the_middle_of_a_function(process: Process) -> None:
+    process.start("forever")
+    assert process.next() == (BEAT, b"")
+    process.pair.close()
+    assert process.process.wait(30) == -9
+
+
+def test_an_activity_that_is_not_registered_is_told_so() -> None:
+    start = ActivityStart(1, 2, 3, "missing", b"\x80", "key-1", False, False)
+    reply = run_activity(Service("shop", state=Nothing), start, lambda: None)
+    assert reply_error(reply).code == UnknownHandler.code
+
+
+def test_there_is_a_call_only_while_an_activity_runs() -> None:
+    service = Service("shop", state=Nothing)
+    seen: list[str] = []
+
+    @service.activity
+    def look() -> None:
+        seen.append(current_activity().name)
+
+    run_activity(service, ActivityStart(1, 1, 1, "look", b"\x80", "k", False, False), lambda: None)
+    assert seen == ["look"]
+    with pytest.raises(Closed):
+        current_activity()

@@ -1,0 +1,198 @@
+"""HTTP requests whose handler waits: a result in time, or 202 and where to ask again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from bank_fake import bank
+from http_wire import Wire, get, post
+from replica_fake import FakeShard, ReplicaServer
+
+from deathless.base.errors import InvalidArgument, InvocationUnknown, UnknownHandler
+from deathless.base.limits import Limits
+from deathless.codec.wire import accepted_reply, error_reply, ok_reply
+from deathless.shell.client import Client
+from deathless.shell.http_protocol import HttpServer
+from deathless.shell.http_request import HttpLimits, Request
+from deathless.shell.ingress import Ingress
+from deathless.shell.ingress_results import WAIT_MAX_S, WAIT_S, invocation_of, wait_of
+
+pytestmark = pytest.mark.asyncio
+SEVEN = ok_reply(msgspec.msgpack.encode(7))
+DEPOSIT = b'{"amount": 5}'
+
+
+class Site:
+    """An ingress in front of a replica all of whose handlers wait, as invocation 9."""
+
+    def __init__(self, server: ReplicaServer, client: Client, ingress: Ingress, wire: Wire) -> None:
+        self.replica = server.replica
+        self.client = client
+        self.ingress = ingress
+        self.ask = wire.ask
+        self.loop = asyncio.get_running_loop()
+
+    async def attached(self, count: int = 1) -> None:
+        """Wait until results were asked for so often."""
+        while len(self.replica.attached) < count:  # noqa: ASYNC110  gives way, does not sleep
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    shard = FakeShard(run=lambda _: accepted_reply(9))
+    server = ReplicaServer(shard)
+    await server.start()
+    server.replica.become("primary", 1, server.address)
+    async with Client("bank", [server.address]) as client:
+        await client.ready(30)
+        ingress = Ingress(bank, client, limits=Limits(), labels={"replica": "r0"})
+        http = HttpServer(ingress, HttpLimits(), now=lambda: 0.0, wall=lambda: 0.0, refused=ingress.count_refused)
+        try:
+            wire = await Wire.connect(await http.start("127.0.0.1:0"))
+            yield Site(server, client, ingress, wire)
+        finally:
+            await Wire.close_all()
+            await http.stop(1.0)
+            await ingress.close()
+            server.kill()
+
+
+async def test_a_result_in_time_is_answered_as_any_other() -> None:
+    async with site() as s:
+        asked = asyncio.ensure_future(s.ask(post("/bank/alice/deposit", DEPOSIT)))
+        await s.attached()
+        assert len(s.ingress.late) == 1
+        s.replica.finish(9, SEVEN)
+        answer = await asked
+        assert (answer.status, answer.json) == (200, 7)
+        assert answer.headers["idempotency-key"]
+        assert len(s.ingress.late) == 0
+
+
+async def test_a_handler_that_ends_with_an_error_is_answered_with_it() -> None:
+    async with site() as s:
+        s.replica.shard.results[9] = error_reply("DL3014", "Poor", "no")
+        answer = await s.ask(post("/bank/alice/deposit", DEPOSIT))
+        assert (answer.status, answer.json["code"], answer.json["type"]) == (409, "DL3014", "Poor")
+
+
+async def test_a_caller_whose_time_is_over_is_told_where_to_ask_again() -> None:
+    async with site() as s:
+        asked = asyncio.ensure_future(s.ask(post("/bank/alice/deposit", DEPOSIT, "Prefer: wait=3")))
+        await s.attached()
+        s.ingress.sweep(s.loop.time() + 2.0)
+        assert not asked.done()
+        s.ingress.sweep(s.loop.time() + 3.0)
+        answer = await asked
+        assert (answer.status, answer.headers["location"]) == (202, "/bank/-/invocations/9")
+        assert answer.json == {"invocation": 9, "location": "/bank/-/invocations/9"}
+        assert len(s.client._machine.results) == 0
+        s.replica.finish(9, SEVEN)
+        later = await s.ask(get(answer.headers["location"]))
+        assert (later.status, later.json) == (200, 7)
+
+
+@pytest.mark.parametrize("prefer", ["respond-async", "wait=0", "respond-async, wait=0"])
+async def test_a_caller_who_does_not_want_to_wait_does_not(prefer: str) -> None:
+    async with site() as s:
+        answer = await s.ask(post("/bank/alice/deposit", DEPOSIT, f"Prefer: {prefer}"))
+        assert answer.status == 202
+        assert s.replica.attached == []
+
+
+async def test_a_result_that_is_asked_for_is_waited_for_again_and_again() -> None:
+    async with site() as s:
+        for count in (1, 2):
+            asked = asyncio.ensure_future(s.ask(get("/bank/-/invocations/9")))
+            await s.attached(count)
+            s.ingress.sweep(s.loop.time() + WAIT_S)
+            assert (await asked).status == 202
+        asked = asyncio.ensure_future(s.ask(get("/bank/-/invocations/9")))
+        await s.attached(3)
+        s.replica.finish(9, SEVEN)
+        assert (await asked).json == 7
+
+
+async def test_a_result_that_nobody_knows_is_404() -> None:
+    async with site() as s:
+        s.replica.shard.results[9] = error_reply(InvocationUnknown.code, "InvocationUnknown", "9")
+        answer = await s.ask(get("/bank/-/invocations/9"))
+        assert (answer.status, answer.json["code"]) == (404, InvocationUnknown.code)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/bank/-/invocations/x", 404), ("/bank/-/invocations/0", 404), ("/other/-/invocations/9", 404)],
+)
+async def test_what_is_no_invocation_is_told_so(path: str, status: int) -> None:
+    async with site() as s:
+        assert (await s.ask(get(path))).status == status
+        assert (await s.ask(post("/bank/-/invocations/9", b"{}"))).status == 405
+
+
+async def test_an_ingress_that_ends_keeps_nobody() -> None:
+    async with site() as s:
+        asked = asyncio.ensure_future(s.ask(post("/bank/alice/deposit", DEPOSIT)))
+        await s.attached()
+        s.ingress.late.stop()
+        assert (await asked).status == 202
+
+
+async def test_a_caller_who_left_is_forgotten() -> None:
+    async with site() as s:
+        asked = asyncio.ensure_future(s.ask(post("/bank/alice/deposit", DEPOSIT)))
+        await s.attached()
+        await Wire.close_all()
+        asked.cancel()
+        while s.ingress.late:
+            s.ingress.sweep(s.loop.time())
+            await asyncio.sleep(0)
+        assert len(s.client._machine.results) == 0
+
+
+async def test_a_closed_client_is_told_to_who_would_wait() -> None:
+    async with site() as s:
+        await s.client.close()
+        assert (await s.ask(get("/bank/-/invocations/9"))).status == 500
+
+
+def preferring(text: bytes | None) -> Request:
+    class Nobody:
+        date_line = b""
+
+        def answered(self) -> None:
+            """Nothing."""
+
+    request = Request(Nobody())
+    if text is not None:
+        request.headers[b"prefer"] = text
+    return request
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, WAIT_S), (b"wait=5", 5.0), (b"WAIT = 5", 5.0), (b'wait="5"', 5.0), (b"return=minimal", WAIT_S),
+        (b"respond-async", 0.0), (b"respond-async, wait=2", 2.0), (b"wait=2, respond-async", 2.0),
+        (b"wait=99999", WAIT_MAX_S),
+    ],
+)  # fmt: skip
+async def test_how_long_a_caller_wants_to_wait(header: bytes | None, seconds: float) -> None:
+    assert wait_of(preferring(header)) == seconds
+
+
+async def test_a_wait_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        wait_of(preferring(b"wait=soon"))
+
+
+@pytest.mark.parametrize("raw", [b"", b"0", b"-1", b"1x", b"9" * 20])
+async def test_an_invocation_is_a_number_above_0(raw: bytes) -> None:
+    assert invocation_of(b"12") == 12
+    with pytest.raises(UnknownHandler):
+        invocation_of(raw)

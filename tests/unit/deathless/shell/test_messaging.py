@@ -1,0 +1,186 @@
+"""What tools are told of handlers that wait and of other services, and what they order; the links are made late."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import msgspec
+import pytest
+
+from deathless.base.config import ActivitiesConfig, ReplicaConfig
+from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary
+from deathless.base.ids import SessionId
+from deathless.base.limits import Limits
+from deathless.codec.peer_messages import Adopt, InvocationView, Order, PeerHello, Target
+from deathless.codec.wire import PREFIX_BYTES, Admin, PeerIntroduction, decode_struct, ok_reply
+from deathless.core import events as ev
+from deathless.core.outbox import Outbox
+from deathless.core.outreach import PeerView, Stage
+from deathless.core.peer_table import PeerTable
+from deathless.core.sessions import SessionTable
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.shell.messaging import COMMANDS, SHOWN_MAX, Messaging
+
+pytestmark = pytest.mark.asyncio
+CONFIG = ReplicaConfig(
+    service="shop", module="m:a", directory="/nowhere/shop", replica="r0", activities=ActivitiesConfig(workers=3)
+)
+CONN = ev.Conn(4)
+STOCK = Target("stock", 0)
+
+
+class End:
+    """A worker's messaging, around an engine that is as far there as it is looked at."""
+
+    def __init__(self, *, leads: bool = True) -> None:
+        self.posted: list[ev.Event] = []
+        self.views: list[InvocationView] = []
+        self.problems: list[PeerView] = []
+        self.refused: dict[Target, str] = {}
+        limits = Limits()
+        outreach = SimpleNamespace(views=lambda: self.problems)
+        messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
+        self.shard = SimpleNamespace(
+            executor=SimpleNamespace(invocations=lambda: self.views, invocation_count=lambda: len(self.views)),
+            outbox=Outbox(),
+            peers=PeerTable(limits),
+            sessions=SessionTable(limits),
+        )
+        engine = SimpleNamespace(
+            core=SimpleNamespace(
+                primary=SimpleNamespace(messaging=messaging, epoch=6) if leads else None,
+                known_epoch=7,  # a successor was heard of
+            ),
+            service=SimpleNamespace(name="shop", service_id=b"s" * 16, incarnation=2),
+            shard=self.shard,
+            place=SimpleNamespace(time_us=99),
+        )
+        self.messaging = Messaging(CONFIG, limits, cast("ReplicaEngine", engine), self.posted.append)
+
+    def ask(self, asked: str, **arguments: str) -> dict[str, object]:
+        return cast("dict[str, object]", self.tell(asked, **arguments))
+
+    def tell(self, asked: str, **arguments: str) -> object:
+        return self.messaging.answer(CONN, Admin(8, asked, msgspec.json.encode(arguments)))
+
+
+def view(invocation: int) -> InvocationView:
+    return InvocationView(invocation, "place", "k", 5, 1, ("timer",), "client")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+async def test_only_a_primary_answers(command: str) -> None:
+    with pytest.raises(NotPrimary):
+        End(leads=False).tell(command)
+
+
+async def test_handlers_that_wait_are_listed_the_oldest_first_and_so_many_at_a_time() -> None:
+    end = End()
+    end.views = [view(n) for n in range(1, SHOWN_MAX + 5)]
+    told = end.ask("invocations")
+    assert (told["count"], told["nowUs"]) == (SHOWN_MAX + 4, 99)
+    assert told["invocations"] == end.views[:SHOWN_MAX]
+    assert end.ask("invocations", **{"from": "1003"})["invocations"] == end.views[1002:]
+
+
+async def test_one_handler_that_waits_is_shown() -> None:
+    end = End()
+    end.views = [view(3), view(5)]
+    assert end.ask("invocation", invocation="5")["invocation"] == view(5)
+    with pytest.raises(InvocationUnknown):
+        end.ask("invocation", invocation="4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "order"),
+    [
+        ({"command": "cancel", "invocation": "5"}, Order("cancel", 5)),
+        ({"command": "kill", "invocation": "5"}, Order("kill", 5)),
+        (
+            {"command": "resume", "invocation": "5", "operation": "2", "value": '{"yes": true}'},
+            Order("resume", 5, 2, ok_reply(msgspec.msgpack.encode({"yes": True}))),
+        ),
+    ],
+)
+async def test_orders_go_to_the_core_which_answers(arguments: dict[str, str], order: Order) -> None:
+    end = End()
+    assert end.tell("order", **arguments) is None
+    assert end.posted == [ev.OrderReceived(CONN, 8, order)]
+
+
+async def test_an_adopted_peer_goes_to_the_core_which_answers() -> None:
+    end = End()
+    assert end.tell("adopt-peer", service="stock", service_id="ab" * 16, incarnation="4") is None
+    assert end.posted == [ev.OrderReceived(CONN, 8, Adopt("stock", 0, b"\xab" * 16, 4))]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("order", {"command": "explode", "invocation": "5"}),
+        ("order", {"command": "kill"}),
+        ("order", {"command": "kill", "invocation": "x"}),
+        ("order", {"command": "resume", "invocation": "5", "value": "{"}),
+        ("order", {"command": "kill", "invocation": str(2**64)}),
+        ("order", {"command": "kill", "invocation": "-1"}),
+        ("order", {"command": "kill", "invocation": "5", "operation": str(2**64)}),
+        ("order", {"command": "resume", "invocation": "5", "value": "[" * 100_000}),
+        ("order", {"command": "resume", "invocation": "5", "value": f'"{"x" * Limits().reply_bytes_max}"'}),
+        ("adopt-peer", {"service": "stock", "service_id": "no hex", "incarnation": "1"}),
+        ("adopt-peer", {"service": "stock", "service_id": "ab", "incarnation": "1"}),
+        ("adopt-peer", {"service": "stock", "service_id": "ab" * 16, "incarnation": "-1"}),
+        ("adopt-peer", {"service": "stock", "service_id": "ab" * 16, "incarnation": str(2**64)}),
+        ("adopt-peer", {"service": "stock", "service_id": "ab" * 16, "incarnation": "1", "shard": str(2**32)}),
+        ("invocation", {}),
+        ("invocations", {"from": "soon"}),
+    ],
+)
+async def test_what_a_tool_may_not_ask_is_refused(command: str, arguments: dict[str, str]) -> None:
+    end = End()
+    with pytest.raises(InvalidArgument):
+        end.tell(command, **arguments)
+    assert end.posted == []
+
+
+async def test_a_peer_is_shown_with_what_went_both_ways_and_what_is_wrong() -> None:
+    end = End()
+    for number in range(3):
+        end.shard.outbox.append(STOCK, b"%d" % number)
+    end.shard.outbox.append(Target("", 0), b"to ourselves")
+    end.shard.outbox.trim(STOCK, 1)
+    end.shard.peers.introduce(PeerHello("stock", 0, b"i" * 16, 7), 30)
+    end.shard.sessions.register_peer(SessionId(30))
+    end.problems = [PeerView(STOCK, Stage.RESTING, 2, "it asks for message 1")]
+    end.refused[Target("mail", 0)] = "DL3016 created anew"
+    mail, stock = cast("list[dict[str, object]]", end.ask("peers")["peers"])
+    assert (stock["sent"], stock["lag"], stock["received"], stock["incarnation"]) == (3, 2, 0, 7)
+    assert (stock["connected"], stock["problem"]) == (False, "it asks for message 1")
+    assert (mail["service"], mail["sent"], mail["problem"]) == ("mail", 0, "DL3016 created anew")
+    assert end.messaging.status()["peer_lag_messages"] == {"mail": 0, "stock": 2}
+    assert end.messaging.status()["outbox_bytes"] == end.shard.outbox.bytes
+
+
+async def test_a_follower_has_numbers_of_its_state_alone() -> None:
+    assert End(leads=False).messaging.status() == {"invocations": 0, "outbox_bytes": 0, "activities_running": 0}
+
+
+async def test_links_and_activities_are_made_when_they_are_needed_and_end_together() -> None:
+    end = End()
+    end.messaging.close()
+    links, activities = end.messaging.links, end.messaging.activities
+    assert end.messaging.links is links
+    assert end.messaging.activities is activities
+    links.dial(STOCK)
+    (standing,) = links.standing()
+    assert cast("list[dict[str, object]]", end.ask("peers")["peers"])[0]["problem"] == standing.problem
+    end.messaging.close()
+    assert links.standing() == []
+    await asyncio.sleep(0)
+
+
+async def test_we_introduce_ourselves_with_the_epoch_that_we_lead_in() -> None:
+    packet = End().messaging._introduce()
+    told = decode_struct(PeerIntroduction, packet[PREFIX_BYTES:])
+    assert told == PeerIntroduction(PeerHello("shop", 0, b"s" * 16, 2), 6)

@@ -1,0 +1,67 @@
+"""Finds the command lines that the documents tell people to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted(
+    path
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "charts").glob("*/README.md")]
+    if "design" not in path.relative_to(ROOT).parts
+)
+# Where a command's words end: the next command, a redirection, a remark, or a description set apart by blanks.
+END = re.compile(r"\s\||\s&|\s;|\s[<>]|\s#|\s{2,}|\s2>|$")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One command line of a page."""
+
+    page: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Give it as it is told."""
+        return f"{self.page}: {' '.join(self.words)}"
+
+    @property
+    def options(self) -> list[str]:
+        """Give its options, without their values."""
+        before = self.words[: self.words.index("--")] if "--" in self.words else self.words
+        return [word.partition("=")[0] for word in before if re.match(r"^--?[A-Za-z]", word)]
+
+
+def code(text: str) -> Iterator[str]:
+    """Yield what stands as code in a page: lines that are indented or fenced, and words between backticks."""
+    text = re.sub(r"\\\n\s*", "", text)
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            yield line.strip()
+        else:
+            yield from re.findall(r"`([^`]+)`", line)
+
+
+def commands(program: str) -> list[Line]:
+    """Return every command line that begins with `program` (one word, or more)."""
+    begins = re.compile(rf"(?:^|[ $(])({re.escape(program)} [^`]+)")
+    found = []
+    for path in PAGES:
+        for piece in code(path.read_text()):
+            for match in begins.finditer(piece):
+                text = match[1]
+                end = END.search(text)
+                assert end is not None, "the end of the text ends it"
+                try:
+                    words = tuple(shlex.split(text[: end.start()].rstrip(")")))
+                except ValueError:
+                    continue  # a text in quotes that goes on in the next line
+                found.append(Line(str(path.relative_to(ROOT)), words[len(program.split()) :]))
+    return found
