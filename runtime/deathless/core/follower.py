@@ -91,6 +91,11 @@ class Follower:
         self.link = Link.APART
         self._retry_at = now + FOLLOW_RETRY_S
 
+    @property
+    def attached(self) -> bool:
+        """Does it follow a primary, or read the log in order to?"""
+        return self.link is not Link.APART
+
     def upstream_answered(self, following: Following) -> list[Effect]:
         """The primary streams from where we are, or we read the log first; or it names another checkpointer."""
         if self.link is Link.APART:
@@ -152,6 +157,7 @@ class Follower:
         return [AskUpstream()]
 
     def _read(self) -> list[Effect]:
+        self._retry_at = None  # of a reading that found nothing new, when a gap makes us read again before it is due
         if self.reading:
             return []
         self.reading = True

@@ -158,6 +158,7 @@ class Replica:
         self.deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths in that message (I11)
         self.error: DeathlessError | None = None  # why the replica stopped; None: in order
         self._seen_epoch = 0  # highest epoch that a primary was seen in
+        self._told: tuple[str, int] = ("", 0)  # role and epoch that the supervisor was told last
         self._sessions = sessions
         self._place = place
         self._clients: set[Conn] = set()
@@ -324,7 +325,7 @@ class Replica:
             confirmed_lsn=max(self.confirmed_lsn, order.confirmed_lsn if self.safeguards.ask_confirmed else 0),
             safeguards=self.safeguards,
         )
-        told = TellRole(self.role, self.known_epoch, order.reason)
+        told = self._tell_role(order.reason)
         return [told, *self.follower.leave(), *self.takeover.begin()]
 
     def _after_step(self, takeover: Takeover, effects: list[Effect], now: float, wall_us: int) -> list[Effect]:
@@ -339,7 +340,7 @@ class Replica:
         self.takeover = None
         self.state = State.FOLLOWING
         self.follower.retry(now)
-        return [TellRole(self.role, self.known_epoch, "another replica was faster")]
+        return [self._tell_role("another replica was faster")]
 
     def _become_primary(self, takeover: Takeover, now: float, wall_us: int) -> list[Effect]:
         place = self._place
@@ -394,10 +395,11 @@ class Replica:
             case UpstreamAnswered(following):
                 if following.streaming:
                     self.confirmed_lsn = max(self.confirmed_lsn, following.lsn)
-                before = self.role
                 effects = self.follower.upstream_answered(following)
-                told = TellRole(self.role, self.known_epoch, "named by the primary")
-                return effects if self.role == before else [*effects, told]
+                # Who recovered before it heard of its primary has told of none; a successor makes the role no other.
+                if not self.follower.attached or (self.role, self.known_epoch) == self._told:
+                    return effects
+                return [*effects, self._tell_role("named by the primary")]
             case LogRead(lsn, end):
                 return self._log_read(lsn, end, now)
             case ConnectionLost(conn):
@@ -450,12 +452,16 @@ class Replica:
             case _:
                 assert_never(event)
 
+    def _tell_role(self, reason: str) -> TellRole:
+        self._told = (self.role, self.known_epoch)
+        return TellRole(self.role, self.known_epoch, reason)
+
     def _recovered(self, lsn: int) -> list[Effect]:
         assert self.state is State.RECOVERING, self.state
         self.confirmed_lsn = max(self.confirmed_lsn, lsn)
         self.state = State.FOLLOWING
         self.follower.recovered(lsn)
-        return [TellRole(self.role, self.known_epoch, "recovered"), *self._maybe_follow()]
+        return [self._tell_role("recovered"), *self._maybe_follow()]
 
     def _primary_seen(self, seen: PrimarySeen) -> list[Effect]:
         if seen.epoch < self._seen_epoch or seen.replica == self.replica:

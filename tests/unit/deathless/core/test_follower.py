@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deathless.base.limits import Limits
@@ -180,6 +180,7 @@ def test_after_recovery_the_first_question_is_asked_from_there() -> None:
 
 
 @given(st.lists(st.sampled_from([*sorted(STEPS), "written", "failed"]), max_size=40))
+@example(["frames", "follow", "gap", "end", "gap", "end"])  # a gap before the next question was due
 def test_no_order_of_events_breaks_an_invariant(steps: list[str]) -> None:
     follower = Follower(replica="r9", limits=Limits(checkpoint_every_messages=2), lsn=0)
     reads = 0

@@ -85,6 +85,27 @@ def test_replica_named_checkpointer_says_so() -> None:
     assert life.told.count(("checkpointer", 3)) == 1
 
 
+def test_standby_that_heard_of_its_primary_late_or_follows_the_next_one_tells_the_epoch_but_not_twice() -> None:
+    life = Life()
+    life.answer()
+    assert life.told[-1] == ("standby", 0)
+    for epoch, primary in ((3, "r0"), (4, "r2")):
+        life.post(ev.PrimarySeen(epoch, primary, ""))
+        before = len(life.told)
+        life.post(ev.UpstreamAnswered(Following(True, epoch, 0, "r9")))
+        life.post(ev.UpstreamAnswered(Following(True, epoch, 0, "r9")))
+        assert life.told[before:] == [("standby", epoch)]
+
+
+def test_late_answer_of_a_primary_that_was_left_tells_nothing() -> None:
+    life = following()
+    life.post(ev.PrimarySeen(4, "r2", ""))
+    life.core.follower.leave()
+    told = list(life.told)
+    life.post(ev.UpstreamAnswered(Following(True, 4, 0, "r2")))
+    assert life.told == told
+
+
 def test_lost_stream_is_asked_for_again_and_a_lost_client_is_forgotten() -> None:
     life = following()
     life.post(ev.ConnectionLost(ev.UPSTREAM))
