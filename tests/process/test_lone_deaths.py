@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from chance import seed_of
 from http_load import HttpLoad
 from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, wait_for
 from test_random_kills import children_of
@@ -81,8 +82,7 @@ def test_sigterm_of_a_worker_hands_over_and_the_worker_comes_back(tmp_path: Path
 
 
 def test_sigterm_at_random_moments_ends_in_order(tmp_path: Path) -> None:
-    seed = int(os.environ.get("DEATHLESS_STOPS_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"DEATHLESS_STOPS_SEED={seed}")
+    seed = seed_of("DEATHLESS_STOPS_SEED")
     chance = random.Random(seed)
     with ReplicaSet(tmp_path) as replicas:
         replicas.primary()

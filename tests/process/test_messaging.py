@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import pytest
+from chance import seed_of
 from message_services import History
 from replica_set import ReplicaSet, client_of, wait_for
 
@@ -143,8 +143,7 @@ def kill(two: Pair, chance: random.Random) -> str:
 
 
 def test_the_receivers_ledger_is_the_senders_history_whatever_is_killed(tmp_path: Path) -> None:
-    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(1 << 32))
-    print(f"{SEED_VARIABLE}={seed}")
+    seed = seed_of(SEED_VARIABLE)
     chance = random.Random(seed)
     with pair(tmp_path) as two:
         for one in two.both():

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from chance import seed_of
 from http_load import HttpLoad
 from replica_set import Load, ReplicaSet, judge
 
@@ -122,8 +123,7 @@ def children_of(pid: int, module: str) -> list[int]:
 
 
 def test_random_kills_and_freezes_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
-    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(1 << 32))
-    print(f"{SEED_VARIABLE}={seed}")
+    seed = seed_of(SEED_VARIABLE)
     threads = threading.active_count()  # of tests before
     with ReplicaSet(tmp_path, ingress_listen="127.0.0.1:0") as replicas:
         replicas.wait_roles(primary=1, checkpointer=1, standby=1)
