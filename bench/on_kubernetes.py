@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,7 @@ class Rounds:
         with Ledger(cluster, f"bench-{fault.name}") as ledger:
             ledger.wait_ready()
             look = Look(cluster, ledger.namespace, "deathless.dev/service=ledger,deathless.dev/replica")
-            with closing(look), Callers(ledger.door(), pause_s=PAUSE_S) as callers:
+            with Callers(ledger.door(), pause_s=PAUSE_S) as callers:
                 for number in range(how.rounds):
                     if number >= ROUNDS_MIN and time.monotonic() > end:
                         break

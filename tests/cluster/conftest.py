@@ -47,16 +47,17 @@ def cluster(alone: None) -> Iterator[BareCluster | KindCluster]:
         found = choose()
     except NoCluster as none:
         pytest.skip(str(none))
-    if found.running():
-        yield found
-        return
+    was_running = found.running()
     try:
-        found.up()
+        if not was_running:
+            found.up()
         yield found
     except kubernetes.GoMissing as none:
         pytest.skip(str(none))
     finally:
-        found.down()
+        found.hang_up()
+        if not was_running:
+            found.down()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@
 Each call notes a tag of its own under one Idempotency-Key and is sent again until it is answered. What was answered is
 compared with what the service holds. `longest_gap_s` is the time in which nobody got a good answer, as callers saw it;
 `longest_wait_s` is what one call of one caller took, all its attempts together. The times below are those that
-docs/kubernetes/callers.md recommends to users.
+docs/kubernetes/callers.md recommends to users. A patient caller gives an attempt a minute instead of a second: what
+fails then was refused, reset or swallowed, and not merely slow on a machine that is busy.
 
 Guarantees: no call is given up before the deadline. Does not: know replicas, roles or Kubernetes.
 """
@@ -19,11 +20,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import socket
 import ssl
 import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -33,6 +37,7 @@ import aiohttp
 KEYS = 5
 ATTEMPT_S = 1.0  # a Service without endpoints may swallow a connect: short, then again
 CONNECT_S = 0.3
+PATIENT_S = 60.0  # what a patient caller gives an attempt, its connect included
 PAUSE_S = 0.02  # between two attempts
 DEADLINE_S = 120.0
 
@@ -65,7 +70,9 @@ class Door:
 class Callers:
     """Several callers in a thread of their own."""
 
-    def __init__(self, door: Door, *, callers: int = 4, pause_s: float = 0.005, name: str = "") -> None:
+    def __init__(
+        self, door: Door, *, callers: int = 4, pause_s: float = 0.005, name: str = "", patient: bool = False
+    ) -> None:
         self.sent: list[str] = []
         self.answered: list[str] = []
         self.good_at: list[float] = []  # when each good answer came, seconds of the monotonic clock
@@ -73,6 +80,7 @@ class Callers:
         self.failures: list[str] = []  # attempts that got no good answer
         self.errors: list[BaseException] = []
         self._door = door
+        self._attempt_s, self._connect_s = (PATIENT_S, PATIENT_S) if patient else (ATTEMPT_S, CONNECT_S)
         self._count = callers
         self._each = [0] * callers  # answers of each
         self._pause_s = pause_s
@@ -142,11 +150,30 @@ class Callers:
         async with self._session() as session:
             await asyncio.gather(*(self._calls(session, number) for number in range(self._count)))
 
-    def _session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._door.context(), limit=0),
-            timeout=aiohttp.ClientTimeout(total=ATTEMPT_S, sock_connect=CONNECT_S),
-        )
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
+        """A session; afterwards all its connections are closed, also those that wait for a peer that is gone."""
+        opened: list[socket.socket] = []
+
+        def make(address: aiohttp.AddrInfoType) -> socket.socket:
+            opened[:] = [each for each in opened if each.fileno() >= 0]
+            opened.append(socket.socket(*address[:3]))
+            return opened[-1]
+
+        try:
+            async with aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._door.context(), limit=0, socket_factory=make),
+                timeout=aiohttp.ClientTimeout(total=self._attempt_s, sock_connect=self._connect_s),
+            ) as session:
+                yield session
+        finally:
+            for each in opened:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            end = time.monotonic() + DEADLINE_S
+            while any(each.fileno() >= 0 for each in opened):
+                assert time.monotonic() < end, "a connection does not close"
+                await asyncio.sleep(PAUSE_S)
 
     async def _calls(self, session: aiohttp.ClientSession, number: int) -> None:
         try:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from tests.cluster.installed import LEDGER_IMAGE, NAMESPACE, OTHER_IMAGE, Lab, Ledger, install
+from tests.cluster.installed import CALM, LEDGER_IMAGE, NAMESPACE, OTHER_IMAGE, Lab, Ledger, install
 from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.under_load import called, chance, check_no_call_failed, uids, wait_gone, wait_pods
 
@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 
 def test_rolling_change_of_resources_takes_over_once_and_fails_no_call(cluster: Lab) -> None:
-    with Ledger(cluster, "roll") as ledger:
-        with called(ledger) as callers:
+    with Ledger(cluster, "roll", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:
             epoch, before = ledger.epoch(), uids(ledger)
-            ledger.apply(resources={"requests": {"cpu": "15m", "memory": "96Mi"}})
+            ledger.apply(resources={"requests": {"cpu": "250m", "memory": "96Mi"}})
             wait_gone(ledger, before)
             ledger.wait_ready()
         assert ledger.epoch() <= epoch + 1
@@ -25,8 +25,8 @@ def test_rolling_change_of_resources_takes_over_once_and_fails_no_call(cluster: 
 
 
 def test_scaling_up_takes_over_never_and_scaling_down_only_where_the_primary_goes(cluster: Lab) -> None:
-    with Ledger(cluster, "scale") as ledger:
-        with called(ledger) as callers:
+    with Ledger(cluster, "scale", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:
             for replicas in (5, 1, 3):
                 epoch, ordinal = ledger.epoch(), int(ledger.primary().name.rpartition("-")[2])
                 cluster.kubectl("-n", ledger.namespace, "scale", f"dls/{ledger.name}", f"--replicas={replicas}")
@@ -41,7 +41,7 @@ def test_scaling_up_takes_over_never_and_scaling_down_only_where_the_primary_goe
 
 def test_image_with_other_code_is_refused_and_the_old_one_goes_on(cluster: Lab) -> None:
     with Ledger(cluster, "upgrade") as ledger:
-        with called(ledger) as callers:
+        with called(ledger, patient=True) as callers:
             ledger.apply(image=OTHER_IMAGE)
             message = ledger.wait_condition("UpgradeRequired", "True")
             assert OTHER_IMAGE in message or "fingerprint" in message
@@ -53,7 +53,7 @@ def test_image_with_other_code_is_refused_and_the_old_one_goes_on(cluster: Lab) 
 
 def test_image_that_does_not_exist_is_told_and_the_old_one_goes_on(cluster: Lab) -> None:
     with Ledger(cluster, "wrong") as ledger:
-        with called(ledger) as callers:
+        with called(ledger, patient=True) as callers:
             ledger.apply(image="docker.io/library/nobody-has-this:1")
             ledger.wait_for(lambda: "nobody-has-this" in ledger.told(), "the status names the image")
             callers.wait_more()
@@ -89,7 +89,7 @@ def test_spec_that_must_not_be_is_refused_by_the_api_server(
 
 def test_helm_upgrade_touches_no_service(cluster: Lab, settled: Ledger) -> None:
     before = uids(settled)
-    with called(settled) as callers:
+    with called(settled, patient=True) as callers:
         install(cluster, operator={"podAnnotations": {"changed": "by-a-test"}})
     assert uids(settled) == before
     check_no_call_failed(callers)
@@ -123,7 +123,7 @@ def kill_operators(cluster: Lab) -> None:
 def test_operator_killed_while_it_rolls_scales_and_suspends_leaves_nothing_half_done(cluster: Lab) -> None:
     with Ledger(cluster, "restless") as ledger, chance() as dice, called(ledger) as callers:
         before = uids(ledger)
-        ledger.apply(resources={"requests": {"cpu": "15m", "memory": "96Mi"}})
+        ledger.apply(resources={"requests": {"cpu": "250m", "memory": "96Mi"}})
         wait_gone(ledger, before, left=dice.randint(0, 3))
         kill_operators(cluster)
         wait_gone(ledger, before)

@@ -7,6 +7,7 @@ away and puts it back. The kinds are the cluster's, and stay.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,11 @@ def test_api_server_takes_the_examples(cluster: Lab, kinds: None) -> None:
     assert "deathlessservice" in told and "failoverdrill" in told
 
 
+def fresh(name: str) -> str:
+    """A namespace that no run before has left to be taken away."""
+    return f"{name}-{uuid.uuid4().hex[:5]}"
+
+
 @contextmanager
 def installed(cluster: Lab, namespace: str, folder: Path) -> Iterator[tuple[str, ...]]:
     """A release of its own with a lock store of one member; gives what to upgrade it with."""
@@ -108,12 +114,12 @@ def installed(cluster: Lab, namespace: str, folder: Path) -> Iterator[tuple[str,
     command = ("upgrade", "--install", RELEASE, str(CHART), "--namespace", namespace, "--values", str(values))
     cluster.kubectl("create", "namespace", namespace)
     try:
-        cluster.helm(*command, "--wait", "--timeout", "120s")
+        cluster.helm(*command, "--wait", "--timeout", "240s")
         yield command
     finally:
         # The release first: it has objects outside of its namespace, too.
         cluster.helm("uninstall", RELEASE, "--namespace", namespace, "--ignore-not-found")
-        cluster.kubectl("delete", "namespace", namespace, "--timeout=120s", timeout_s=130)
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def names_of(cluster: Lab, namespace: str, kinds: str) -> set[str]:
@@ -130,13 +136,13 @@ def secrets_of(cluster: Lab, namespace: str) -> dict[str, Any]:
 def test_install_upgrade_uninstall_and_install_again_keep_the_lock_store(
     cluster: Lab, image: str, kinds: None, tmp_path: Path
 ) -> None:
-    place = "chart-life"
+    place = fresh("chart-life")
     with installed(cluster, place, tmp_path) as command:
         told = cluster.helm("test", RELEASE, "--namespace", place, "--logs")
         assert "the installation works" in told
         before, member = secrets_of(cluster, place), cluster.pod(place, "deathless-lock-store-0")
 
-        cluster.helm(*command, "--set", "operator.logLevel=debug", "--wait", "--timeout", "120s")
+        cluster.helm(*command, "--set", "operator.logLevel=debug", "--wait", "--timeout", "240s")
         assert secrets_of(cluster, place) == before
         assert cluster.pod(place, "deathless-lock-store-0").uid == member.uid
 
@@ -147,26 +153,26 @@ def test_install_upgrade_uninstall_and_install_again_keep_the_lock_store(
         assert cluster.pod(place, "deathless-lock-store-0").uid == member.uid
         assert secrets_of(cluster, place) == before
 
-        cluster.helm(*command, "--wait", "--timeout", "120s")
+        cluster.helm(*command, "--wait", "--timeout", "240s")
         assert cluster.pod(place, "deathless-lock-store-0").uid == member.uid
         assert secrets_of(cluster, place) == before
         assert "the installation works" in cluster.helm("test", RELEASE, "--namespace", place, "--logs")
 
 
 def test_running_lock_store_keeps_its_number_of_members(cluster: Lab, image: str, kinds: None, tmp_path: Path) -> None:
-    with installed(cluster, "chart-members", tmp_path) as command, pytest.raises(CommandFailed, match="members"):
+    with installed(cluster, fresh("chart-members"), tmp_path) as command, pytest.raises(CommandFailed, match="members"):
         cluster.helm(*command, "--set", "lockStore.members=3")
 
 
 def test_renewed_certificates_reach_the_lock_store_without_a_restart(
     cluster: Lab, image: str, kinds: None, tmp_path: Path
 ) -> None:
-    place = "chart-renewal"
+    place = fresh("chart-renewal")
     with installed(cluster, place, tmp_path):
         before, member = secrets_of(cluster, place), cluster.pod(place, "deathless-lock-store-0")
         cluster.kubectl("-n", place, "delete", "secret", "deathless-lock-store-client-tls")
         cluster.kubectl("-n", place, "create", "job", "again", "--from=cronjob/deathless-certificates")
-        cluster.kubectl("-n", place, "wait", "--for=condition=Complete", "job/again", "--timeout=60s")
+        cluster.kubectl("-n", place, "wait", "--for=condition=Complete", "job/again", "--timeout=180s", timeout_s=190)
         after = secrets_of(cluster, place)
         assert after["deathless-lock-store-ca"] == before["deathless-lock-store-ca"]
         assert after["deathless-lock-store-tls"] == before["deathless-lock-store-tls"]
@@ -176,7 +182,7 @@ def test_renewed_certificates_reach_the_lock_store_without_a_restart(
 
 
 def test_lock_store_lets_nobody_in_without_a_certificate(cluster: Lab, image: str, kinds: None, tmp_path: Path) -> None:
-    place = "chart-stranger"
+    place = fresh("chart-stranger")
     script = (
         "import ssl, sys, urllib.request\n"
         "context = ssl.create_default_context(cafile='/etc/lock-tls/ca.crt')\n"
@@ -199,7 +205,7 @@ def test_lock_store_lets_nobody_in_without_a_certificate(cluster: Lab, image: st
         def ended() -> bool:
             return cluster.get("pod", "stranger", place)["status"]["phase"] in {"Succeeded", "Failed"}
 
-        wait_until(ended, "the stranger's pod has ended", within_s=60)
+        wait_until(ended, "the stranger's pod has ended", within_s=180)
         assert "refused:" in cluster.kubectl("-n", place, "logs", "stranger")
 
 

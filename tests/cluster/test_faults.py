@@ -166,9 +166,9 @@ def test_leader_of_the_lock_store_that_is_gone_loses_nothing(ledger: Ledger, fau
 
 
 def test_drain_of_every_node_in_turn_fails_no_call(ledger: Ledger) -> None:
-    with called(ledger) as callers:
+    with called(ledger, patient=True) as callers:
         for node in ledger.cluster.workers:
             with ledger.cluster.drained(node):
                 callers.wait_more()
             wait_caught_up(ledger)  # as the operator does between two pods: the next primary has followed this one
-    check_no_call_failed(callers, but="503")
+    check_no_call_failed(callers)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.cluster.installed import Lab, Ledger
+from tests.cluster.installed import CALM, Lab, Ledger
 from tests.cluster.under_load import called, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 
 def test_i2_replica_of_a_node_that_stays_lost_moves_and_its_thawed_twin_releases_nothing(cluster: Lab) -> None:
-    with Ledger(cluster, "lost", replaceAfterSeconds=5) as ledger, called(ledger) as callers:
+    with Ledger(cluster, "lost", limits=CALM, replaceAfterSeconds=5) as ledger, called(ledger) as callers:
         old = ledger.primary()
         with cluster.frozen_node(old.node):
             ledger.wait_other_primary(old)

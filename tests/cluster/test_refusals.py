@@ -43,7 +43,7 @@ def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) 
 def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: Lab) -> None:
     volume = f"shared-{uuid.uuid4().hex[:5]}"
     with Ledger(cluster, "first", volume=volume) as first:
-        with called(first) as callers:
+        with called(first, patient=True) as callers:
             second = Ledger(cluster, "second", volume=volume)
             second.keep_volume = True
             with second:

@@ -361,7 +361,10 @@ class HttpConnection(asyncio.Protocol):
             self._paused = False
             transport.resume_reading()
         if transport.can_write_eof() and not self._half_closed:
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the client had left: our answer was met by a reset that nobody has read yet
+                transport.abort()
         else:
             transport.close()
 

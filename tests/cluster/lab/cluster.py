@@ -19,15 +19,25 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+from tests.cluster.lab.eyes import Eyes
 from tests.cluster.lab.machine import CommandFailed, LabError, run, wait_until
 
 #: Where every node sees one and the same folder; hostPath volumes below it are ReadWriteMany.
 SHARED = "/srv/shared"
 #: The same folder through a file system in user space of the node's own, which can hang, fail or be stale.
 LOG = "/srv/log"
+_OURS = "/apis/deathless.dev/v1alpha1"
+#: Where the API server has what tests look at again and again.
+_PATHS = {
+    "pod": "/api/v1/namespaces/{}/pods/{}",
+    "dls": _OURS + "/namespaces/{}/deathlessservices/{}",
+    "fdr": _OURS + "/namespaces/{}/failoverdrills/{}",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +154,10 @@ class Cluster(abc.ABC):
             environment={"KUBECONFIG": str(self.kubeconfig), **places},
         )
 
+    def hang_up(self) -> None:
+        """Close what was opened to look at it; the next look opens it again."""
+        self._eyes.close()
+
     def apply(self, *objects: dict[str, Any], namespace: str | None = None) -> None:
         """Apply objects given as they would stand in YAML."""
         where = ("-n", namespace) if namespace else ()
@@ -156,13 +170,19 @@ class Cluster(abc.ABC):
         Raises:
             CommandFailed: there is none.
         """
+        if namespace and kind in _PATHS:
+            return self._eyes.get(_PATHS[kind].format(namespace, name))
         where = ("-n", namespace) if namespace else ()
         found: dict[str, Any] = json.loads(self.kubectl(*where, "get", kind, name, "-o", "json"))
         return found
 
+    @cached_property
+    def _eyes(self) -> Eyes:
+        return Eyes(lambda: self.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+
     def pods(self, namespace: str, selector: str = "") -> list[Pod]:
         """Return the pods of a namespace that have the labels of `selector`, by name."""
-        listed = json.loads(self.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))
+        listed = self._eyes.get(f"/api/v1/namespaces/{namespace}/pods?{urlencode({'labelSelector': selector})}")
         return sorted((Pod.read(one) for one in listed["items"]), key=lambda pod: pod.name)
 
     def pod(self, namespace: str, name: str) -> Pod:
@@ -174,16 +194,15 @@ class Cluster(abc.ABC):
         which = ("-c", container) if container else ()
         return self.kubectl("-n", pod.namespace, "exec", pod.name, *which, "--", *command, timeout_s=timeout_s)
 
-    def wait_rolled_out(self, namespace: str, what: str, within_s: float = 90.0) -> None:
+    def wait_rolled_out(self, namespace: str, what: str, within_s: float = 180.0) -> None:
         """Wait until a Deployment or StatefulSet (`deploy/name`, `statefulset/name`) is as its spec says."""
         limit = f"--timeout={within_s:.0f}s"
         self.kubectl("-n", namespace, "rollout", "status", what, limit, timeout_s=within_s + 10)
 
     def ready_nodes(self) -> list[str]:
         """Return the workers that are Ready."""
-        listed = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
         ready = []
-        for one in listed:
+        for one in self._eyes.get("/api/v1/nodes")["items"]:
             conditions = {entry["type"]: entry["status"] for entry in one.get("status", {}).get("conditions", [])}
             if conditions.get("Ready") == "True":
                 ready.append(one["metadata"]["name"])
@@ -337,13 +356,13 @@ class Cluster(abc.ABC):
         """Undo `cordon`, and what `drain` leaves behind."""
         self.kubectl("uncordon", node)
 
-    def drain(self, node: str, *, within_s: float = 120.0) -> None:
+    def drain(self, node: str, *, within_s: float = 180.0) -> None:
         """Evict a node's pods politely, as an administrator does before maintenance; budgets are kept."""
         how = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={within_s:.0f}s"]
         self.kubectl("drain", node, *how, timeout_s=within_s + 10)
 
     @contextmanager
-    def drained(self, node: str, *, within_s: float = 120.0) -> Iterator[None]:
+    def drained(self, node: str, *, within_s: float = 180.0) -> Iterator[None]:
         """A node without ordinary pods, which gets them again afterwards."""
         try:
             self.drain(node, within_s=within_s)
@@ -368,8 +387,8 @@ class Cluster(abc.ABC):
     @contextmanager
     def frozen_node(self, node: str) -> Iterator[None]:
         """A node that hangs, and goes on where it was."""
-        self.freeze_node(node)
         try:
+            self.freeze_node(node)
             yield
         finally:
             self.thaw_node(node)
@@ -407,7 +426,7 @@ class Cluster(abc.ABC):
             status: what prints etcdctl's JSON about the member itself when it runs in its pod.
 
         Raises:
-            LabError: no member leads within 30 s.
+            LabError: no member leads within two minutes.
         """
         found: list[Pod] = []
 
@@ -421,7 +440,7 @@ class Cluster(abc.ABC):
                     found.append(pod)
             return bool(found)
 
-        wait_until(look, f"a member of etcd leads in {namespace}", within_s=30)
+        wait_until(look, f"a member of etcd leads in {namespace}", within_s=120)
         return found[0]
 
     def kill_etcd_leader(self, namespace: str, selector: str) -> Pod:

@@ -38,6 +38,7 @@ NODES_MAX = 9
 
 _CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 _CGROUPS = Path("/sys/fs/cgroup")
+_SHARES = 16_384  # of the processor: nodes stand for machines; the default, 1024, makes all of them one process's equal
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_MIN = 1024  # containerd, kubelet and its statistics need about fifteen on each node; the default is 128
 
@@ -228,6 +229,8 @@ class Node:
                 if "cpuset" in one.parts:
                     for setting in ("cpuset.cpus", "cpuset.mems"):
                         (one / setting).write_text((_CGROUPS / "cpuset" / setting).read_text())
+            if (group.parent / "cpu.shares").exists():
+                (group.parent / "cpu.shares").write_text(str(_SHARES))
             remove_groups(group, itself=False)
 
     def crash(self) -> None:
@@ -337,12 +340,38 @@ class Node:
         self._set_frozen(frozen=False)
 
     def _set_frozen(self, *, frozen: bool) -> None:
-        """Set the state of the node's freezer, if it has one, and wait until it holds."""
-        file = _CGROUPS / "freezer" / GROUP / self.name / "freezer.state"
-        if file.exists():
-            state = "FROZEN" if frozen else "THAWED"
-            file.write_text(state)
-            wait_until(lambda: file.read_text().strip() == state, f"{self.name} is {state}", within_s=20)
+        """Set the state of the node's freezer, if it has one, and wait until it holds.
+
+        A process that waits for the log's file system can't be frozen, and waits for ever where that file system's own
+        process is: so pods come first, and what else of the node meets that is let go on once more.
+        """
+        node = _CGROUPS / "freezer" / GROUP / self.name
+        if not node.exists():
+            return
+        pods = [each for each in node.iterdir() if each.is_dir()]
+        if not frozen:
+            for group in (node, *pods):
+                self._wait_frozen(group, "THAWED")
+            return
+        for group in pods:
+            self._wait_frozen(group, "FROZEN")
+        wait_until(lambda: self._freezes(node), f"{self.name} is FROZEN", within_s=60)
+
+    def _freezes(self, group: Path) -> bool:
+        """Freeze a group, or let it go on where that can't be done."""
+        try:
+            self._wait_frozen(group, "FROZEN", within_s=2)
+        except LabError:
+            self._wait_frozen(group, "THAWED")
+            return False
+        return True
+
+    def _wait_frozen(self, group: Path, state: str, *, within_s: float = 60) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a group that is gone meanwhile holds nobody
+            (group / "freezer.state").write_text(state)
+            wait_until(
+                lambda: (group / "freezer.state").read_text().strip() == state, f"{group} is {state}", within_s=within_s
+            )
 
     def unplug(self) -> None:
         """Pull the node's cable."""

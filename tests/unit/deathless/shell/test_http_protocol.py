@@ -10,6 +10,7 @@ import pytest
 from http_wire import LIMITS, Wire, bench, get, post, until
 
 from deathless.shell.http_protocol import SLICE
+from deathless.shell.packets import split_address
 
 pytestmark = pytest.mark.asyncio
 
@@ -148,6 +149,17 @@ async def test_client_that_left_gets_no_answer_and_does_no_harm() -> None:
         await until(lambda: not b.server.connections)
         assert b.app.held[0].answered
         b.app.answer(b.app.held[0])
+
+
+async def test_client_whose_end_is_not_read_yet_does_no_harm_when_its_last_request_is_answered() -> None:
+    async with bench() as b:
+        b.app.hold = True
+        host, port = split_address(b.address)
+        with socket.create_connection((host, port)) as wire:  # gone before the server reads a byte of it
+            wire.sendall(get("/1", "Connection: close"))
+        await b.app.wait(1)
+        b.app.answer(b.app.held[0])  # met by a reset, so there is nothing left to shut down
+        await until(lambda: not b.server.connections)
 
 
 async def test_client_that_ends_in_the_middle_of_a_request_is_forgotten() -> None:
