@@ -89,6 +89,7 @@ SKIPS: dict[str, str] = {
     "tests/cluster/conftest.py": "a machine without root, Linux, Go and Docker can run no cluster",
     "tests/cluster/test_lab.py": "kind has no log file system for each node",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
+    "tests/process/postgresql_server.py": "where PostgreSQL is neither installed nor can be there is none to start",
     "tests/process/test_drill_agent_on_node.py": "cgroups and a network of its own need root, nft and nsenter",
     "tests/process/test_etcd_set.py": "one test mounts FUSE file systems, which needs root and bindfs",
     "tests/process/test_partitions.py": "network namespaces need root",
@@ -110,9 +111,7 @@ CODE = re.compile(r"^DL\d{4}$")
 ROOT_CODE = "DL0000"
 
 SWITCHES = "runtime/deathless/base/safeguards.py"
-# Where faults are planted.
-CORE = "runtime/deathless/core/roles.py"
-TEST = "tests/test_roles.py"
+CORE, TEST = "runtime/deathless/core/roles.py", "tests/test_roles.py"  # where faults are planted
 
 
 # ---------------------------------------------------------------- reading

@@ -50,6 +50,17 @@ class ActivitiesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     workers: int = 2  # processes, each with one activity at a time
 
 
+class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An out-driver: what this service sends to its name reaches the world outside."""
+
+    name: str
+    kind: str  # files | postgresql | webhook | package.module:factory | path/to/file.py:factory
+    on_refusal: str = "stop"  # stop | skip
+    batch_messages: int = 256
+    options: dict[str, object] = {}  # of the kind
+    folder: str = "."  # absolute: what relative paths start from
+
+
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica. Addresses are host:port; port 0 takes any free one and announces it in members/."""
 
@@ -62,6 +73,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     control_listen: str = "127.0.0.1:0"
     ingress_listen: str = ""  # empty: no HTTP ingress beside this replica
     token: str = ""  # clients and tools must show it
+    operator_token: str = ""  # what operators show at the HTTP ingress, where callers may not give orders; empty: none
     tls: TlsConfig | None = None
     lock: str = "directory"  # directory | etcd
     etcd: EtcdConfig | None = None
@@ -77,6 +89,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     token_file: str = ""  # `deathless replica` reads the token from it
     peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
     activities: ActivitiesConfig = ActivitiesConfig()
+    drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     limits: dict[str, int | float] = {}  # by the names of `Limits`
 

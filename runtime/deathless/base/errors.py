@@ -3,13 +3,13 @@
     DeathlessError
     |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
-    |  |  OutboxFull, StillServing
+    |  |  OutboxFull, StillServing, SinkUnavailable
     |- Fenced          this process is not the one any more: stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
     |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService,
-    |  |  HandlerFailed, Parked, PeerReplaced, InvocationUnknown, Cancelled,
+    |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, DeliveryRefused, PeerReplaced, InvocationUnknown, Cancelled,
     |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded)
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
@@ -115,6 +115,13 @@ class StillServing(RetryLater):
 
     code = "DL1011"
     remedy = "stop all its replicas first; one that was killed lets go within the lease's time"
+
+
+class SinkUnavailable(RetryLater):
+    """What a driver writes to can't be reached or can't take anything now; nothing is lost, it is tried again."""
+
+    code = "DL1020"
+    remedy = "see what the driver says in `deathless peers list`; it goes on by itself"
 
 
 class Fenced(DeathlessError):
@@ -252,6 +259,40 @@ class Parked(Invalid):
     code = "DL3015"
     http_status = 422
     remedy = "see `deathless parked`; mend the handler"
+
+
+class DeliveryRefused(Invalid):
+    """What a driver writes to refuses one message for good: the same again would be refused again.
+
+    Attributes:
+        position: of the message.
+    """
+
+    code = "DL3040"
+    http_status = 422
+    remedy = "whoever waits is told; for a fork see `onRefusal`"
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(f"message {position}: {why}")
+        self.position = position
+        self.why = why
+
+
+class OperatorsOnly(Invalid):
+    """The page is for operators, and what the caller showed is less than an operator shows."""
+
+    code = "DL3025"
+    http_status = 403
+    exit_code = 77
+    remedy = "show the operators' token, or use `deathless` beside a replica"
+
+
+class NotParked(Invalid):
+    """Nothing is parked under that lsn, or what is parked there can't be run again."""
+
+    code = "DL3026"
+    http_status = 409
+    remedy = "see `deathless parked`; call the handler anew if that is wanted"
 
 
 class PeerReplaced(Invalid):

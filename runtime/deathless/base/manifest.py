@@ -22,13 +22,15 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, DriverConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.manifest_parts import (
+    DRIVERS_MAX,
     PEERS_MAX,
     REPLICAS_MAX,
     Activities,
     Count,
+    Driver,
     EtcdSpec,
     FilePath,
     Ingress,
@@ -161,11 +163,20 @@ class ServiceSpec(Part, frozen=True):
         told("Where other services are that this one sends to; a log beside this one's needs no entry."),
     ] = ()
     activities: Annotated[Activities, told("Who runs activities.")] = Activities()
+    drivers: Annotated[
+        tuple[Driver, ...],
+        Meta(max_length=DRIVERS_MAX),
+        told("Processes beside each replica that bring what is sent to them to databases, files and HTTP addresses."),
+    ] = ()
     network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
     ] = None
     token_file: Annotated[FilePath, told("File with the token that callers must show, on a laptop.")] = ""
+    operator_token_file: Annotated[
+        FilePath,
+        told("File with the token that operators show at the ingress, on a laptop; with it `token` opens calls alone."),
+    ] = ""
     token_secret_ref: Annotated[
         SecretKeyRef | None, told("Secret with the token that callers must show, in a cluster.")
     ] = None
@@ -282,6 +293,7 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
             Problem(("spec", "tls"), None, "needs certificate and key, or neither", "give the paths of both PEM files")
         )
     found += _peer_problems(manifest)
+    found += _driver_problems(manifest)
     found += _limit_problems(spec)
     return found
 
@@ -299,6 +311,38 @@ def _peer_problems(manifest: Manifest) -> list[Problem]:
             found.append(Problem(at[:-1], None, "needs path or addresses", "say where it is, or leave the entry out"))
         names.add(peer.name)
     return found
+
+
+def _driver_problems(manifest: Manifest) -> list[Problem]:
+    found: list[Problem] = []
+    names = {manifest.metadata.name: "this service itself", **{peer.name: "a peer" for peer in manifest.spec.peers}}
+    for index, driver in enumerate(manifest.spec.drivers):
+        other = names.setdefault(driver.name, "")
+        if other:
+            at = ("spec", "drivers", index, "name")
+            found.append(Problem(at, driver.name, f"is also the name of {other}", "choose another name"))
+        names[driver.name] = other or "another driver"
+    return found
+
+
+def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
+    """Give what the processes of `spec.drivers` are started with.
+
+    Args:
+        spec: in order.
+        folder: absolute; what relative paths in options start from.
+    """
+    return tuple(
+        DriverConfig(
+            name=driver.name,
+            kind=driver.kind,
+            on_refusal=driver.on_refusal,
+            batch_messages=driver.batch_messages,
+            options=driver.options,
+            folder=folder,
+        )
+        for driver in spec.drivers
+    )
 
 
 def _limit_problems(spec: ServiceSpec) -> list[Problem]:
@@ -326,7 +370,14 @@ def replica_names(manifest: Manifest) -> list[str]:
 
 
 def replica_configs(
-    manifest: Manifest, *, module: str, directory: str, token: str, peer_tokens: Mapping[str, str] | None = None
+    manifest: Manifest,
+    *,
+    module: str,
+    directory: str,
+    token: str,
+    peer_tokens: Mapping[str, str] | None = None,
+    operator_token: str = "",
+    folder: str = ".",
 ) -> list[ReplicaConfig]:
     """Give each replica's config for processes on this machine.
 
@@ -336,6 +387,8 @@ def replica_configs(
         directory: the shard's folder, absolute.
         token: content of `spec.tokenFile`, empty where there is none.
         peer_tokens: by the peer's name: content of its `tokenFile`.
+        operator_token: content of `spec.operatorTokenFile`, likewise.
+        folder: of the manifest, absolute: what relative paths in options of drivers start from.
     """
     spec = manifest.spec
     tokens = peer_tokens or {}
@@ -347,6 +400,7 @@ def replica_configs(
             replica=name,
             ingress_listen=_ingress_address(spec.ingress, index),
             token=token,
+            operator_token=operator_token,
             tls=_local_tls(spec.tls),
             lock=lock_of(spec),
             etcd=_local_etcd(spec.lock.etcd or EtcdSpec()) if lock_of(spec) == "etcd" else None,
@@ -364,6 +418,7 @@ def replica_configs(
                 for peer in spec.peers
             ),
             activities=ActivitiesConfig(workers=spec.activities.workers),
+            drivers=driver_configs(spec, folder),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),
         )

@@ -18,6 +18,7 @@ from msgspec import Meta
 REPLICAS_MAX: Final = 7
 PEERS_MAX: Final = 64  # services that are not beside this one
 WORKERS_MAX: Final = 64
+DRIVERS_MAX: Final = 16  # each is a process beside each replica
 
 
 def told(explanation: str) -> Meta:
@@ -301,6 +302,32 @@ class Activities(Part, frozen=True):
     workers: Annotated[
         int, Meta(ge=1, le=WORKERS_MAX), told("Processes beside the primary, each with one activity at a time.")
     ] = 2
+
+
+class Driver(Part, frozen=True):
+    """An out-driver: what this service sends to its name reaches a database, a file or an HTTP address."""
+
+    name: Annotated[Name, told("What handlers send to. Drivers and services share one space of names.")]
+    kind: Annotated[
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(files|postgresql|webhook|[^:]+:[A-Za-z_][A-Za-z0-9_]*)$",
+                max_length=1024,
+                description="files, postgresql, webhook, or package.module:factory or path/to/file.py:factory",
+            ),
+        ],
+        told("What it writes to: files, postgresql, webhook, or a factory of sinks of your own."),
+    ]
+    on_refusal: Annotated[
+        Literal["stop", "skip"],
+        told(
+            "What becomes of a message that is refused for good and that nobody waits for. stop: the driver stays at "
+            "it and tries again. skip: it is passed over and logged."
+        ),
+    ] = "stop"
+    batch_messages: Annotated[int, Meta(ge=1, le=10_000), told("Messages that are delivered together at most.")] = 256
+    options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
 
 
 class SecretKeyRef(Part, frozen=True):

@@ -1,4 +1,4 @@
-"""`deathless invocations list | show | cancel | kill | resume`: handlers that have begun and wait."""
+"""`deathless invocations list | show | cancel | kill | resume | retry-parked`: handlers that have begun and wait."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json, print_table, show_time
 
+TEXT_MAX: Final = 200  # characters of a value in a table
 _MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
 
 
@@ -33,9 +34,27 @@ class _Found(msgspec.Struct, rename="camel"):
     now_us: int
 
 
+class Given(msgspec.Struct, omit_defaults=True):
+    """One thing that it was given: a value, or an error."""
+
+    operation: int
+    what: str
+    asked_us: int
+    lsn: int
+    at_us: int
+    bytes: int
+    value: object = None
+    code: str = ""
+    type: str = ""
+    error: str = ""
+
+
 class _Shown(msgspec.Struct, rename="camel"):
     invocation: Invocation
     now_us: int
+    arguments: object = None
+    given: list[Given] = []
+    given_count: int = 0
 
 
 @click.group("invocations")
@@ -88,7 +107,10 @@ def _age(one: Invocation, now_us: int) -> str:
 @service_options
 @json_option
 def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
-    """Show the handler whose call has this ID (the lsn of the message that began it)."""
+    """Show the handler whose call has this ID (the lsn of the message that began it), and its history.
+
+    The history is what it was given while it waited, in order; what it waits for now stands above it.
+    """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
@@ -96,7 +118,8 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     told = msgspec.convert(answer, _Shown)
     one = told.invocation
     if as_json:
-        print_json(one)
+        history = {"arguments": told.arguments, "given": told.given, "givenCount": told.given_count}
+        print_json({**msgspec.to_builtins(one), **history})
         return 0
     waits_for = "\n          ".join(map(_readable, one.waits_for)) or "its turn"
     for name, value in (
@@ -104,7 +127,34 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
         ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
     ):  # fmt: skip
         print(f"{name:<9} {value}")
+    print(f"{'arguments':<9} {_json(told.arguments)}")
+    if told.given:
+        print()
+        print_table(
+            ("lsn", "at", "operation", "what", "after", "given"),
+            [
+                (
+                    each.lsn, show_time(each.at_us), each.operation or "-", _readable(each.what),
+                    f"{max(each.at_us - each.asked_us, 0) / 1e6:.1f} s" if each.asked_us else "-", _outcome(each),
+                )
+                for each in told.given
+            ],
+        )  # fmt: skip
+    if told.given_count > len(told.given):
+        print(f"\nthe last {len(told.given)} of {told.given_count}")
     return 0
+
+
+def _outcome(given: Given) -> str:
+    """Say what it was given, in one line."""
+    if given.code or given.error:
+        return f"{given.code} {given.type}: {given.error}".strip()
+    return _json(given.value) if given.value is not None or given.bytes <= 1 else f"{given.bytes} bytes"
+
+
+def _json(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
 
 
 def _order(command: str, invocation: int, manifest: str, directory: str, **more: str) -> None:
@@ -148,6 +198,32 @@ def resume(invocation: int, operation: int, value: str, manifest: str, directory
     """
     _order("resume", invocation, manifest, directory, operation=str(operation), value=value)
     return _done("resumed", invocation, as_json=as_json)
+
+
+@invocations.command("retry-parked")
+@click.argument("lsn", metavar="LSN", type=click.IntRange(min=1))
+@service_options
+@json_option
+def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
+    """Run a message again that was parked at LSN (see `deathless parked`), after its handler was mended.
+
+    It becomes a new invocation, whose id is printed; its result is kept under that id. Once only: what was run again
+    leaves the list, and a message whose idempotency key was used again since then is refused. Who sent it has the
+    error Parked, and is told nothing more: do this only where nobody will send it again under another key.
+
+    \b
+    deathless invocations retry-parked 512
+    """
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+    from deathless.codec.peer_messages import RETRY
+
+    told = asyncio.run(ask_primary(found, "order", {"command": RETRY, "invocation": str(lsn)}))
+    if as_json:
+        print_json({"parked": lsn, "invocation": told["invocation"], "done": "retried"})
+    else:
+        print(f"what was parked at lsn {lsn} is invocation {told['invocation']}")
+    return 0
 
 
 def _done(what: str, invocation: int, *, as_json: bool) -> int:

@@ -75,7 +75,17 @@ def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_
     if loaded.manifest.spec.suspend:
         voice.say("note", "spec.suspend is true: nothing is started")
         return 0
+    _check_drivers(loaded)
     return asyncio.run(_up(loaded, voice, timeout if detach else None))
+
+
+def _check_drivers(loaded: LoadedManifest) -> None:
+    """Options that no driver could work with are told before anything runs."""
+    if loaded.manifest.spec.drivers:
+        from deathless.drivers.host import make_sink
+
+        for driver in loaded.replica_configs()[0].drivers:
+            make_sink(driver)
 
 
 async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:

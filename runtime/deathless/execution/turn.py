@@ -136,8 +136,8 @@ class Asked:
     """What a handler asked for in one turn, in order."""
 
     __slots__ = (
-        "_limits", "_settings", "_turn", "cancelled", "completions", "count", "following", "later", "messages",
-        "operations", "prints", "starts",
+        "_limits", "_sender", "_settings", "_turn", "cancelled", "completions", "count", "following", "later",
+        "messages", "operations", "prints", "starts",
     )  # fmt: skip
 
     def __init__(self, turn: Turn) -> None:
@@ -145,6 +145,7 @@ class Asked:
         self._turn = turn
         self._settings = turn.settings
         self._limits = turn.settings.limits
+        self._sender = b""  # envelope of every FORK of this turn; empty: none was sent
         self.count = turn.count
         self.messages: list[tuple[Target, bytes]] = []
         self.operations: list[Operation[object]] = []
@@ -155,7 +156,7 @@ class Asked:
         self.later = False  # the reply comes by `complete`
         self.prints: list[int] = []  # u32 of each thing asked for
 
-    def _note(self, kind: str, what: bytes) -> int:
+    def _note(self, kind: str, what: bytes, service: str = "") -> int:
         """Count something asked for; gives its number.
 
         Raises: TooLarge.
@@ -163,7 +164,7 @@ class Asked:
         if self.count - self._turn.before >= self._limits.operations_max:
             raise TooLarge(f"more than {self._limits.operations_max} operations; use ctx.continue_with in a long one")
         self.count += 1
-        self.prints.append(crc32(what, crc32(kind.encode())))
+        self.prints.append(crc32(what, crc32((kind + service).encode())))
         return self.count
 
     def _number(self, what: str) -> int:
@@ -203,8 +204,10 @@ class Asked:
             arguments: msgpack map.
         """
         target = self._target(address[0])
-        message = self._message(Kind.FORK, address, encode_body(Sender(self._turn.chain)), arguments)
-        self._note("fork", b"".join((address[0].encode(), message)))
+        if not self._sender:
+            self._sender = encode_body(Sender(self._turn.chain))
+        message = self._message(Kind.FORK, address, self._sender, arguments)
+        self._note("fork", message, address[0])
         self.messages.append((target, message))
 
     def call(
@@ -225,7 +228,7 @@ class Asked:
             deadline_us = max(deadline_us, turn.now_us + 1)
         envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
         message = self._message(Kind.REQUEST, address, envelope, arguments)
-        self._note("call", b"".join((address[0].encode(), message)))
+        self._note("call", message, address[0])
         service, key, method = address
         call = Call(turn, number, turn.now_us, f"{service}/0/{key} {method}", decode, target, deadline_us)
         self.messages.append((target, message))

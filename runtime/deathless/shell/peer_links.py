@@ -49,6 +49,7 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.shell.client_driver import DIRECTORY, resolve
+from deathless.shell.local_socket import connect_local, driver_socket
 from deathless.shell.packets import ClientConnection, split_address
 from deathless.shell.tls import client_context
 
@@ -69,6 +70,7 @@ class Where(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]  # as for a client: host:port, or dir:/path
     token: str
     tls: TlsConfig | None
+    local: str = ""  # name of the socket of a driver beside us, instead of addresses
 
 
 class PeerStanding(msgspec.Struct, frozen=True):
@@ -83,7 +85,9 @@ class PeerStanding(msgspec.Struct, frozen=True):
 
 
 def where_is(config: ReplicaConfig, service: str) -> Where:
-    """Say where a service is: as configured, or in the folder beside ours."""
+    """Say where a service is: as configured, or in the folder beside ours; a driver is beside this very replica."""
+    if any(driver.name == service for driver in config.drivers):
+        return Where((), config.token, None, driver_socket(config.directory, config.owner, service))
     peer = next((each for each in config.peers if each.name == service), PeerConfig(name=service))
     directory = peer.directory
     if not directory and not peer.addresses:
@@ -125,7 +129,7 @@ class PeerLinks:
 
     Args:
         config: of this replica.
-        introduce: gives the PEER_HELLO packet: who we are, and the epoch we lead in.
+        introduce: gives the PEER_HELLO packet for a target: who we are, the epoch we lead in, what we keep for it.
         tell: takes events for the core.
         chance: of the jitter.
         packet_bytes_max: of what comes in.
@@ -135,7 +139,7 @@ class PeerLinks:
         self,
         config: ReplicaConfig,
         *,
-        introduce: Callable[[], bytes],
+        introduce: Callable[[Target], bytes],
         tell: Callable[[ev.Event], None],
         chance: random.Random,
         packet_bytes_max: int,
@@ -225,7 +229,7 @@ class PeerLinks:
         """Ask each replica once; ends by _Lost alone: when there is no primary, or its connection ended."""
         where = where_is(self._config, link.target.service)
         try:
-            addresses = list(resolve(where.addresses))
+            addresses = [f"driver {link.target.service}"] if where.local else list(resolve(where.addresses))
         except InvalidConfig as error:
             raise _Lost(str(error)) from None
         self._chance.shuffle(addresses)
@@ -270,6 +274,9 @@ class PeerLinks:
 
     async def _connect(self, connection: ClientConnection, where: Where, address: str) -> None:
         try:
+            if where.local:
+                await connect_local(lambda: connection, where.local)
+                return
             host, port = split_address(address)
             async with asyncio.timeout(CONNECT_S):
                 await self._loop.create_connection(lambda: connection, host, port, ssl=client_context(where.tls))
@@ -312,7 +319,7 @@ class PeerLinks:
             case Type.WELCOME:
                 welcome = decode_struct(Welcome, body)
                 self._must_lead(link, address, welcome.role, welcome.primary)
-                connection.send(self._introduce())
+                connection.send(self._introduce(link.target))
             case Type.ROLE:
                 role = decode_struct(Role, body)
                 self._must_lead(link, address, role.role, role.primary)
