@@ -9,7 +9,7 @@ from typing import Final
 import click
 import msgspec
 
-from deathless.cli.options import json_option, service_options, target
+from deathless.cli.options import InvocationId, json_option, service_options, target
 from deathless.cli.output import print_json, print_table, show_time
 
 _MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
@@ -84,7 +84,7 @@ def _age(one: Invocation, now_us: int) -> str:
 
 
 @invocations.command("show")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
@@ -115,7 +115,7 @@ def _order(command: str, invocation: int, manifest: str, directory: str, **more:
 
 
 @invocations.command("cancel")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
@@ -125,7 +125,7 @@ def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int
 
 
 @invocations.command("kill")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def kill(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
@@ -135,7 +135,7 @@ def kill(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
 
 
 @invocations.command("resume")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @click.option("--operation", default=0, metavar="N", help="Which of its operations; the one it waits for if 0.")
 @click.option("--value", default="null", metavar="JSON", help="What it gives.", show_default=True)
 @service_options

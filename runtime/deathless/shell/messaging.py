@@ -24,10 +24,9 @@ from deathless.codec.wire import Admin, PeerIntroduction, Type, ok_reply, struct
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.activities import Activities, worker_command
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
-SHARD = 0  # ours; there is one
 ORDERS = ("cancel", "kill", "resume")
 T = TypeVar("T", bound=msgspec.Struct)
 COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer"})
@@ -82,7 +81,8 @@ class Messaging:
 
     def _introduce(self) -> bytes:
         service = self._engine.service
-        hello = PeerHello(service.name, SHARD, service.service_id, service.incarnation)
+        config = self._config
+        hello = PeerHello(config.service, config.shard, service.service_id, service.incarnation)
         core = self._engine.core
         epoch = core.primary.epoch if core.primary is not None else 0  # ours, also when a successor was heard of
         return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, epoch))
@@ -191,9 +191,16 @@ class Messaging:
         }
         if leads:
             peers = self.peers()
-            found["peer_lag_messages"] = {str(each["service"]): each["lag"] for each in peers}
-            found["peer_connected"] = {str(each["service"]): int(bool(each["connected"])) for each in peers}
+            names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
+            found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
+            found["peer_connected"] = {
+                name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)
+            }
         return found
+
+    def _shown(self, service: str, shard: int) -> str:
+        """Give a peer's name for metrics: `stock`, or `stock/1` where it has several shards."""
+        return service if shards_of(self._config, service) == 1 else f"{service}/{shard}"
 
 
 def _checked(record: T) -> T:

@@ -62,7 +62,7 @@ async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[
         if not answer.done():
             answer.set_exception(ConnectionResetError("the replica hung up"))
 
-    hello = Hello(PROTOCOL_VERSION, "tool", config.service, f"ingress-{config.replica}", config.token)
+    hello = Hello(PROTOCOL_VERSION, "tool", config.shard_name, f"ingress-{config.replica}", config.token)
     connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX)
     async with asyncio.timeout(TIMEOUT_S):
         await loop.create_connection(lambda: connection, host, port, ssl=client_context(config.tls))
