@@ -38,6 +38,7 @@ LONG_MODULES: dict[str, str] = {
     "runtime/deathless/engine/replica_engine.py": "one loop that carries every effect out; each in a short method",
     "tests/unit/deathless/engine/test_replica_engine.py": "as its module",
     "runtime/deathless/shell/client.py": "one class, what users call; what decides and what waits stand beside it",
+    "runtime/deathless/shell/ingress.py": "one class: what comes in, where it goes and how it is answered",
     "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port, each in short methods",
     "runtime/deathless/shell/worker.py": "the engine's whole Outside in one place, beside its twin in the simulation",
     "runtime/deathless/simulation/worker_node.py": "twin of shell/worker.py",

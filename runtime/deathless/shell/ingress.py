@@ -51,6 +51,7 @@ from deathless.base.errors import (
     UnknownService,
 )
 from deathless.base.limits import Limits
+from deathless.base.shards import shard_of
 from deathless.codec.wire import ReplyError, accepted_invocation
 from deathless.core.client_events import error_of
 from deathless.core.client_link import State
@@ -61,14 +62,14 @@ from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
-from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, invocation_of, wait_of
+from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, place_of, wait_of
 from deathless.shell.ingress_tls import front_tls
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
 from deathless.shell.members import ingress_address_path, write_small
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.packets import announced
-from deathless.shell.replica_metrics import replica_metrics
+from deathless.shell.replica_metrics import labels_of, replica_metrics
 from deathless.shell.routes import Route, field_of, parse_query, unescape
 from deathless.shell.uuid7 import uuid7
 
@@ -92,7 +93,7 @@ class Pending:
     """A request on its way through the shard; a Receiver of the client."""
 
     __slots__ = (
-        "began", "idempotency_key", "ingress", "invocation", "message", "request", "retried", "route", "wait_s"
+        "began", "idempotency_key", "ingress", "invocation", "message", "request", "retried", "route", "shard", "wait_s"
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +105,7 @@ class Pending:
         idempotency_key: bytes,
         began: float,
         wait_s: float,
+        shard: int,
     ) -> None:
         self.ingress = ingress
         self.request = request
@@ -113,6 +115,7 @@ class Pending:
         self.began = began
         self.wait_s = wait_s  # from there, for the result of a handler that waits
         self.invocation = 0  # of that handler; 0: none yet
+        self.shard = shard  # that the key lives on
         self.retried = False
 
     def answered(self, reply: bytes) -> None:
@@ -132,7 +135,7 @@ class Pending:
         if isinstance(error, SessionExpired) and not self.retried and self.idempotency_key:
             self.retried = True
             try:
-                self.ingress.client.submit_message(self.message, self)
+                self.ingress.client.shard(self.shard).submit_message(self.message, self)
             except DeathlessError as again:
                 error = again
             else:
@@ -218,7 +221,7 @@ class Ingress:
         self._authorise(request)
         parts = request.target.split(b"/")
         if len(parts) == 5 and tuple(parts[2:4]) == INVOCATIONS and parts[1] == self._name:
-            self._result(request, invocation_of(parts[4]))
+            self._result(request, *place_of(parts[4], self.client.shards))
             return
         if len(parts) != 4:
             raise UnknownHandler("the path must be /{service}/{key}/{handler}")
@@ -264,14 +267,15 @@ class Ingress:
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
-        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request))
-        refusal = self.client.refusal()
+        shard = shard_of(key.encode(), self.client.shards)
+        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
+        refusal = self.client.shard(shard).refusal()
         if refusal is not None:
             pending.refused(refusal)
             return
         self._pending[pending] = None
         try:
-            self.client.submit_message(message, pending)
+            self.client.shard(shard).submit_message(message, pending)
         except DeathlessError as error:
             pending.failed(error)
 
@@ -288,19 +292,20 @@ class Ingress:
         except msgspec.MsgspecError as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments)
-        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0)
+        shard = shard_of(key.encode(), self.client.shards)
+        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0, shard)
         self._pending[pending] = None
         try:
-            self.client.ask_message(message, pending, stale=stale == ["true"])
+            self.client.shard(shard).ask_message(message, pending, stale=stale == ["true"])
         except DeathlessError as error:
             pending.failed(error)
 
-    def _result(self, request: Request, invocation: int) -> None:
+    def _result(self, request: Request, shard: int, invocation: int) -> None:
         if request.method not in (b"GET", b"HEAD"):
             self._wrong_method(request, b"GET, HEAD")
             return
         now = self._loop.time()
-        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request)), invocation)
+        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request), shard), invocation)
 
     def accepted(self, pending: Pending, invocation: int) -> None:
         """The handler waits, and the caller with it, as long as it said."""
@@ -361,7 +366,7 @@ class Ingress:
 
     @property
     def ready(self) -> bool:
-        """A session with the primary stands."""
+        """A session with the primary stands, of each shard."""
         return self.client.state is State.READY
 
     def _fixed(self, request: Request) -> None:
@@ -404,7 +409,7 @@ class Ingress:
                 break
             late.append(pending)
         for pending in late:
-            error = self.client.give_up(pending, self._timeout_s)
+            error = self.client.shard(pending.shard).give_up(pending, self._timeout_s)
             if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
                 error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
             pending.failed(error)
@@ -439,15 +444,17 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     service = load_service(config.module)
     if service.name != config.service:
         raise InvalidConfig(f"{config.module} is service {service.name!r}, the replica runs {config.service!r}")
-    directory = f"dir:{config.directory}"
-    name = f"ingress-{config.replica}"
-    async with Client(config.service, [directory], token=config.token, tls=config.tls, name=name) as client:
+    where, name = [f"dir:{config.service_directory}"], f"ingress-{config.replica}"
+    shards, token = config.shards, config.token
+    async with Client(config.service, where, token=token, tls=config.tls, name=name, shards=shards) as client:
+        for shard in range(shards):
+            client.shard(shard)  # its link is made, so that `ready` tells of all
         ingress = Ingress(
             service,
             client,
             token=config.token,
             limits=limits,
-            labels={"service": config.service, "replica": config.replica},
+            labels=labels_of(config),
             replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
         )
         http = HttpServer(

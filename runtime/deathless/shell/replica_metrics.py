@@ -125,9 +125,15 @@ def _nested(status: Mapping[str, object]) -> list[tuple[str, object]]:
     return list(counters.items()) if isinstance(counters, Mapping) else []
 
 
+def labels_of(config: ReplicaConfig) -> dict[str, str]:
+    """Give what is on all metrics of a replica, and of the ingress beside it."""
+    shard = {"shard": str(config.shard)} if config.shards > 1 else {}
+    return {"service": config.service, "replica": config.replica, **shard}
+
+
 async def replica_metrics(config: ReplicaConfig, address: str | None = None) -> bytes:
     """Give the replica's metrics in the text format; arguments as for `ask_status`."""
-    labels = {"service": config.service, "replica": config.replica}
+    labels = labels_of(config)
     try:
         return expose_status(await ask_status(config, address), labels)
     except (OSError, TimeoutError, DeathlessError, msgspec.MsgspecError):
