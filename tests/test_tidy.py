@@ -2,10 +2,8 @@
 
 Why: what a machine can see, no reviewer has to look for. A rule is a function of `Tree` (path -> text) that
 returns findings; `test_tree_keeps_rule` runs all of them over this tree, and `test_rule_finds_what_breaks_it`
-over small trees with one planted fault each, so that a rule that has gone blind fails too.
-
-Exceptions stand in the tables below, each with its reason. They are ratchets: an entry that is no longer
-needed fails, so the tables only shrink.
+over small trees with one planted fault each, so that a rule that has gone blind fails too. Exceptions stand in
+the tables below, each with its reason; an entry that is no longer needed fails, so the tables only shrink.
 
 Does not: check what ruff, mypy, import-linter and deptry check (test_tooling.py shows that those are awake).
 """

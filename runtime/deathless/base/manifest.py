@@ -148,7 +148,10 @@ class ServiceSpec(Part, frozen=True):
     shards: Annotated[
         int,
         Meta(ge=1, le=SHARDS_MAX),
-        told("Into how many logs keys are divided, each with replicas of its own. Fixed at creation. 1 in a cluster."),
+        told(
+            "Into how many logs keys are divided, each with replicas of its own; 1 in a cluster. Fixed at creation.",
+            cluster_maximum=1,
+        ),
     ] = 1
     log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()
     lock: Annotated[LockSpec, told("What elects the primary.")] = LockSpec()

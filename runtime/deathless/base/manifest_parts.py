@@ -22,9 +22,15 @@ PEERS_MAX: Final = 64  # services that are not beside this one
 WORKERS_MAX: Final = 64
 
 
-def told(explanation: str) -> Meta:
-    """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes."""
-    return Meta(extra_json_schema={"explain": explanation})
+def told(explanation: str, *, cluster_maximum: int | None = None) -> Meta:
+    """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes.
+
+    Args:
+        explanation: one or more sentences.
+        cluster_maximum: what a cluster takes at most, where that is less than a laptop does.
+    """
+    less = {} if cluster_maximum is None else {"clusterMaximum": cluster_maximum}
+    return Meta(extra_json_schema={"explain": explanation, **less})
 
 
 Name = Annotated[
@@ -296,7 +302,9 @@ class PeerService(Part, frozen=True):
         Text, told("Name that its certificates carry; as this service's own certificates when empty.")
     ] = ""
     shards: Annotated[
-        int, Meta(ge=1, le=SHARDS_MAX), told("How many shards it has, as its own manifest says. Fixed like those.")
+        int,
+        Meta(ge=1, le=SHARDS_MAX),
+        told("How many shards it has, as its own manifest says; 1 in a cluster. Fixed as there.", cluster_maximum=1),
     ] = 1
 
 

@@ -85,6 +85,11 @@ def named_shard() -> int | None:
     return None if context is None else context.meta.get(_SHARD)
 
 
+def shard_of_it(found: Target) -> dict[str, int]:
+    """Give what --json says of the shard, where there are several."""
+    return {} if found.config.shards == 1 else {"shard": found.config.shard}
+
+
 def target(manifest: str, directory: str, *, every: bool = False) -> Target:
     """Find the service a command is about, and the shard, or with `every` all shards where none is named.
 

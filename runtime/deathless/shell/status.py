@@ -145,12 +145,12 @@ def parts_of(configs: Sequence[ReplicaConfig]) -> list[Part]:
 async def look_at_all(parts: Sequence[Part], *, ask_s: float = ASK_S) -> ServiceView:
     """Ask all supervisors of a service."""
     views = await asyncio.gather(*(look(part.directory, part.access, ask_s=ask_s) for part in parts))
-    if len(parts) == 1 and not parts[0].label:
-        return views[0]
     for part, view in zip(parts, views, strict=True):
         for one in view.replicas:
             one.replica = part.label + one.replica
         view.primary = part.label + view.primary if view.primary else ""
+    if len(parts) == 1:
+        return views[0]
     service, folder = parts[0].access.service.partition("/")[0], parts[0].directory.parent.parent
     replicas = [one for view in views for one in view.replicas]
     return ServiceView(service, str(folder), "", max(view.epoch for view in views), replicas, views)
