@@ -2,10 +2,8 @@
 
 Why: what a machine can see, no reviewer has to look for. A rule is a function of `Tree` (path -> text) that
 returns findings; `test_tree_keeps_rule` runs all of them over this tree, and `test_rule_finds_what_breaks_it`
-over small trees with one planted fault each, so that a rule that has gone blind fails too.
-
-Exceptions stand in the tables below, each with its reason. They are ratchets: an entry that is no longer
-needed fails, so the tables only shrink.
+over small trees with one planted fault each, so that a rule that has gone blind fails too. Exceptions stand in
+the tables below, each with its reason; an entry that is no longer needed fails, so the tables only shrink.
 
 Does not: check what ruff, mypy, import-linter and deptry check (test_tooling.py shows that those are awake).
 """
@@ -37,6 +35,7 @@ LONG_MODULES: dict[str, str] = {
     "tests/unit/deathless/core/test_messaging.py": "one primary with all its parts, a short test for each rule",
     "runtime/deathless/engine/replica_engine.py": "one loop that carries every effect out; each in a short method",
     "tests/unit/deathless/engine/test_replica_engine.py": "as its module",
+    "runtime/deathless/shell/client.py": "one class, what users call; what decides and what waits stand beside it",
     "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port, each in short methods",
     "runtime/deathless/shell/worker.py": "the engine's whole Outside in one place, beside its twin in the simulation",
     "runtime/deathless/simulation/worker_node.py": "twin of shell/worker.py",

@@ -10,7 +10,8 @@
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
     |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService,
     |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, DeliveryRefused, PeerReplaced, InvocationUnknown, Cancelled,
-    |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded)
+    |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
+    |  |  ShardsFixed, KeysOfSeveralShards, WrongShard
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, Diverged, UpgradeRequired, PeerBehind
@@ -361,6 +362,28 @@ class InvalidAwait(Invalid):
 
     code = "DL3023"
     remedy = "await what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race give, nothing else"
+
+
+class ShardsFixed(Invalid):
+    """A service was created with another number of shards than its manifest says now."""
+
+    code = "DL3041"
+    exit_code = 78
+    remedy = "write spec.shards as it was: keys are divided by it"
+
+
+class KeysOfSeveralShards(Invalid):
+    """A handler of several keys was called with keys of more than one shard, which no turn can change at once."""
+
+    code = "DL3042"
+    remedy = "give keys that belong together one {tag}: they share a shard"
+
+
+class WrongShard(Invalid):
+    """A message came to another shard than the one its key lives on."""
+
+    code = "DL3043"
+    remedy = "route by docs/formats/shards.md, with the number of shards that the service has"
 
 
 class DataCorrupt(DeathlessError):

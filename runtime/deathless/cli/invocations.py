@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from deathless.cli.options import json_option, service_options, target
+from deathless.base.shards import show_invocation
+from deathless.cli.options import InvocationId, json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table, show_time
 
 TEXT_MAX: Final = 200  # characters of a value in a table
+if TYPE_CHECKING:
+    from deathless.shell.target import Target
+
 _MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
 
 
@@ -74,7 +78,7 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
     answer = asyncio.run(ask_primary(found, "invocations", {"from": str(first)}))
     told = msgspec.convert(answer, _Found)
     if as_json:
-        print_json({"count": told.count, "invocations": told.invocations})
+        print_json({"count": told.count, "invocations": told.invocations, **shard_of_it(found)})
     elif not told.invocations:
         print("no handler waits")
     else:
@@ -82,7 +86,7 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
             ("id", "handler", "key", "for", "turns", "origin", "waits for"),
             [
                 (
-                    one.invocation, one.handler, one.key, _age(one, told.now_us), one.turns, one.origin,
+                    _shown(found, one.invocation), one.handler, one.key, _age(one, told.now_us), one.turns, one.origin,
                     "; ".join(map(_readable, one.waits_for)) or "its turn",
                 )
                 for one in told.invocations
@@ -103,7 +107,7 @@ def _age(one: Invocation, now_us: int) -> str:
 
 
 @invocations.command("show")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
@@ -119,12 +123,12 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     one = told.invocation
     if as_json:
         history = {"arguments": told.arguments, "given": told.given, "givenCount": told.given_count}
-        print_json({**msgspec.to_builtins(one), **history})
+        print_json({**msgspec.to_builtins(one), **history, **shard_of_it(found)})
         return 0
     waits_for = "\n          ".join(map(_readable, one.waits_for)) or "its turn"
     for name, value in (
-        ("id", one.invocation), ("handler", one.handler), ("key", one.key), ("began", show_time(one.since_us)),
-        ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
+        ("id", _shown(found, one.invocation)), ("handler", one.handler), ("key", one.key),
+        ("began", show_time(one.since_us)), ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
     ):  # fmt: skip
         print(f"{name:<9} {value}")
     print(f"{'arguments':<9} {_json(told.arguments)}")
@@ -157,35 +161,42 @@ def _json(value: object) -> str:
     return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
 
 
-def _order(command: str, invocation: int, manifest: str, directory: str, **more: str) -> None:
+def _shown(found: Target, invocation: int) -> str | int:
+    """Give an id as it is named again: `1-512` of shard 1 where there are several."""
+    config = found.config
+    return invocation if config.shards == 1 else show_invocation(invocation, config.shard, config.shards)
+
+
+def _order(command: str, invocation: int, manifest: str, directory: str, **more: str) -> Target:
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
     asyncio.run(ask_primary(found, "order", {"command": command, "invocation": str(invocation), **more}))
+    return found
 
 
 @invocations.command("cancel")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     """Cancel what a handler waits for: it sees Cancelled at its await, may compensate, and ends by itself."""
-    _order("cancel", invocation, manifest, directory)
-    return _done("cancelled", invocation, as_json=as_json)
+    found = _order("cancel", invocation, manifest, directory)
+    return _done(found, "cancelled", invocation, as_json=as_json)
 
 
 @invocations.command("kill")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def kill(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     """End a handler at once, with a recorded error; what its turns did stays, and nothing compensates for it."""
-    _order("kill", invocation, manifest, directory)
-    return _done("killed", invocation, as_json=as_json)
+    found = _order("kill", invocation, manifest, directory)
+    return _done(found, "killed", invocation, as_json=as_json)
 
 
 @invocations.command("resume")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @click.option("--operation", default=0, metavar="N", help="Which of its operations; the one it waits for if 0.")
 @click.option("--value", default="null", metavar="JSON", help="What it gives.", show_default=True)
 @service_options
@@ -196,8 +207,8 @@ def resume(invocation: int, operation: int, value: str, manifest: str, directory
     \b
     deathless invocations resume 512 --value '{"approved": true}'
     """
-    _order("resume", invocation, manifest, directory, operation=str(operation), value=value)
-    return _done("resumed", invocation, as_json=as_json)
+    found = _order("resume", invocation, manifest, directory, operation=str(operation), value=value)
+    return _done(found, "resumed", invocation, as_json=as_json)
 
 
 @invocations.command("retry-parked")
@@ -226,9 +237,9 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
     return 0
 
 
-def _done(what: str, invocation: int, *, as_json: bool) -> int:
+def _done(found: Target, what: str, invocation: int, *, as_json: bool) -> int:
     if as_json:
-        print_json({"invocation": invocation, "done": what})
+        print_json({"invocation": invocation, "done": what, **shard_of_it(found)})
     else:
-        print(f"invocation {invocation} is {what}")
+        print(f"invocation {_shown(found, invocation)} is {what}")
     return 0

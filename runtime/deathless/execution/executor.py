@@ -31,9 +31,10 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from deathless.base.errors import CorruptFrame, NotParked, Overloaded
+from deathless.base.errors import CorruptFrame, InvalidService, NotParked, Overloaded
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding
 from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -132,6 +133,9 @@ class HandlerExecutor:
         keys: idempotency keys.
         running: where the message being run is written down.
         hide: called around each batch and query.
+        sharding: which shard this is, and how many others have; None: of services of one shard each.
+
+    Raises: InvalidService for a service of one object with several shards.
     """
 
     __slots__ = (
@@ -147,7 +151,11 @@ class HandlerExecutor:
         keys: KeyTable,
         running: RunningPage,
         hide: Hide = _nothing_hidden,
+        sharding: Sharding | None = None,
     ) -> None:
+        sharding = sharding or Sharding()
+        if service.single and sharding.shards > 1:
+            raise InvalidService(f"service {service.name} is one object, so it has one shard, not {sharding.shards}")
         plans = {name.encode(): Plan(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
         self._single = service.single
@@ -158,8 +166,9 @@ class HandlerExecutor:
             seed=seed,
             limits=limits,
             activities={spec.function: spec for spec in activities.values()},
+            sharding=sharding,
         )
-        self._entities = Entities(service, limits)
+        self._entities = Entities(service, limits, sharding)
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
         self._invocations = Invocations(self._plans, self._entities, self._settings, schedules)

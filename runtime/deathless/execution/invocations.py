@@ -187,7 +187,7 @@ class Invocations:
         return error_reply(UnknownHandler.code, UnknownHandler.__name__, text)
 
     def _address(self, key: bytes) -> str:
-        return f"{self._settings.service}/0/{key.decode(errors='replace')}"
+        return f"{self._settings.service}/{self._settings.sharding.shard}/{key.decode(errors='replace')}"
 
     def _blocked(self, plan: Plan, key: bytes, arguments: bytes) -> list[bytes]:
         """Give the keys that the message would work on and that are held."""

@@ -53,6 +53,7 @@ from deathless.base.errors import (
     UnknownService,
 )
 from deathless.base.limits import Limits
+from deathless.base.shards import shard_of
 from deathless.core.client_link import State
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
@@ -64,7 +65,7 @@ from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
 from deathless.shell.ingress_operators import Operators, Page, find_page, primary_asker, refusal_to_callers
 from deathless.shell.ingress_pending import Headers, Pending
-from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, invocation_of, wait_of
+from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, place_of, wait_of
 from deathless.shell.ingress_tls import front_tls
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
@@ -72,7 +73,7 @@ from deathless.shell.members import ingress_address_path, write_small
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.openapi import encode_document
 from deathless.shell.packets import announced
-from deathless.shell.replica_metrics import replica_metrics
+from deathless.shell.replica_metrics import labels_of, replica_metrics
 from deathless.shell.routes import Route, field_of, parse_query, unescape
 from deathless.shell.uuid7 import uuid7
 
@@ -191,7 +192,7 @@ class Ingress:
         if parts == [b"openapi.json"]:
             self._describe(request)
         elif len(parts) == 2 and parts[0] == INVOCATIONS[1]:
-            self._result(request, invocation_of(parts[1]))
+            self._result(request, *place_of(parts[1], self.client.shards))
         elif (page := find_page(parts)) is None:
             return False
         else:
@@ -241,14 +242,15 @@ class Ingress:
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
-        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request))
-        refusal = self.client.refusal()
+        shard = shard_of(key.encode(), self.client.shards)
+        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
+        refusal = self.client.shard(shard).refusal()
         if refusal is not None:
             pending.refused(refusal)
             return
         self._pending[pending] = None
         try:
-            self.client.submit_message(message, pending)
+            self.client.shard(shard).submit_message(message, pending)
         except DeathlessError as error:
             pending.failed(error)
 
@@ -274,19 +276,20 @@ class Ingress:
         except msgspec.MsgspecError as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments)
-        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0)
+        shard = shard_of(key.encode(), self.client.shards)
+        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0, shard)
         self._pending[pending] = None
         try:
-            self.client.ask_message(message, pending, stale=stale == ["true"])
+            self.client.shard(shard).ask_message(message, pending, stale=stale == ["true"])
         except DeathlessError as error:
             pending.failed(error)
 
-    def _result(self, request: Request, invocation: int) -> None:
+    def _result(self, request: Request, shard: int, invocation: int) -> None:
         if request.method not in (b"GET", b"HEAD"):
             self._wrong_method(request, b"GET, HEAD")
             return
         now = self._loop.time()
-        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request)), invocation)
+        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request), shard), invocation)
 
     def accepted(self, pending: Pending, invocation: int) -> None:
         """The handler waits, and the caller with it, as long as it said."""
@@ -347,7 +350,7 @@ class Ingress:
 
     @property
     def ready(self) -> bool:
-        """A session with the primary stands."""
+        """A session with the primary stands, of each shard."""
         return self.client.state is State.READY
 
     def _fixed(self, request: Request) -> None:
@@ -393,7 +396,7 @@ class Ingress:
                 break
             late.append(pending)
         for pending in late:
-            error = self.client.give_up(pending, self._timeout_s)
+            error = self.client.shard(pending.shard).give_up(pending, self._timeout_s)
             if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
                 error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
             pending.failed(error)
@@ -428,18 +431,20 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     service = load_service(config.module)
     if service.name != config.service:
         raise InvalidConfig(f"{config.module} is service {service.name!r}, the replica runs {config.service!r}")
-    directory = f"dir:{config.directory}"
-    name = f"ingress-{config.replica}"
-    async with Client(config.service, [directory], token=config.token, tls=config.tls, name=name) as client:
+    where, name = [f"dir:{config.service_directory}"], f"ingress-{config.replica}"
+    shards, token = config.shards, config.token
+    async with Client(config.service, where, token=token, tls=config.tls, name=name, shards=shards) as client:
+        for shard in range(shards):
+            client.shard(shard)  # its link is made, so that `ready` tells of all
         ingress = Ingress(
             service,
             client,
             token=config.token,
             limits=limits,
-            labels={"service": config.service, "replica": config.replica},
+            labels=labels_of(config),
             replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
             operators=Operators(
-                asked=primary_asker(lambda: client.primary, access_of(config)),
+                asked=primary_asker(lambda: client.shard(config.shard).primary, access_of(config)),
                 token=config.operator_token,
                 refusal=refusal_to_callers(config),
             ),

@@ -43,7 +43,7 @@ class Pending:
     """A request on its way through the shard; a Receiver of the client."""
 
     __slots__ = (
-        "began", "idempotency_key", "ingress", "invocation", "message", "request", "retried", "route", "wait_s"
+        "began", "idempotency_key", "ingress", "invocation", "message", "request", "retried", "route", "shard", "wait_s"
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class Pending:
         idempotency_key: bytes,
         began: float,
         wait_s: float,
+        shard: int,
     ) -> None:
         self.ingress = ingress
         self.request = request
@@ -64,6 +65,7 @@ class Pending:
         self.began = began
         self.wait_s = wait_s  # from there, for the result of a handler that waits
         self.invocation = 0  # of that handler; 0: none yet
+        self.shard = shard  # that the key lives on
         self.retried = False
 
     def answered(self, reply: bytes) -> None:
@@ -83,7 +85,7 @@ class Pending:
         if isinstance(error, SessionExpired) and not self.retried and self.idempotency_key:
             self.retried = True
             try:
-                self.ingress.client.submit_message(self.message, self)
+                self.ingress.client.shard(self.shard).submit_message(self.message, self)
             except DeathlessError as again:
                 error = again
             else:

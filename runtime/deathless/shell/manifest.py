@@ -97,7 +97,7 @@ class LoadedManifest:
     manifest: Manifest
     path: FilePath  # of the file, absolute
     module: str  # spec.module with an absolute path
-    directory: FilePath  # the shard's folder, absolute
+    directory: FilePath  # the service's folder, absolute
     token: str  # content of spec.tokenFile, stripped
     peer_tokens: dict[str, str]  # the same of each peer that names one
     notes: tuple[str, ...]  # fields that have no effect here
@@ -114,7 +114,7 @@ class LoadedManifest:
         return self.path.parent
 
     def replica_configs(self) -> list[ReplicaConfig]:
-        """Give each replica's config."""
+        """Give each replica's config, shard by shard."""
         return replica_configs(
             self.manifest,
             module=self.module,
@@ -345,8 +345,8 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
     directory = (folder / stored) if stored else folder / ".deathless" / manifest.metadata.name
     whole = msgspec.structs.replace(manifest, spec=resolved)
     notes = tuple(f"{name} has no effect on this machine" for name in ignored_locally(manifest))
-    shard = FilePath(os.path.normpath(directory))
-    return LoadedManifest(whole, path, module, shard, token, peer_tokens, notes, operator_token), problems
+    whole_folder = FilePath(os.path.normpath(directory))
+    return LoadedManifest(whole, path, module, whole_folder, token, peer_tokens, notes, operator_token), problems
 
 
 def _absolute_peers(

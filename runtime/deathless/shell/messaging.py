@@ -43,10 +43,9 @@ from deathless.codec.wire import (
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.activities import Activities, worker_command
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
-SHARD = 0  # ours; there is one
 HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
 SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
 ORDERS = ("cancel", "kill", "resume", RETRY)
@@ -103,7 +102,8 @@ class Messaging:
 
     def _introduce(self, target: Target) -> bytes:
         service = self._engine.service
-        hello = PeerHello(service.name, SHARD, service.service_id, service.incarnation)
+        config = self._config
+        hello = PeerHello(config.service, config.shard, service.service_id, service.incarnation)
         core = self._engine.core
         if core.primary is None:
             return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, 0))
@@ -224,9 +224,16 @@ class Messaging:
         }
         if leads:
             peers = self.peers()
-            found["peer_lag_messages"] = {str(each["service"]): each["lag"] for each in peers}
-            found["peer_connected"] = {str(each["service"]): int(bool(each["connected"])) for each in peers}
+            names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
+            found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
+            found["peer_connected"] = {
+                name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)
+            }
         return found
+
+    def _shown(self, service: str, shard: int) -> str:
+        """Give a peer's name for metrics: `stock`, or `stock/1` where it has several shards."""
+        return service if shards_of(self._config, service) == 1 else f"{service}/{shard}"
 
 
 def _where(given: Given) -> dict[str, object]:

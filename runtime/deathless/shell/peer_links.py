@@ -8,8 +8,10 @@
          <--PeerCommitted------------------------------------------------------ PEER_COMMIT
 
 Where a service is: its entry in `peers`, or the folder beside ours; the replicas' addresses stand in its members/ or
-are named. A replica that does not lead says who does. Rounds follow each other after a pause that doubles up to
-AGAIN_MAX_S, with jitter, for ever (I4): a peer that is not there is told to operators (`standing`), never to a handler.
+are named. A replica that does not lead says who does. A shard is asked for by its whole name (base.shards), so one of a
+service that has another number of shards than we reckon with refuses us. Rounds follow each other after a pause that
+doubles up to AGAIN_MAX_S, with jitter, for ever (I4): a peer that is not there is told to operators (`standing`), never
+to a handler.
 
 The two ends agree on nothing but positions. A message that the peer does not admit (it is overloaded, its log is full)
 ends the connection: the next PEER_WELCOME says from where to send again, so nothing is counted here.
@@ -33,6 +35,7 @@ import msgspec
 
 from deathless.base.config import PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, InvalidConfig
+from deathless.base.shards import shard_directory, shard_name
 from deathless.codec.peer_messages import Target
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
@@ -84,14 +87,28 @@ class PeerStanding(msgspec.Struct, frozen=True):
     since_s: float  # for so long
 
 
-def where_is(config: ReplicaConfig, service: str) -> Where:
-    """Say where a service is: as configured, or in the folder beside ours; a driver is beside this very replica."""
+def shards_of(config: ReplicaConfig, service: str) -> int:
+    """Say how many shards a service has: ours, or another one."""
+    if service == config.service:
+        return config.shards
+    return config.sharding.peers.get(service, 1)
+
+
+def where_is(config: ReplicaConfig, service: str, shard: int = 0) -> Where:
+    """Say where a shard of a service is: as configured, or in the folder beside ours; our own ones are beside us.
+
+    A driver is beside this very replica.
+    """
     if any(driver.name == service for driver in config.drivers):
         return Where((), config.token, None, driver_socket(config.directory, config.owner, service))
     peer = next((each for each in config.peers if each.name == service), PeerConfig(name=service))
     directory = peer.directory
     if not directory and not peer.addresses:
-        directory = str(Path(config.directory).parent / service)
+        directory = str(Path(config.service_directory).parent / service)
+    if service == config.service:
+        directory = config.service_directory
+    if directory:
+        directory = shard_directory(directory, shard, shards_of(config, service))
     tls = config.tls
     if tls is not None and peer.server_name:
         tls = msgspec.structs.replace(tls, server_name=peer.server_name)
@@ -227,7 +244,7 @@ class PeerLinks:
 
     async def _round(self, link: Link) -> None:
         """Ask each replica once; ends by _Lost alone: when there is no primary, or its connection ended."""
-        where = where_is(self._config, link.target.service)
+        where = where_is(self._config, *link.target)
         try:
             addresses = [f"driver {link.target.service}"] if where.local else list(resolve(where.addresses))
         except InvalidConfig as error:
@@ -237,7 +254,7 @@ class PeerLinks:
         if link.hint:
             addresses.insert(0, link.hint)
             link.hint = ""
-        lost = _Lost(f"no replica of {link.target.service} is announced at {', '.join(where.addresses)}")
+        lost = _Lost(f"no replica of {self._name(link.target)} is announced at {', '.join(where.addresses)}")
         asked: list[str] = []
         answered = False
         while addresses and len(asked) < ASKED_MAX:
@@ -260,7 +277,7 @@ class PeerLinks:
     async def _attempt(self, link: Link, where: Where, address: str) -> None:
         """Ask one replica, and stay with it if it leads; ends by _Lost alone."""
         packets: asyncio.Queue[list[tuple[int, bytes]]] = asyncio.Queue()
-        hello = Hello(PROTOCOL_VERSION, "peer", link.target.service, self._config.service, where.token)
+        hello = Hello(PROTOCOL_VERSION, "peer", self._name(link.target), self._config.shard_name, where.token)
         connection = ClientConnection(hello, packets.put_nowait, lambda: packets.put_nowait([]), self._packet_bytes_max)
         try:
             await self._connect(connection, where, address)
@@ -271,6 +288,10 @@ class PeerLinks:
                 if self._links.get(link.target) is link:
                     self._tell(ev.PeerLost(link.target))
             connection.close()
+
+    def _name(self, target: Target) -> str:
+        """Give what a target calls itself, if it has as many shards as we reckon with."""
+        return shard_name(*target, shards_of(self._config, target.service))
 
     async def _connect(self, connection: ClientConnection, where: Where, address: str) -> None:
         try:

@@ -247,3 +247,22 @@ def test_a_peer_that_makes_no_sense_is_refused(peers: list[dict[str, object]], p
 def test_a_peer_or_a_count_of_workers_out_of_range_is_refused(spec: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         manifest(**spec)
+
+
+def test_each_shard_has_its_replicas_in_its_folder_and_ports_of_their_own() -> None:
+    spec = {"shards": 2, "replicas": 2, "ingress": {"port": 9000}, "peers": [{"name": "stock", "shards": 3}]}
+    configs = replica_configs(manifest(**spec), module="m:a", directory="/d", token="")
+    assert [(config.shard, config.replica, config.directory, config.ingress_listen[-4:]) for config in configs] == [
+        (0, "r0", "/d/shards/0", "9000"),
+        (0, "r1", "/d/shards/0", "9001"),
+        (1, "r0", "/d/shards/1", "9002"),
+        (1, "r1", "/d/shards/1", "9003"),
+    ]
+    assert {config.shards for config in configs} == {2}
+    assert configs[0].sharding.peers == {"stock": 3}
+    assert relation_problems(manifest(**spec)) == []
+    (problem,) = relation_problems(manifest(shards=64, replicas=7, ingress={"port": 65100}))
+    assert (show_path(problem.path), problem.what) == (
+        "spec.ingress.port",
+        "replica k of shard s takes port + s * replicas + k",
+    )

@@ -141,3 +141,29 @@ def test_an_order_is_sent_and_told(
     assert capsys.readouterr().out == f"invocation 12 is {done}\n"
     run(tmp_path, monkeypatch, {"done": True}, "invocations", command, "12", "--json")
     assert json.loads(capsys.readouterr().out) == {"invocation": 12, "done": done}
+
+
+def test_an_id_names_its_shard_where_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "service.yaml").write_text(MANIFEST.replace("{module", "{shards: 2, module"))
+    shards: list[int] = []
+
+    async def answer(found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
+        shards.append(found.config.shard)
+        return {"count": 1, "invocations": [ONE], "invocation": ONE, "nowUs": 1}
+
+    monkeypatch.setattr(primary, "ask_primary", answer)
+    where = ["-f", str(tmp_path / "service.yaml")]
+    assert main(["invocations", "kill", "1-12", *where]) == 0
+    assert capsys.readouterr().out == "invocation 1-12 is killed\n"
+    assert main(["invocations", "cancel", "0-12", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out) == {"invocation": 12, "done": "cancelled", "shard": 0}
+    assert main(["invocations", "list", "--shard", "1", *where]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "1-12"
+    assert main(["invocations", "show", "1-12", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out) == {**ONE, "shard": 1}
+    assert shards == [1, 0, 1, 1]
+    for wrong in (["12"], ["2-12"], ["1-12", "--shard", "0"], ["1-x"]):
+        assert main(["invocations", "kill", *wrong, *where]) in (2, 64), wrong
+    assert shards == [1, 0, 1, 1]

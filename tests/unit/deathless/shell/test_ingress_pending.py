@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Self, cast
 
 import msgspec
 from bank_fake import bank
@@ -26,6 +26,9 @@ class Front:
         self.waiting: list[int] = []
         self.sent: list[bytes] = []
         self.refusal: DeathlessError | None = None
+
+    def shard(self, shard: int) -> Self:
+        return self
 
     def accepted(self, pending: Pending, invocation: int) -> None:
         self.waiting.append(invocation)
@@ -52,7 +55,7 @@ class Connection:
 
 
 def pending(front: Front, key: bytes = b"k") -> Pending:
-    return Pending(front, Request(Connection()), Route(bank.specs["deposit"]), b"message", key, 0.0, 30.0)
+    return Pending(front, Request(Connection()), Route(bank.specs["deposit"]), b"message", key, 0.0, 30.0, 0)
 
 
 def test_a_result_an_error_and_a_wait_are_told_as_they_are() -> None:

@@ -35,7 +35,16 @@ from deathless.shell import peer_links as module
 from deathless.shell.local_socket import driver_socket
 from deathless.shell.members import Member, write_member
 from deathless.shell.packets import ServerConnection, listen
-from deathless.shell.peer_links import AGAIN_MAX_S, AGAIN_MIN_S, LEADERLESS_MAX_S, Link, PeerLinks, Where, where_is
+from deathless.shell.peer_links import (
+    AGAIN_MAX_S,
+    AGAIN_MIN_S,
+    LEADERLESS_MAX_S,
+    Link,
+    PeerLinks,
+    Where,
+    shards_of,
+    where_is,
+)
 from deathless.shell.tls import server_context
 
 STOCK = Target("stock", 0)
@@ -412,3 +421,15 @@ def test_a_token_that_is_wrong_is_shown_to_operators(tmp_path: Path) -> None:
         await ended(ours)
 
     run(main())
+
+
+def test_a_shard_is_looked_for_in_its_folder(tmp_path: Path) -> None:
+    peers = (PeerConfig(name="stock", directory="/far/stock", shards=3), PeerConfig(name="mail", addresses=("a:1",)))
+    config = ReplicaConfig(
+        service="shop", module="m:a", directory="/near/shop/shards/1", replica="r0", shard=1, shards=2, peers=peers
+    )
+    assert where_is(config, "stock", 2).addresses == ("dir:/far/stock/shards/2",)
+    assert where_is(config, "mail", 0).addresses == ("a:1",)
+    assert where_is(config, "other", 0).addresses == ("dir:/near/other",), "beside the service, not beside its shard"
+    assert where_is(config, "shop", 0).addresses == ("dir:/near/shop/shards/0",)
+    assert [shards_of(config, name) for name in ("shop", "stock", "mail", "other")] == [2, 3, 1, 1]
