@@ -16,6 +16,9 @@ PYTHON ?=
 # Simulated clusters run by `make sim` and at the end of `make test`, and the first seed.
 SEEDS ?= 2000
 FROM ?= 0
+# The chaos run of the shop: how long it kills, and its seed (0: one is drawn and told).
+MINUTES ?= 10
+SEED ?= 0
 # Workers for tests; two cores are what the time limits are made for.
 JOBS ?= 2
 LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
@@ -24,8 +27,8 @@ LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --g
 LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra operator --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo test lint format quick processes etcd sim coverage bench lock lock-check clean derived docs \
-	helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
+.PHONY: help install demo demo-shop test lint format quick processes etcd postgresql sim coverage bench lock lock-check \
+	clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +62,10 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.requirements
 demo: install ## Run a replicated bank and kill its primary as often as you like
 	@$(BIN)/deathless demo
 
-test: lint etcd helm quick processes sim ## Check and test everything (25 minutes on two cores)
+demo-shop: install postgresql ## Kill a process of the shop each second for MINUTES=10, then compare its books (SEED=n)
+	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED)
+
+test: lint etcd helm postgresql quick processes sim ## Check and test everything (25 minutes on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies
@@ -79,6 +85,9 @@ etcd: install ## Build the etcd that the tests run against (once; needs Go)
 
 helm: install ## Build the helm that the charts are rendered with (once; needs Go)
 	@status=0; $(BIN)/python tools/kubernetes.py helm || status=$$?; test $$status -eq 0 -o $$status -eq 3
+
+postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
+	@status=0; $(BIN)/python tools/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 quick: install ## Tests that run in one process
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
@@ -118,7 +127,7 @@ test-cluster: install ## End-to-end tests on a real cluster (its own, or the one
 	esac; \
 	$(BIN)/pytest -o faulthandler_timeout=900 -m "$$marks"
 
-sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m
+sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m; in every tenth several services call each other
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)
 
 coverage: install ## Show that codec and core are covered by their own tests

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from bench import calls, checkpoint, footprint, ingress, recovery, takeover
+from bench import calls, checkpoint, footprint, ingress, messaging, recovery, takeover, waiting
 from bench.figures import RESULTS, Figure, Results, write_results
 from bench.machine import describe
 from bench.report import line, write_page
@@ -37,6 +37,12 @@ GROUPS: Final[dict[str, Group]] = {
     "checkpoint": checkpoint.checkpoint,
     "memory": footprint.memory,
     "log-bytes": footprint.log_bytes,
+    "forks": messaging.forks,
+    "payloads": messaging.payloads,
+    "service-calls": messaging.service_calls,
+    "service-takeover": messaging.service_takeover,
+    "one-step": waiting.one_step,
+    "timers": waiting.timers,
 }
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -35,6 +35,17 @@ STOP_S: Final = 10.0
 POLL_S: Final = 0.02
 
 
+class Program(NamedTuple):
+    """A service, and the folder of its log below the cluster's."""
+
+    service: str
+    module: str
+    folder: str
+
+
+COUNTER: Final = Program(SERVICE, MODULE, "shard")
+
+
 class NotReady(Exception):
     """The replicas did not come to serve; the message ends with what they last wrote."""
 
@@ -50,6 +61,7 @@ class Cluster:
         environment: more variables for the processes.
         log_level: what the replicas write to their logs.
         ready_s: how long they may take until they serve.
+        program: what they run.
     """
 
     def __init__(
@@ -62,9 +74,12 @@ class Cluster:
         environment: dict[str, str] | None = None,
         log_level: str = "warning",
         ready_s: float = READY_S,
+        program: Program = COUNTER,
     ) -> None:
         self.folder = folder
-        self.directory = folder / "shard"
+        self.directory = folder / program.folder
+        self.access = Access(program.service)
+        self._program = program
         self.names = [f"r{i}" for i in range(replicas)]
         self._limits = limits or {}
         self._ingress = ingress
@@ -97,17 +112,17 @@ class Cluster:
     def start(self, name: str) -> None:
         """Start one replica's supervisor."""
         config = ReplicaConfig(
-            service=SERVICE,
-            module=MODULE,
+            service=self._program.service,
+            module=self._program.module,
             directory=str(self.directory),
             replica=name,
             limits=self._limits,
             ingress_listen=self._ingress if name == self.names[0] else "",
             log_level=self._log_level,
         )
-        path = self.folder / f"{name}.json"
+        path = self.folder / f"{self.directory.name}-{name}.json"
         path.write_bytes(msgspec.json.encode(config))
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with self.log(name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "deathless.shell.supervisor", str(path)],
                 stdout=log,
@@ -123,7 +138,7 @@ class Cluster:
         while time.monotonic() < deadline:
             with contextlib.suppress(DeathlessError, NotReady):
                 primary = await self.primary()
-                status = await ask(primary.client, "status", ACCESS)
+                status = await ask(primary.client, "status", self.access)
                 counters = status["counters"]
                 if isinstance(counters, dict) and len(counters.get("followers", {})) == len(self.names) - 1:
                     return
@@ -139,7 +154,7 @@ class Cluster:
         found: dict[str, Report] = {}
         for name, member in members.items():
             with contextlib.suppress(DeathlessError):
-                status = await ask(member.control, "status", ACCESS, answer_s=1.0)
+                status = await ask(member.control, "status", self.access, answer_s=1.0)
                 for each in msgspec.convert(status["replicas"], list[dict[str, object]]):
                     if each["replica"] == name:
                         each.pop("heardMs")
@@ -162,9 +177,13 @@ class Cluster:
         """Process id of a replica's supervisor."""
         return self._processes[name].pid
 
+    def log(self, name: str) -> Path:
+        """Where a replica writes what it does."""
+        return self.folder / f"{self.directory.name}-{name}.log"
+
     def log_end(self, name: str) -> str:
         """The last lines a replica wrote."""
-        path = self.folder / f"{name}.log"
+        path = self.log(name)
         return "\n".join(path.read_text(errors="replace").splitlines()[-5:]) if path.exists() else "(nothing)"
 
     async def stop(self, name: str) -> None:

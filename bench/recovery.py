@@ -60,7 +60,7 @@ def forget_cached(folder: Path) -> None:
 def recovery_s(cluster: Cluster) -> float:
     """Seconds between the roles `recovering` and `standby`, by the first replica's log."""
     at: dict[str, datetime] = {}
-    for line in (cluster.folder / f"{cluster.names[0]}.log").read_bytes().splitlines():
+    for line in cluster.log(cluster.names[0]).read_bytes().splitlines():
         record = msgspec.json.decode(line, type=dict[str, object])
         if record.get("text") == "role":
             at.setdefault(str(record["role"]), datetime.fromisoformat(str(record["time"])))

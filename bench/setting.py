@@ -21,7 +21,7 @@ import msgspec
 from bench import etcd as etcd_peer
 from bench import postgres as postgres_peer
 from bench.build_log import Built
-from bench.cluster import READY_S, Cluster
+from bench.cluster import COUNTER, READY_S, Cluster, Program
 from bench.etcd import Etcd
 from bench.postgres import Postgres
 from deathless.shell.children import die_with_parent
@@ -110,6 +110,7 @@ class Setting:
         ingress: str = "",
         log_level: str = "warning",
         ready_s: float = READY_S,
+        program: Program = COUNTER,
     ) -> Cluster:
         """A set of replicas in `folder`, or in a new one."""
         folder = folder or self.new_folder()
@@ -126,6 +127,7 @@ class Setting:
             environment=environment,
             log_level=log_level,
             ready_s=ready_s,
+            program=program,
         )
 
     @contextlib.asynccontextmanager

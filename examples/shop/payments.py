@@ -1,5 +1,6 @@
 """Payments: asks a bank, which is outside of Deathless, and keeps what it said."""
 
+import fcntl
 from pathlib import Path
 
 from deathless import ActivityFailed, Context, Invalid, Service, Struct, current_activity
@@ -35,6 +36,7 @@ def ask_bank(customer: str, cents: int) -> str:
         raise ValueError(f"{cents} is above the limit")
     key = current_activity().key
     with BANK.open("a+") as bank:
+        fcntl.flock(bank, fcntl.LOCK_EX)  # one whose primary has just died may still be at it
         bank.seek(0)
         if key not in bank.read():
             bank.write(f"{key} {customer} {cents}\n")

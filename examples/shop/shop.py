@@ -89,3 +89,9 @@ def decide(order: Order, ctx: Context, yes: bool) -> str:
 def status(order: Order) -> str:
     """Give how far an order is."""
     return order.status
+
+
+@shop.query
+def receipt(order: Order) -> str:
+    """Give what payments answered when the order was paid; empty: it was not."""
+    return order.receipt

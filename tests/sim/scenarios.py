@@ -22,6 +22,11 @@ from tests.sim.scenarios_release import (
     read_at_a_frozen_primary,
     switchover,
 )
+from tests.sim.scenarios_services import (
+    late_packets_of_a_deposed_primary,
+    own_work_above_the_maximum,
+    peer_created_anew,
+)
 from tests.sim.scenarios_storage import (
     collected_under_a_laggard,
     failed_sync,
@@ -107,6 +112,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "frozen before reading": frozen_before_reading,
     "start beside a takeover": start_beside_a_takeover,
     "acknowledgements alone": acknowledgements_alone,
+    "a peer created anew": peer_created_anew,
+    "late packets of a deposed primary": late_packets_of_a_deposed_primary,
+    "own work above the outbox's maximum": own_work_above_the_maximum,
 }
 
 

@@ -68,9 +68,9 @@ ELSEWHERE = {
     "verify_checkpoint": "engine/test_checkpoint_store.py",
     "collect_below_confirmed": "engine/test_log_store.py",
     "collect_oldest_first": "engine/test_log_store.py",
-    "send_confirmed_only": "core/test_outreach.py; what a successor did not log must reach a peer in the same instant",
-    "fence_peer_connections": "core/test_peering.py; positions absorb what an older connection still brings",
-    "log_attempt_first": "core/test_activities.py; the simulated services have no at-most-once activities",
+    "send_confirmed_only": "core/test_outreach.py, and by a seed of services tests/sim/test_mutants.py",
+    "fence_peer_connections": "core/test_peering.py, and by a seed of services tests/sim/test_mutants.py",
+    "log_attempt_first": "core/test_activities.py, and by a seed of services tests/sim/test_mutants.py",
 }
 
 FOUND_BY_CHANCE = (

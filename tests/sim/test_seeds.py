@@ -3,11 +3,12 @@
 `DEATHLESS_SIM_SEEDS` and `DEATHLESS_SIM_FROM` choose how many and which; `make sim` runs many more.
 """
 
+import json
 import os
 
 import pytest
 
-from deathless.simulation.__main__ import main
+from deathless.simulation.__main__ import main, services_of
 from deathless.simulation.run import run_seed
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
@@ -18,15 +19,25 @@ COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40"))
 def test_a_cluster_under_faults_loses_and_doubles_nothing(seed: int) -> None:
     result = run_seed(seed)
     assert result.good, "\n".join(
-        map(str, [*result.violations[:5], f"see: python -m deathless.simulation --trace {seed}"])
+        map(str, [*result.violations[:5], f"see: python -m deathless.simulation --services 1 --trace {seed}"])
     )
 
 
 def test_the_command_tells_how_many_were_good(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "3", "--jobs", "1", "--json"]) == 0
-    told = capsys.readouterr().out
-    assert '"good": true' in told
-    assert '"seeds": 3' in told
+    assert main(["--seeds", "3", "--from", "8", "--jobs", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["good"] is True
+    assert (told["seeds"], told["runs_of_services"], told["services"]) == (3, 1, 2)
+    assert main(["--seeds", "2", "--from", "8", "--jobs", "1"]) == 0
+    assert "1 clusters and 1 runs of 2 services that call each other (seeds 8 to 9)" in capsys.readouterr().out
+
+
+def test_every_tenth_seed_is_a_run_of_services_unless_it_is_said_how_many() -> None:
+    drawn = [services_of(seed, None) for seed in range(50)]
+    assert [at for at, count in enumerate(drawn) if count > 1] == [9, 19, 29, 39, 49]
+    assert [drawn[at] for at in (9, 19, 29, 39, 49)] == [2, 3, 4, 5, 2]
+    assert services_of(9, 1) == 1
+    assert services_of(8, 4) == 4
 
 
 def test_the_command_shows_what_happens_in_a_seed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from deathless.simulation.__main__ import main
 from deathless.simulation.run import Options
 from deathless.simulation.scheduler import draw
 from deathless.simulation.services import SERVICES_MAX, make_services, run_services
-from deathless.simulation.visits import Shape, draw_client, draw_visits
+from deathless.simulation.visits import ACTIVITIES, RESTS_US, Shape, draw_client, draw_visits
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
@@ -47,14 +47,16 @@ def test_services_visit_each_other_in_every_shape_without_faults(shape: Shape) -
 def test_clients_ask_for_calls_forks_timers_and_activities() -> None:
     hops = [
         hop
-        for seed in range(40)
+        for seed in range(80)
         for profile in [draw_visits(draw(seed, "visits"), 4, span_us=1)]
         for visit in draw_client(draw(seed, "client"), profile, profile.names[0], "c0")
         for hop in [visit.root, *visit.root.then]
     ]
-    assert {hop.how for hop in hops} == {"call", "fork", "plain"}
-    assert any(hop.rests for hop in hops)
-    assert any(hop.acts for hop in hops)
+    assert {hop.how for hop in hops} == {"call", "fork", "plain", "toss", "fail"}
+    assert {hop.rests for hop in hops} >= {0, *RESTS_US}
+    assert {hop.acts for hop in hops} == {"", *ACTIVITIES}
+    assert max(hop.times for hop in hops) > 8
+    assert max(hop.pad for hop in hops) > 1000
 
 
 def test_services_share_one_network_and_each_has_its_own_disk() -> None:

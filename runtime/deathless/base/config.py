@@ -10,6 +10,7 @@ import msgspec
 
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding, service_directory, shard_name
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -38,16 +39,28 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Where another service is found that ours sends to; without one it is looked for in the folder beside ours."""
 
     name: str
-    directory: str = ""  # its shard's directory; its members/ says where its replicas listen
+    directory: str = ""  # of the service; the members/ of its shards say where their replicas listen
     addresses: tuple[str, ...] = ()  # client ports of some of its replicas, host:port, instead or besides
     token: str = ""  # it wants to be shown; ours when empty
     server_name: str = ""  # its certificate must carry; ours, or the host dialed, when empty
+    shards: int = 1  # it has
 
 
 class ActivitiesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who runs activities beside the primary."""
 
     workers: int = 2  # processes, each with one activity at a time
+
+
+class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An out-driver: what this service sends to its name reaches the world outside."""
+
+    name: str
+    kind: str  # files | postgresql | webhook | package.module:factory | path/to/file.py:factory
+    on_refusal: str = "stop"  # stop | skip
+    batch_messages: int = 256
+    options: dict[str, object] = {}  # of the kind
+    folder: str = "."  # absolute: what relative paths start from
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +75,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     control_listen: str = "127.0.0.1:0"
     ingress_listen: str = ""  # empty: no HTTP ingress beside this replica
     token: str = ""  # clients and tools must show it
+    operator_token: str = ""  # what operators show at the HTTP ingress, where callers may not give orders; empty: none
     tls: TlsConfig | None = None
     lock: str = "directory"  # directory | etcd
     etcd: EtcdConfig | None = None
@@ -77,8 +91,27 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     token_file: str = ""  # `deathless replica` reads the token from it
     peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
     activities: ActivitiesConfig = ActivitiesConfig()
+    drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     limits: dict[str, int | float] = {}  # by the names of `Limits`
+    shard: int = 0  # ours
+    shards: int = 1  # of the service, fixed at creation
+
+    @property
+    def shard_name(self) -> str:
+        """What our shard is called in its record and in handshakes: the service's name where it is the only one."""
+        return shard_name(self.service, self.shard, self.shards)
+
+    @property
+    def service_directory(self) -> str:
+        """The directory of the service: ours, where there is one shard."""
+        return service_directory(self.directory, self.shards)
+
+    @property
+    def sharding(self) -> Sharding:
+        """What our turns know of shards."""
+        peers = {peer.name: peer.shards for peer in self.peers}
+        return Sharding(shard=self.shard, shards=self.shards, peers=peers)
 
     @property
     def owner(self) -> str:

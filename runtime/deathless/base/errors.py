@@ -3,14 +3,15 @@
     DeathlessError
     |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
-    |  |  OutboxFull, StillServing
+    |  |  OutboxFull, StillServing, SinkUnavailable
     |- Fenced          this process is not the one any more: stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
     |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService,
-    |  |  HandlerFailed, Parked, PeerReplaced, InvocationUnknown, Cancelled,
-    |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded)
+    |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, DeliveryRefused, PeerReplaced, InvocationUnknown, Cancelled,
+    |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
+    |  |  ShardsFixed, KeysOfSeveralShards, WrongShard
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, Diverged, UpgradeRequired, PeerBehind
@@ -115,6 +116,13 @@ class StillServing(RetryLater):
 
     code = "DL1011"
     remedy = "stop all its replicas first; one that was killed lets go within the lease's time"
+
+
+class SinkUnavailable(RetryLater):
+    """What a driver writes to can't be reached or can't take anything now; nothing is lost, it is tried again."""
+
+    code = "DL1020"
+    remedy = "see what the driver says in `deathless peers list`; it goes on by itself"
 
 
 class Fenced(DeathlessError):
@@ -254,6 +262,40 @@ class Parked(Invalid):
     remedy = "see `deathless parked`; mend the handler"
 
 
+class DeliveryRefused(Invalid):
+    """What a driver writes to refuses one message for good: the same again would be refused again.
+
+    Attributes:
+        position: of the message.
+    """
+
+    code = "DL3040"
+    http_status = 422
+    remedy = "whoever waits is told; for a fork see `onRefusal`"
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(f"message {position}: {why}")
+        self.position = position
+        self.why = why
+
+
+class OperatorsOnly(Invalid):
+    """The page is for operators, and what the caller showed is less than an operator shows."""
+
+    code = "DL3025"
+    http_status = 403
+    exit_code = 77
+    remedy = "show the operators' token, or use `deathless` beside a replica"
+
+
+class NotParked(Invalid):
+    """Nothing is parked under that lsn, or what is parked there can't be run again."""
+
+    code = "DL3026"
+    http_status = 409
+    remedy = "see `deathless parked`; call the handler anew if that is wanted"
+
+
 class PeerReplaced(Invalid):
     """The peer was created anew: what the one before it knew is gone, also what it was asked (I3)."""
 
@@ -320,6 +362,28 @@ class InvalidAwait(Invalid):
 
     code = "DL3023"
     remedy = "await what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race give, nothing else"
+
+
+class ShardsFixed(Invalid):
+    """A service was created with another number of shards than its manifest says now."""
+
+    code = "DL3041"
+    exit_code = 78
+    remedy = "write spec.shards as it was: keys are divided by it"
+
+
+class KeysOfSeveralShards(Invalid):
+    """A handler of several keys was called with keys of more than one shard, which no turn can change at once."""
+
+    code = "DL3042"
+    remedy = "give keys that belong together one {tag}: they share a shard"
+
+
+class WrongShard(Invalid):
+    """A message came to another shard than the one its key lives on."""
+
+    code = "DL3043"
+    remedy = "route by docs/formats/shards.md, with the number of shards that the service has"
 
 
 class DataCorrupt(DeathlessError):

@@ -22,13 +22,15 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, DriverConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.manifest_parts import (
+    DRIVERS_MAX,
     PEERS_MAX,
     REPLICAS_MAX,
     Activities,
     Count,
+    Driver,
     EtcdSpec,
     FilePath,
     Ingress,
@@ -52,6 +54,7 @@ from deathless.base.manifest_parts import (
 )
 from deathless.base.manifest_pod import PodTemplate
 from deathless.base.schema_check import Problem
+from deathless.base.shards import SHARDS_MAX, shard_directory
 
 API_VERSION: Final = "deathless.dev/v1alpha1"
 KIND: Final = "DeathlessService"
@@ -144,7 +147,14 @@ class ServiceSpec(Part, frozen=True):
         Meta(ge=1, le=REPLICAS_MAX),
         told("How many run: one leads, one takes checkpoints, the others stand by."),
     ] = 3
-    shards: Annotated[int, Meta(ge=1, le=1), told("Into how many logs keys are divided. Fixed at creation.")] = 1
+    shards: Annotated[
+        int,
+        Meta(ge=1, le=SHARDS_MAX),
+        told(
+            "Into how many logs keys are divided, each with replicas of its own; 1 in a cluster. Fixed at creation.",
+            cluster_maximum=1,
+        ),
+    ] = 1
     log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()
     lock: Annotated[LockSpec, told("What elects the primary.")] = LockSpec()
     fence: Annotated[
@@ -158,14 +168,23 @@ class ServiceSpec(Part, frozen=True):
     peers: Annotated[
         tuple[PeerService, ...],
         Meta(max_length=PEERS_MAX),
-        told("Where other services are that this one sends to; a log beside this one's needs no entry."),
+        told("Where other services are that this one sends to; one shard beside this service needs no entry."),
     ] = ()
     activities: Annotated[Activities, told("Who runs activities.")] = Activities()
+    drivers: Annotated[
+        tuple[Driver, ...],
+        Meta(max_length=DRIVERS_MAX),
+        told("Processes beside each replica that bring what is sent to them to databases, files and HTTP addresses."),
+    ] = ()
     network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
     ] = None
     token_file: Annotated[FilePath, told("File with the token that callers must show, on a laptop.")] = ""
+    operator_token_file: Annotated[
+        FilePath,
+        told("File with the token that operators show at the ingress, on a laptop; with it `token` opens calls alone."),
+    ] = ""
     token_secret_ref: Annotated[
         SecretKeyRef | None, told("Secret with the token that callers must show, in a cluster.")
     ] = None
@@ -273,15 +292,15 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
                     "keep the one under retention",
                 )
             )
-    if spec.ingress is not None and 0 < spec.ingress.port > 65536 - spec.replicas:
-        found.append(
-            Problem(("spec", "ingress", "port"), spec.ingress.port, "replica k takes port + k", "choose a lower port")
-        )
+    if spec.ingress is not None and 0 < spec.ingress.port > 65536 - spec.replicas * spec.shards:
+        what = "replica k takes port + k" if spec.shards == 1 else "replica k of shard s takes port + s * replicas + k"
+        found.append(Problem(("spec", "ingress", "port"), spec.ingress.port, what, "choose a lower port"))
     if spec.tls is not None and bool(spec.tls.certificate) != bool(spec.tls.key):
         found.append(
             Problem(("spec", "tls"), None, "needs certificate and key, or neither", "give the paths of both PEM files")
         )
     found += _peer_problems(manifest)
+    found += _driver_problems(manifest)
     found += _limit_problems(spec)
     return found
 
@@ -295,10 +314,42 @@ def _peer_problems(manifest: Manifest) -> list[Problem]:
             found.append(Problem(at, peer.name, "is this service itself", "leave the entry out"))
         elif peer.name in names:
             found.append(Problem(at, peer.name, "is given twice", "keep one of them"))
-        if not (peer.path or peer.addresses):
+        if not (peer.path or peer.addresses or peer.shards > 1):
             found.append(Problem(at[:-1], None, "needs path or addresses", "say where it is, or leave the entry out"))
         names.add(peer.name)
     return found
+
+
+def _driver_problems(manifest: Manifest) -> list[Problem]:
+    found: list[Problem] = []
+    names = {manifest.metadata.name: "this service itself", **{peer.name: "a peer" for peer in manifest.spec.peers}}
+    for index, driver in enumerate(manifest.spec.drivers):
+        other = names.setdefault(driver.name, "")
+        if other:
+            at = ("spec", "drivers", index, "name")
+            found.append(Problem(at, driver.name, f"is also the name of {other}", "choose another name"))
+        names[driver.name] = other or "another driver"
+    return found
+
+
+def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
+    """Give what the processes of `spec.drivers` are started with.
+
+    Args:
+        spec: in order.
+        folder: absolute; what relative paths in options start from.
+    """
+    return tuple(
+        DriverConfig(
+            name=driver.name,
+            kind=driver.kind,
+            on_refusal=driver.on_refusal,
+            batch_messages=driver.batch_messages,
+            options=driver.options,
+            folder=folder,
+        )
+        for driver in spec.drivers
+    )
 
 
 def _limit_problems(spec: ServiceSpec) -> list[Problem]:
@@ -326,16 +377,25 @@ def replica_names(manifest: Manifest) -> list[str]:
 
 
 def replica_configs(
-    manifest: Manifest, *, module: str, directory: str, token: str, peer_tokens: Mapping[str, str] | None = None
+    manifest: Manifest,
+    *,
+    module: str,
+    directory: str,
+    token: str,
+    peer_tokens: Mapping[str, str] | None = None,
+    operator_token: str = "",
+    folder: str = ".",
 ) -> list[ReplicaConfig]:
-    """Give each replica's config for processes on this machine.
+    """Give each replica's config for processes on this machine, shard by shard.
 
     Args:
         manifest: in order.
         module: as `spec.module`, its path made absolute.
-        directory: the shard's folder, absolute.
+        directory: the service's, absolute; that of a shard is in it where there are several.
         token: content of `spec.tokenFile`, empty where there is none.
         peer_tokens: by the peer's name: content of its `tokenFile`.
+        operator_token: content of `spec.operatorTokenFile`, likewise.
+        folder: of the manifest, absolute: what relative paths in options of drivers start from.
     """
     spec = manifest.spec
     tokens = peer_tokens or {}
@@ -343,10 +403,13 @@ def replica_configs(
         ReplicaConfig(
             service=manifest.metadata.name,
             module=module,
-            directory=directory,
+            directory=shard_directory(directory, shard, spec.shards),
             replica=name,
-            ingress_listen=_ingress_address(spec.ingress, index),
+            shard=shard,
+            shards=spec.shards,
+            ingress_listen=_ingress_address(spec.ingress, shard * spec.replicas + index),
             token=token,
+            operator_token=operator_token,
             tls=_local_tls(spec.tls),
             lock=lock_of(spec),
             etcd=_local_etcd(spec.lock.etcd or EtcdSpec()) if lock_of(spec) == "etcd" else None,
@@ -360,13 +423,16 @@ def replica_configs(
                     addresses=peer.addresses,
                     server_name=peer.server_name,
                     token=tokens.get(peer.name, ""),
+                    shards=peer.shards,
                 )
                 for peer in spec.peers
             ),
             activities=ActivitiesConfig(workers=spec.activities.workers),
+            drivers=driver_configs(spec, folder),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),
         )
+        for shard in range(spec.shards)
         for index, name in enumerate(replica_names(manifest))
     ]
 

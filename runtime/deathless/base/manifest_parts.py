@@ -5,7 +5,7 @@ Why apart: `manifest` says what a service is and what becomes of it; here stand 
 laptop and in a cluster, or says where it has none.
 
 Guarantees: every list, mapping and text has a maximum, so that rules over them stay cheap for an API server. Does not:
-check relations between fields (`manifest.relation_problems`, and rules of the CRD). Imports nothing of ours.
+check relations between fields (`manifest.relation_problems`, and rules of the CRD). Imports base.shards.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from deathless.base.shards import SHARDS_MAX
+
 REPLICAS_MAX: Final = 7
 PEERS_MAX: Final = 64  # services that are not beside this one
 WORKERS_MAX: Final = 64
+DRIVERS_MAX: Final = 16  # each is a process beside each replica
 
 
-def told(explanation: str) -> Meta:
-    """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes."""
-    return Meta(extra_json_schema={"explain": explanation})
+def told(explanation: str, *, cluster_maximum: int | None = None) -> Meta:
+    """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes.
+
+    Args:
+        explanation: one or more sentences.
+        cluster_maximum: what a cluster takes at most, where that is less than a laptop does.
+    """
+    less = {} if cluster_maximum is None else {"clusterMaximum": cluster_maximum}
+    return Meta(extra_json_schema={"explain": explanation, **less})
 
 
 Name = Annotated[
@@ -276,7 +285,7 @@ class TlsSpec(Part, frozen=True):
 
 
 class PeerService(Part, frozen=True):
-    """Another service that this one sends to. It needs an entry only where its log is not beside this one's."""
+    """Another service that this one sends to, where its log is not beside this one's or it has several shards."""
 
     name: Annotated[Name, told("Name of the service.")]
     path: Annotated[
@@ -293,6 +302,11 @@ class PeerService(Part, frozen=True):
     server_name: Annotated[
         Text, told("Name that its certificates carry; as this service's own certificates when empty.")
     ] = ""
+    shards: Annotated[
+        int,
+        Meta(ge=1, le=SHARDS_MAX),
+        told("How many shards it has, as its own manifest says; 1 in a cluster. Fixed as there.", cluster_maximum=1),
+    ] = 1
 
 
 class Activities(Part, frozen=True):
@@ -301,6 +315,32 @@ class Activities(Part, frozen=True):
     workers: Annotated[
         int, Meta(ge=1, le=WORKERS_MAX), told("Processes beside the primary, each with one activity at a time.")
     ] = 2
+
+
+class Driver(Part, frozen=True):
+    """An out-driver: what this service sends to its name reaches a database, a file or an HTTP address."""
+
+    name: Annotated[Name, told("What handlers send to. Drivers and services share one space of names.")]
+    kind: Annotated[
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(files|postgresql|webhook|[^:]+:[A-Za-z_][A-Za-z0-9_]*)$",
+                max_length=1024,
+                description="files, postgresql, webhook, or package.module:factory or path/to/file.py:factory",
+            ),
+        ],
+        told("What it writes to: files, postgresql, webhook, or a factory of sinks of your own."),
+    ]
+    on_refusal: Annotated[
+        Literal["stop", "skip"],
+        told(
+            "What becomes of a message that is refused for good and that nobody waits for. stop: the driver stays at "
+            "it and tries again. skip: it is passed over and logged."
+        ),
+    ] = "stop"
+    batch_messages: Annotated[int, Meta(ge=1, le=10_000), told("Messages that are delivered together at most.")] = 256
+    options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
 
 
 class SecretKeyRef(Part, frozen=True):

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument, OutcomeUnknown
-from deathless.cli.options import json_option, service_options, target, timeout_option
+from deathless.cli.options import json_option, named_shard, service_options, target, timeout_option
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def call(
     deathless call transfer --arg source=alice --arg target=bob --arg amount=3
     deathless call rename --key alice --arg 'name="5"'        a text that looks like a number
     """
-    found = target(manifest, directory)
+    found = target(manifest, directory, every=True)
     arguments = parse_arguments(pairs)
     drawn = idempotency_key or str(uuid.uuid4())
 
@@ -93,7 +93,7 @@ def query(
     \b
     deathless query balance --key alice
     """
-    found = target(manifest, directory)
+    found = target(manifest, directory, every=True)
     arguments = parse_arguments(pairs)
 
     async def work(client: Client) -> object:
@@ -114,11 +114,12 @@ async def with_client(found: Target, work: Callable[[Client], Awaitable[object]]
     """Do something with a client of a service."""
     from deathless.shell.client import Client
 
-    access = found.access
+    config, access, shard = found.config, found.access, named_shard()
+    folder = f"dir:{config.service_directory}"
     async with Client(
-        access.service, [f"dir:{found.directory}"], token=access.token, tls=access.tls, name="deathless call"
+        config.service, [folder], token=access.token, tls=access.tls, name="deathless call", shards=config.shards
     ) as client:
-        return await work(client)
+        return await work(client if shard is None else client.shard(shard))
 
 
 def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:

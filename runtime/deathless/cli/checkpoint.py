@@ -64,6 +64,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     """Show the checkpoint at LSN (the newest if none is named): read back whole, with its checksums."""
     import msgspec
 
+    from deathless.execution.journal import SuspendedSchedule, decode_record
     from deathless.shell.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
@@ -72,11 +73,13 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
         what = "there is no checkpoint" if lsn is None else f"no checkpoint stands at lsn {lsn}"
         raise InvalidArgument(what, remedy="`deathless checkpoint ls` lists them")
     snapshot = look.checkpoints.load(names[0].name)
+    schedules = sum(isinstance(decode_record(each), SuspendedSchedule) for each in snapshot.invocations)
     told: dict[str, object] = {
         "lsn": int(snapshot.lsn), "epoch": int(snapshot.epoch), "service": snapshot.service,
         "time": show_time(snapshot.time_us), "keys": len(snapshot.state), "sessions": len(snapshot.sessions),
         "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked),
-        "invocations": len(snapshot.invocations), "peers": len(snapshot.peers), "results": len(snapshot.results),
+        "invocations": len(snapshot.invocations) - schedules, "schedules": schedules,
+        "peers": len(snapshot.peers), "results": len(snapshot.results),
         "outbox": sum(len(held.messages) for held in snapshot.outbox), "chain": snapshot.chain.hex(),
         "digest": snapshot.digest.hex(), "stateDigest": snapshot.state_digest.hex(),
         "fingerprint": snapshot.fingerprint.hex(),

@@ -79,6 +79,11 @@ def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOr
     if text:
         return read_order(text)
     config = target(manifest, directory).config
+    if config.shards > 1:
+        raise InvalidArgument(
+            f"{config.service!r} has {config.shards} shards, and only a service with one is erased",
+            remedy="delete the keys below its name with etcdctl, once all of it is down",
+        )
     if config.lock != "etcd":
         raise InvalidArgument(
             f"the lock of {config.service!r} is its directory: no store knows anything of it",

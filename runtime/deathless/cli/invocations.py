@@ -1,16 +1,21 @@
-"""`deathless invocations list | show | cancel | kill | resume`: handlers that have begun and wait."""
+"""`deathless invocations list | show | cancel | kill | resume | retry-parked`: handlers that have begun and wait."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from deathless.cli.options import json_option, service_options, target
+from deathless.base.shards import show_invocation
+from deathless.cli.options import InvocationId, json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table, show_time
+
+TEXT_MAX: Final = 200  # characters of a value in a table
+if TYPE_CHECKING:
+    from deathless.shell.target import Target
 
 _MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
 
@@ -33,9 +38,27 @@ class _Found(msgspec.Struct, rename="camel"):
     now_us: int
 
 
+class Given(msgspec.Struct, omit_defaults=True):
+    """One thing that it was given: a value, or an error."""
+
+    operation: int
+    what: str
+    asked_us: int
+    lsn: int
+    at_us: int
+    bytes: int
+    value: object = None
+    code: str = ""
+    type: str = ""
+    error: str = ""
+
+
 class _Shown(msgspec.Struct, rename="camel"):
     invocation: Invocation
     now_us: int
+    arguments: object = None
+    given: list[Given] = []
+    given_count: int = 0
 
 
 @click.group("invocations")
@@ -55,7 +78,7 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
     answer = asyncio.run(ask_primary(found, "invocations", {"from": str(first)}))
     told = msgspec.convert(answer, _Found)
     if as_json:
-        print_json({"count": told.count, "invocations": told.invocations})
+        print_json({"count": told.count, "invocations": told.invocations, **shard_of_it(found)})
     elif not told.invocations:
         print("no handler waits")
     else:
@@ -63,7 +86,7 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
             ("id", "handler", "key", "for", "turns", "origin", "waits for"),
             [
                 (
-                    one.invocation, one.handler, one.key, _age(one, told.now_us), one.turns, one.origin,
+                    _shown(found, one.invocation), one.handler, one.key, _age(one, told.now_us), one.turns, one.origin,
                     "; ".join(map(_readable, one.waits_for)) or "its turn",
                 )
                 for one in told.invocations
@@ -84,11 +107,14 @@ def _age(one: Invocation, now_us: int) -> str:
 
 
 @invocations.command("show")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
-    """Show the handler whose call has this ID (the lsn of the message that began it)."""
+    """Show the handler whose call has this ID (the lsn of the message that began it), and its history.
+
+    The history is what it was given while it waited, in order; what it waits for now stands above it.
+    """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
@@ -96,46 +122,81 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     told = msgspec.convert(answer, _Shown)
     one = told.invocation
     if as_json:
-        print_json(one)
+        history = {"arguments": told.arguments, "given": told.given, "givenCount": told.given_count}
+        print_json({**msgspec.to_builtins(one), **history, **shard_of_it(found)})
         return 0
     waits_for = "\n          ".join(map(_readable, one.waits_for)) or "its turn"
     for name, value in (
-        ("id", one.invocation), ("handler", one.handler), ("key", one.key), ("began", show_time(one.since_us)),
-        ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
+        ("id", _shown(found, one.invocation)), ("handler", one.handler), ("key", one.key),
+        ("began", show_time(one.since_us)), ("turns", one.turns), ("origin", one.origin), ("waits for", waits_for),
     ):  # fmt: skip
         print(f"{name:<9} {value}")
+    print(f"{'arguments':<9} {_json(told.arguments)}")
+    if told.given:
+        print()
+        print_table(
+            ("lsn", "at", "operation", "what", "after", "given"),
+            [
+                (
+                    each.lsn, show_time(each.at_us), each.operation or "-", _readable(each.what),
+                    f"{max(each.at_us - each.asked_us, 0) / 1e6:.1f} s" if each.asked_us else "-", _outcome(each),
+                )
+                for each in told.given
+            ],
+        )  # fmt: skip
+    if told.given_count > len(told.given):
+        print(f"\nthe last {len(told.given)} of {told.given_count}")
     return 0
 
 
-def _order(command: str, invocation: int, manifest: str, directory: str, **more: str) -> None:
+def _outcome(given: Given) -> str:
+    """Say what it was given, in one line."""
+    if given.code or given.error:
+        return f"{given.code} {given.type}: {given.error}".strip()
+    return _json(given.value) if given.value is not None or given.bytes <= 1 else f"{given.bytes} bytes"
+
+
+def _json(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
+
+
+def _shown(found: Target, invocation: int) -> str | int:
+    """Give an id as it is named again: `1-512` of shard 1 where there are several."""
+    config = found.config
+    return invocation if config.shards == 1 else show_invocation(invocation, config.shard, config.shards)
+
+
+def _order(command: str, invocation: int, manifest: str, directory: str, **more: str) -> Target:
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
     asyncio.run(ask_primary(found, "order", {"command": command, "invocation": str(invocation), **more}))
+    return found
 
 
 @invocations.command("cancel")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     """Cancel what a handler waits for: it sees Cancelled at its await, may compensate, and ends by itself."""
-    _order("cancel", invocation, manifest, directory)
-    return _done("cancelled", invocation, as_json=as_json)
+    found = _order("cancel", invocation, manifest, directory)
+    return _done(found, "cancelled", invocation, as_json=as_json)
 
 
 @invocations.command("kill")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
 @json_option
 def kill(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     """End a handler at once, with a recorded error; what its turns did stays, and nothing compensates for it."""
-    _order("kill", invocation, manifest, directory)
-    return _done("killed", invocation, as_json=as_json)
+    found = _order("kill", invocation, manifest, directory)
+    return _done(found, "killed", invocation, as_json=as_json)
 
 
 @invocations.command("resume")
-@click.argument("invocation", metavar="ID", type=click.IntRange(min=1))
+@click.argument("invocation", metavar="ID", type=InvocationId())
 @click.option("--operation", default=0, metavar="N", help="Which of its operations; the one it waits for if 0.")
 @click.option("--value", default="null", metavar="JSON", help="What it gives.", show_default=True)
 @service_options
@@ -146,13 +207,39 @@ def resume(invocation: int, operation: int, value: str, manifest: str, directory
     \b
     deathless invocations resume 512 --value '{"approved": true}'
     """
-    _order("resume", invocation, manifest, directory, operation=str(operation), value=value)
-    return _done("resumed", invocation, as_json=as_json)
+    found = _order("resume", invocation, manifest, directory, operation=str(operation), value=value)
+    return _done(found, "resumed", invocation, as_json=as_json)
 
 
-def _done(what: str, invocation: int, *, as_json: bool) -> int:
+@invocations.command("retry-parked")
+@click.argument("lsn", metavar="LSN", type=click.IntRange(min=1))
+@service_options
+@json_option
+def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
+    """Run a message again that was parked at LSN (see `deathless parked`), after its handler was mended.
+
+    It becomes a new invocation, whose id is printed; its result is kept under that id. Once only: what was run again
+    leaves the list, and a message whose idempotency key was used again since then is refused. Who sent it has the
+    error Parked, and is told nothing more: do this only where nobody will send it again under another key.
+
+    \b
+    deathless invocations retry-parked 512
+    """
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+    from deathless.codec.peer_messages import RETRY
+
+    told = asyncio.run(ask_primary(found, "order", {"command": RETRY, "invocation": str(lsn)}))
     if as_json:
-        print_json({"invocation": invocation, "done": what})
+        print_json({"parked": lsn, "invocation": told["invocation"], "done": "retried"})
     else:
-        print(f"invocation {invocation} is {what}")
+        print(f"what was parked at lsn {lsn} is invocation {told['invocation']}")
+    return 0
+
+
+def _done(found: Target, what: str, invocation: int, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"invocation": invocation, "done": what, **shard_of_it(found)})
+    else:
+        print(f"invocation {_shown(found, invocation)} is {what}")
     return 0

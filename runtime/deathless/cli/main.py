@@ -29,8 +29,11 @@ COMMANDS = {
     "check": ("check", "Look for what is not deterministic in a service's code"),
     "replay": ("replay", "Run the log again in a fresh process, and print or compare state"),
     "parked": ("parked", "List messages that were set aside"),
-    "invocations": ("invocations", "Look at handlers that wait, and cancel, kill or resume them"),
+    "invocations": ("invocations", "Look at handlers that wait, and act on them"),
+    "schedules": ("schedules", "Look at the schedules of a service"),
+    "openapi": ("openapi", "Print an OpenAPI document of a service"),
     "peers": ("peers", "Look at other services, and adopt one created anew"),
+    "driver": ("driver", "Check the drivers of a service, or run one"),
     "adopt": ("adopt", "Accept a changed store, fence or code as an operator"),
     "erase": ("erase", "Erase a service that is gone from its etcd"),
     "fingerprint": ("fingerprint", "Print the fingerprint of a service's code"),
@@ -41,8 +44,11 @@ COMMANDS = {
 GROUPS = (
     ("Run", ("up", "down", "demo")),
     ("Use", ("status", "call", "query", "switchover")),
-    ("Look inside", ("log", "checkpoint", "replay", "check", "parked", "invocations", "fingerprint")),
-    ("Operate", ("peers", "adopt", "erase", "replica")),
+    (
+        "Look inside",
+        ("log", "checkpoint", "replay", "check", "parked", "invocations", "schedules", "openapi", "fingerprint"),
+    ),
+    ("Operate", ("peers", "driver", "adopt", "erase", "replica")),
     ("This program", ("completion", "version")),
 )
 

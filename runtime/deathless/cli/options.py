@@ -1,20 +1,53 @@
-"""Options that many commands share: which service, JSON, how long to wait."""
+"""Options that many commands share: which service and shard, JSON, how long to wait."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
+
+from deathless.base.shards import SHARDS_MAX
 
 if TYPE_CHECKING:
     from deathless.shell.target import Target
 
 F = TypeVar("F", bound=Callable[..., object])
+_SHARD: Final = "deathless.shard"  # in the context's meta: the shard that was named
+_INVOCATION: Final = re.compile(r"(?:(0|[1-9][0-9]?)-)?([1-9][0-9]{0,18})")
+
+
+def _note_shard(ctx: click.Context, param: click.Parameter | None, shard: int | None) -> None:
+    if shard is not None and ctx.meta.setdefault(_SHARD, shard) != shard:
+        raise click.BadParameter("another shard than the id names", ctx, param)
+
+
+class InvocationId(click.ParamType[int]):
+    """The id of an invocation, `512`; `1-512` names its shard too."""
+
+    name = "id"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See click."""
+        found = _INVOCATION.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no id: 512, or 1-512 of shard 1", param, ctx)
+        if found[1] is not None and ctx is not None:
+            _note_shard(ctx, param, int(found[1]))
+        return int(found[2])
 
 
 def service_options(function: F) -> F:
-    """Add -f/--file and --dir; the command gets `manifest` and `directory`."""
+    """Add -f/--file, --dir and --shard; the command gets `manifest` and `directory`, and `target` minds the rest."""
+    function = click.option(
+        "--shard",
+        type=click.IntRange(0, SHARDS_MAX - 1),
+        metavar="K",
+        callback=_note_shard,
+        expose_value=False,
+        help="Which shard, where the service has several.",
+    )(function)
     function = click.option(
         "--dir",
         "directory",
@@ -46,8 +79,22 @@ def timeout_option(default: float) -> Callable[[F], F]:
     )
 
 
-def target(manifest: str, directory: str) -> Target:
-    """Find the service a command is about. Raises: as `find_target`."""
+def named_shard() -> int | None:
+    """Give the shard that the command line names; None: it names none."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_SHARD)
+
+
+def shard_of_it(found: Target) -> dict[str, int]:
+    """Give what --json says of the shard, where there are several."""
+    return {} if found.config.shards == 1 else {"shard": found.config.shard}
+
+
+def target(manifest: str, directory: str, *, every: bool = False) -> Target:
+    """Find the service a command is about, and the shard, or with `every` all shards where none is named.
+
+    Raises: as `find_target`.
+    """
     from deathless.shell.target import find_target
 
-    return find_target(manifest, directory)
+    return find_target(manifest, directory, named_shard(), every=every)

@@ -32,7 +32,8 @@ class _Parked(msgspec.Struct):
 def parked(manifest: str, directory: str, as_json: bool) -> int:
     """List messages that were set aside: each killed its handler's process too often and was logged unrun.
 
-    Its caller got the error DL3015. Mend the handler, then let the caller send it again.
+    Its caller got the error DL3015. Mend the handler, then let the caller send it again, or run it yourself with
+    `deathless invocations retry-parked LSN`.
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary

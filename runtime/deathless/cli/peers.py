@@ -56,9 +56,18 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
     else:
         print_table(
             ("service", "connected", "sent", "lag", "received", "problem"),
-            [(p.service, "yes" if p.connected else "no", p.sent, p.lag, p.received, p.problem or "-") for p in told],
+            [
+                (_named(p, told), "yes" if p.connected else "no", p.sent, p.lag, p.received, p.problem or "-")
+                for p in told
+            ],
         )
     return 0
+
+
+def _named(peer: Peer, told: list[Peer]) -> str:
+    """Give a peer's name, with its shard where it has several, as far as they are known here."""
+    several = peer.shard or any(other.service == peer.service and other.shard for other in told)
+    return f"{peer.service}/{peer.shard}" if several else peer.service
 
 
 @peers.command("adopt")
@@ -74,7 +83,8 @@ def adopt(
     """Take the SERVICE that was created anew under its old name for the peer from now on.
 
     What this service sent to the one before and was not confirmed is dropped, and handlers that wait for it get the
-    error PeerReplaced. Nothing else can be done for it: the new one knows nothing of the old.
+    error PeerReplaced. Nothing else can be done for it: the new one knows nothing of the old. Of a service with several
+    shards each is adopted by itself: SERVICE/0, SERVICE/1.
 
     \b
     deathless peers adopt stock
@@ -84,12 +94,17 @@ def adopt(
 
     if bool(service_id) != bool(incarnation):
         raise InvalidArgument("--service-id and --incarnation go together")
+    name, slash, shard = service.partition("/")
+    if slash and not (shard.isascii() and shard.isdecimal()):
+        raise InvalidArgument(f"{service!r} is not SERVICE or SERVICE/SHARD")
     if not service_id:
-        service_id, incarnation = asyncio.run(_identity(found, service))
+        service_id, incarnation = asyncio.run(_identity(found, name, int(shard or 0)))
     question = f"Drop what waits for the {service} of before, and go on with {service_id[:8]}/{incarnation}?"
     if not yes and (as_json or not click.confirm(question, default=False)):
         raise InvalidArgument("adopting needs a word", remedy="add --yes")
-    asked = {"service": service, "service_id": service_id, "incarnation": str(incarnation)}
+    asked = {"service": name, "service_id": service_id, "incarnation": str(incarnation)}
+    if slash:
+        asked["shard"] = shard
     asyncio.run(ask_primary(found, "adopt-peer", asked))
     if as_json:
         print_json({"adopted": service, "serviceId": service_id, "incarnation": incarnation})
@@ -98,7 +113,7 @@ def adopt(
     return 0
 
 
-async def _identity(found: Target, service: str) -> tuple[str, int]:
+async def _identity(found: Target, service: str, shard: int) -> tuple[str, int]:
     """Read who a service is from its lock store. Raises: InvalidArgument when its folder is not known."""
     from deathless.shell.client_driver import DIRECTORY
     from deathless.shell.filesystem import RealFileSystem
@@ -106,7 +121,7 @@ async def _identity(found: Target, service: str) -> tuple[str, int]:
     from deathless.shell.peer_links import where_is
     from deathless.shell.target import find_target
 
-    folders = [address.removeprefix(DIRECTORY) for address in where_is(found.config, service).addresses]
+    folders = [address.removeprefix(DIRECTORY) for address in where_is(found.config, service, shard).addresses]
     folders = [folder for folder in folders if "/" in folder]
     if not folders:
         raise InvalidArgument(f"the folder of {service} is not known", remedy="give --service-id and --incarnation")

@@ -40,11 +40,11 @@ def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: 
     """
     from deathless.shell.status import look_now
 
-    found = target(manifest, directory)
+    found = target(manifest, directory, every=True)
     if watch:
         asyncio.run(_watch(found, interval, as_json=as_json))
         return 0
-    view = look_now(found.directory, found.access)
+    view = look_now(found.parts)
     if as_json:
         print_json(view)
     else:
@@ -61,11 +61,11 @@ def show(view: ServiceView) -> None:
 
 
 async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
-    from deathless.shell.status import look
+    from deathless.shell.status import look_at_all
 
     if as_json or not is_terminal():
         while True:
-            view = await look(found.directory, found.access)
+            view = await look_at_all(found.parts)
             if as_json:
                 print_json_line(view)
             else:
@@ -77,6 +77,6 @@ async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            view = await look(found.directory, found.access)
+            view = await look_at_all(found.parts)
             live.update(Group(Text(summary(view)), Text(), live_table(view)), refresh=True)
             await asyncio.sleep(interval)

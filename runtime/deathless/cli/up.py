@@ -13,12 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from deathless.base.errors import DeathlessError, PeerUnreachable
-from deathless.cli.options import json_option, service_options, target
+from deathless.base.errors import DeathlessError, InvalidArgument, PeerUnreachable
+from deathless.cli.options import json_option, named_shard, service_options, target
 from deathless.cli.output import console, is_terminal, print_json_line
 from deathless.cli.views import live_table, summary
 
@@ -75,7 +76,17 @@ def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_
     if loaded.manifest.spec.suspend:
         voice.say("note", "spec.suspend is true: nothing is started")
         return 0
+    _check_drivers(loaded)
     return asyncio.run(_up(loaded, voice, timeout if detach else None))
+
+
+def _check_drivers(loaded: LoadedManifest) -> None:
+    """Options that no driver could work with are told before anything runs."""
+    if loaded.manifest.spec.drivers:
+        from deathless.drivers.host import make_sink
+
+        for driver in loaded.replica_configs()[0].drivers:
+            make_sink(driver)
 
 
 async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:
@@ -85,7 +96,8 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))}
     runner = Runner(loaded.replica_configs(), tell=voice.event, environment=environment)
     runner.open()
-    voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas in {runner.directory}")
+    shards = f" of {len(runner.parts)} shards" if len(runner.parts) > 1 else ""
+    voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas{shards} in {runner.directory}")
     tails = {name: LogTail(replica.folder / "replica.log") for name, replica in runner.replicas.items()}
     shown = asyncio.create_task(_show(runner, voice, tails))
     work = asyncio.create_task(run_until_stopped(runner) if detach_s is None else _detach(runner, voice, detach_s))
@@ -123,7 +135,7 @@ async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
                 return 0
         raise PeerUnreachable(
             f"no primary within {wait_s:g} s; the replicas go on trying",
-            remedy=f"see the logs in {runner.directory}/replicas",
+            remedy=f"see the logs in {runner.parts[0].directory}/replicas",
         )
     finally:
         work.cancel()
@@ -266,16 +278,19 @@ class Voice:
 @service_options
 @json_option
 def down(manifest: str, directory: str, as_json: bool) -> int:
-    """Stop a service in order, whoever started it: followers first, the primary last.
+    """Stop a service in order, whoever started it: followers first, the primary last; all its shards.
 
     \b
     deathless down -f examples/bank/service.yaml
     """
     from deathless.shell.runner import stop_all
 
-    found = target(manifest, directory)
+    found = target(manifest, directory, every=True)
+    if named_shard() is not None:
+        raise InvalidArgument("a service is stopped as a whole", remedy="leave --shard out")
     voice = Voice("error", live=False, as_json=as_json)
-    stopped = asyncio.run(stop_all(found.directory, found.access, voice.event))
+    folder = Path(found.config.service_directory)
+    stopped = asyncio.run(stop_all(folder, found.parts, voice.event))
     if not stopped:
-        voice.say("note", f"nothing runs in {found.directory}")
+        voice.say("note", f"nothing runs in {folder}")
     return 0

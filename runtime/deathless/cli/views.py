@@ -42,6 +42,10 @@ def summary(view: ServiceView) -> str:
     up = sum(one.state == "running" for one in view.replicas)
     if not view.replicas:
         return f"{view.service}: no replica is announced in {view.directory}"
+    if len(view.parts) > 1:
+        led = sum(part.serving for part in view.parts)
+        shards = f"{led} of {len(view.parts)} shards have a primary"
+        return f"{view.service}: {shards}, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
     if view.serving:
         return (
             f"{view.service}: {view.primary} is primary, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"

@@ -67,9 +67,11 @@ def encode(
 
     Raises: TooLarge when method, key or idempotency key is longer than 65535 bytes.
     """
-    if max(len(method), len(key), len(idempotency_key)) > 0xFFFF:
-        raise TooLarge("method, key and idempotency key hold at most 65535 bytes each")
-    return HEADER.pack(kind, 0, len(method), len(key), len(idempotency_key)) + method + key + idempotency_key + args
+    try:
+        header = HEADER.pack(kind, 0, len(method), len(key), len(idempotency_key))
+    except struct.error:
+        raise TooLarge("method, key and idempotency key hold at most 65535 bytes each") from None
+    return b"".join((header, method, key, idempotency_key, args))
 
 
 def decode(data: bytes) -> Message:

@@ -10,6 +10,7 @@ was encoded or raises CorruptFrame. Does not: decide anything. Imports base and 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
@@ -68,6 +69,12 @@ class Sender(msgspec.Struct, array_like=True, frozen=True):
     chain: tuple[str, ...] = ()
 
 
+class Tick(Sender, array_like=True, frozen=True):
+    """Envelope of a FORK that a schedule sends; read as a Sender it is any other's, and the reverse."""
+
+    schedule: str = ""  # its name; empty: no tick
+
+
 class Request(msgspec.Struct, array_like=True, frozen=True):
     """Envelope of REQUEST: who waits, until when (0: for ever), and the chain of keys that wait with it."""
 
@@ -124,13 +131,18 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     """Body of ORDER: an operator's command for an invocation.
 
     `cancel`: what it waits for is cancelled, the handler sees Cancelled at its await. `kill`: it ends at once with a
-    recorded error, its last turn stands. `resume`: what it waits for (a promise) is completed with `value`.
+    recorded error, its last turn stands. `resume`: what it waits for (a promise) is completed with `value`. RETRY: not
+    an invocation, but the message that the PARKED record at lsn `invocation` set aside is run as a new one (I11).
     """
 
     command: str
     invocation: int
     operation: int = 0
     value: bytes = b""  # for `resume`: reply bytes; for `kill`: those of the recorded error, empty for the usual one
+
+
+RETRY: Final = "retry"
+"""The command of an ORDER that runs a parked message."""
 
 
 class ActivityStart(msgspec.Struct, array_like=True, frozen=True):
@@ -179,6 +191,48 @@ class InvocationView(msgspec.Struct, frozen=True):
     origin: str  # `client`, or `service/shard` of the caller
 
 
+class ScheduleView(msgspec.Struct, frozen=True):
+    """One schedule, for operators; times are logical, in microseconds."""
+
+    name: str
+    handler: str
+    key: str
+    expression: str
+    zone: str
+    missed: str
+    last_us: int  # the last tick that was sent; 0: none
+    next_us: int  # the next one; 0: there is none, or it is not known yet
+    new: bool  # no time record has come since the code has it
+    invocations: tuple[int, ...]  # of its ticks that run, or wait for their key
+    problem: str  # how the last tick that ended failed; empty: it did not
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One thing that an invocation was given, for operators."""
+
+    operation: int  # which of those it asked for, from 1; 0: it was cancelled
+    what: str  # that, in words; empty for a cancellation
+    asked_us: int  # logical time when it was asked for; 0 for a cancellation
+    lsn: int  # of the message or record that gave it
+    at_us: int  # logical time of that
+    reply: bytes  # status byte, body
+
+
+class History(msgspec.Struct, frozen=True):
+    """What an invocation was given, in order, for operators."""
+
+    arguments: bytes  # msgpack map
+    given: list[Given]  # the last ones
+    count: int  # of all
+
+
+class Retried(NamedTuple):
+    """What became of an operator's RETRY."""
+
+    invocation: int  # the new one; 0: nothing was run
+    reason: bytes = b""  # error reply that says why nothing was; empty when something was
+
+
 S = TypeVar("S")
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -186,6 +240,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
+@functools.lru_cache(maxsize=1024)  # asked for every message that a turn sends
 def is_service_name(name: str) -> bool:
     """True for a DNS label of at most NAME_MAX characters: what a service may be called, and so what is sent to."""
     return len(name) <= NAME_MAX and _SERVICE_NAME.fullmatch(name) is not None

@@ -205,10 +205,14 @@ class ReplyError(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PeerIntroduction(msgspec.Struct, array_like=True, frozen=True):
-    """Body of PEER_HELLO: who will send on this connection, and the epoch of its primary, which never goes back."""
+    """Body of PEER_HELLO: who will send on this connection, and the epoch of its primary, which never goes back.
+
+    `first` is the first position that the sender still keeps: where a receiver goes on that remembers nothing.
+    """
 
     hello: PeerHello
     epoch: int
+    first: UInt64 = 1
 
 
 class PeerWelcome(msgspec.Struct, array_like=True, frozen=True):

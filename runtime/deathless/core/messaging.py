@@ -22,14 +22,14 @@ from typing import assert_never
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, InvocationUnknown, NotPrimary, Overloaded
+from deathless.base.errors import DeathlessError, InvocationUnknown, NotParked, NotPrimary, Overloaded
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
-from deathless.codec.peer_messages import ActivityStart, Adopt, Target, encode_body
-from deathless.codec.wire import AdminReply, Type, struct_packet
+from deathless.codec.peer_messages import RETRY, ActivityStart, Adopt, Order, Retried, Target, encode_body
+from deathless.codec.wire import AdminReply, ReplyError, Type, decode_struct, error_reply, struct_packet
 from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
 from deathless.core.attached import Attached, Unknown
@@ -63,6 +63,10 @@ def _holds_nothing(_invocation: int) -> bool:
     return False
 
 
+def _nothing_retried(_parked: int) -> Retried:
+    return Retried(0, error_reply(NotParked.code, NotParked.__name__, _text(NotParked)))
+
+
 def _never() -> int:
     return 0
 
@@ -74,6 +78,7 @@ class Tables:
     Attributes:
         activities: all that have no outcome, in the order in which they were asked for.
         holds: has this invocation begun and not ended?
+        retried: what became of the last order to run again what is parked at this lsn, once it is executed.
         due_us: logical time at which a time record has something to do; 0: never.
     """
 
@@ -82,6 +87,7 @@ class Tables:
     results: Results = field(default_factory=lambda: Results(Limits()))
     activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
     holds: Callable[[int], bool] = _holds_nothing
+    retried: Callable[[int], Retried] = _nothing_retried
     due_us: Callable[[], int] = _never
 
 
@@ -110,6 +116,7 @@ class Messaging:
         self._admission = admission
         self._deaths = deaths
         self._killers: list[int] = []  # invocations to be set aside before time goes on (I11)
+        self._retrying: set[int] = set()  # lsns of parked messages whose RETRY is on its way
         self._ended: list[ActivityEnded] = []  # while a switchover was under way that may be called off
 
     def begin(self, now: float, wall_us: int) -> list[Effect]:
@@ -241,8 +248,24 @@ class Messaging:
 
             self.records.add(encode(Kind.ADOPT, args=encode_body(record)), adopted)
             return self.outreach.adopt_ordered(target)
+        if record.command == RETRY:
+            return self._retry(event, record)
         error = None if self._tables.holds(record.invocation) else InvocationUnknown
         self.records.add(encode(Kind.ORDER, args=encode_body(record)), lambda: [_told(event, error)])
+        return []
+
+    def _retry(self, event: OrderReceived, order: Order) -> list[Effect]:
+        """Log an order to run a parked message; it is answered with what became of it. One at a time for each."""
+        parked = order.invocation
+        if parked in self._retrying:
+            return [_told(event, NotParked)]
+        self._retrying.add(parked)
+
+        def executed() -> Sequence[Effect]:
+            self._retrying.discard(parked)
+            return [_retried(event, self._tables.retried(parked))]
+
+        self.records.add(encode(Kind.ORDER, args=encode_body(order)), executed)
         return []
 
     def connection_lost(self, conn: Conn) -> None:
@@ -283,6 +306,16 @@ def _told(event: OrderReceived, error: type[DeathlessError] | None) -> Send:
     code, result = (
         ("", b'{"done":true}') if error is None else (error.code, msgspec.json.encode({"error": _text(error)}))
     )
+    return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
+
+
+def _retried(event: OrderReceived, retried: Retried) -> Send:
+    """The answer to a RETRY: the new invocation, or why there is none."""
+    if retried.invocation:
+        code, result = "", msgspec.json.encode({"done": True, "invocation": retried.invocation})
+    else:
+        told = decode_struct(ReplyError, retried.reason[1:])
+        code, result = told.code, msgspec.json.encode({"error": told.text})
     return Send(event.conn, struct_packet(Type.ADMIN_REPLY, AdminReply(event.request, code, result)))
 
 

@@ -16,7 +16,7 @@ Does not: know which frame is confirmed (who sends must not pass that, I1), conn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 from deathless.codec.peer_messages import SELF, Target
@@ -67,13 +67,18 @@ class Outbox:
 
     def append(self, target: Target, message: Message) -> int:
         """Keep a message that a turn sent; gives its position."""
+        self.extend(target, [message])
+        return self._queues[target].next - 1
+
+    def extend(self, target: Target, messages: Sequence[Message]) -> None:
+        """Keep messages that turns sent to one target, in order."""
         queue = self._queues.get(target)
         if queue is None:
             queue = self._queues[target] = _Queue(1)
-        queue.messages.append(message)
-        queue.bytes += len(message)
-        self._bytes += len(message)
-        return queue.next - 1
+        queue.messages += messages
+        size = sum(map(len, messages))
+        queue.bytes += size
+        self._bytes += size
 
     def trim(self, target: Target, through: int) -> int:
         """Forget the messages up to position `through`, which the target has confirmed.

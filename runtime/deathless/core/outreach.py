@@ -132,7 +132,7 @@ class Outreach:
         peer = self._targets.get(target)
         if peer is None or peer.stage in (Stage.ADOPTING, Stage.RESTING):
             return []  # late: of a connection that was dropped
-        floor = max(self._outbox.first_position(target) - 1, self._trims.get(target, 0), self._logging.get(target, 0))
+        floor = self.first_kept(target) - 1
         if next_position <= floor:
             text = f"it asks for message {next_position}, and confirmed all up to {floor} before"
             return self._rest(target, peer, str(PeerBehind(text)), now)
@@ -148,6 +148,11 @@ class Outreach:
         if peer.acked > floor:
             self._trim(target, peer.acked, now)
         return self._pump(target, peer, now)
+
+    def first_kept(self, target: Target) -> int:
+        """Give the first position that the target has not confirmed, as far as we heard: PEER_HELLO says it."""
+        floor = max(self._outbox.first_position(target) - 1, self._trims.get(target, 0), self._logging.get(target, 0))
+        return floor + 1
 
     def _rest(self, target: Target, peer: Outgoing, problem: str, now: float) -> list[Effect]:
         peer.land()

@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from deathless.base.errors import CorruptFrame, Internal, Parked
@@ -123,15 +125,18 @@ class Messaging:
                 self._adopt(decode_body(Adopt, body), lsn, now_us)
             case _:
                 raise CorruptFrame(f"message at lsn {lsn} has kind {kind}, which version 1 does not know")
-        return self._settle(now_us)
+        return self.settle(now_us)
 
-    def advance(self, lsn: int, now_us: int) -> bytes:
-        """Do what logical time brings: results are forgotten, timers fire. Gives as `run_record`."""
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> bytes:
+        """Do what logical time brings: results are forgotten, timers fire. Gives as `run_record`.
+
+        `caught_up` False: time was moved as far as one record may, so it lags.
+        """
         self.results.expire(now_us)
         if not 0 < self._executor.due_us() <= now_us:
             return b""
-        self._executor.advance(lsn, now_us)
-        return self._settle(now_us)
+        self._executor.advance(lsn, now_us, caught_up=caught_up)
+        return self.settle(now_us)
 
     def park(self, record: ParkedRecord, now_us: int) -> bytes:
         """Take a message of a peer in unrun (I11): who waits for it learns so. Gives as `run_record`."""
@@ -150,7 +155,7 @@ class Messaging:
                 self._kill(decode_body(Reference, envelope).invocation, record.lsn, now_us)
         except CorruptFrame:
             pass  # nobody can be told who waits for a message that nobody can read
-        return self._settle(now_us)
+        return self.settle(now_us)
 
     def park_invocation(self, record: ParkedRecord, now_us: int) -> bytes:
         """End an invocation whose turn ended its process, when no message of anybody caused that turn (I11).
@@ -158,7 +163,7 @@ class Messaging:
         The record stands in session 0, with the invocation as its seq. Gives as `run_record`.
         """
         self._kill(record.seq, record.lsn, now_us)
-        return self._settle(now_us)
+        return self.settle(now_us)
 
     def take_outputs(self, now_us: int) -> None:
         """Take what turns gave since the last call: the tables now, the rest into `asked`."""
@@ -166,8 +171,9 @@ class Messaging:
         if outputs is None:
             return
         messages, results, starts, stops, turns = outputs
-        for target, message in messages:
-            self._send(target, message)
+        for target, several in groupby(messages, itemgetter(0)):
+            self.outbox.extend(target, [message for _, message in several])
+            self.asked.moved[target] = None
         for invocation, reply in results:
             self.results.add(invocation, reply, now_us)
         asked = self.asked
@@ -233,7 +239,7 @@ class Messaging:
         self.outbox.append(target, message)
         self.asked.moved[target] = None
 
-    def _settle(self, now_us: int) -> bytes:
+    def settle(self, now_us: int) -> bytes:
         """Take outputs; give the bytes that stand for what was written, b"" for nothing."""
         self.take_outputs(now_us)
         wrote = self._executor.rolling_update()

@@ -17,11 +17,13 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    History,
     InvocationView,
     Known,
     Order,
     Outcome,
     Outputs,
+    ScheduleView,
     Target,
 )
 
@@ -316,8 +318,11 @@ class Executor(Protocol):
         """
         ...
 
-    def advance(self, lsn: int, now_us: int) -> None:
-        """Take a TIME record in: timers and deadlines that are due fire, in (deadline, creation) order."""
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
+        """Take a TIME record in: timers and deadlines that are due fire, in (deadline, creation) order.
+
+        `caught_up` False: logical time lags, and more of these come at once; ticks of schedules wait for the last.
+        """
         ...
 
     def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
@@ -330,6 +335,10 @@ class Executor(Protocol):
 
     def order(self, lsn: int, now_us: int, order: Order) -> None:
         """Carry out an operator's command for an invocation."""
+        ...
+
+    def retry(self, lsn: int, now_us: int, parked: int, message: bytes) -> bytes:
+        """Run a message that the record at lsn `parked` set aside; gives b"", or why not as an error reply."""
         ...
 
     def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
@@ -362,6 +371,18 @@ class Executor(Protocol):
 
     def invocations(self) -> list[InvocationView]:
         """All invocations that have begun and not ended, for operators."""
+        ...
+
+    def history(self, invocation: int, count_max: int) -> History | None:
+        """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""
+        ...
+
+    def not_begun(self, invocation: int) -> bytes:
+        """Give the message that waits for its key under this id, as a CALL; b"": none does."""
+        ...
+
+    def schedules(self) -> list[ScheduleView]:
+        """All schedules, for operators."""
         ...
 
     def suspended(self) -> list[bytes]:

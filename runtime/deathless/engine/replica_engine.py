@@ -82,6 +82,7 @@ class ReplicaEngine:
             results=shard.results,
             activities=shard.executor.activities,
             holds=shard.executor.holds,
+            retried=shard.take_retried,
             due_us=lambda: shard.place.due_us,
         )
         self.log = log

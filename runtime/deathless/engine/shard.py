@@ -17,13 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from deathless.base.errors import CorruptFrame, Diverged, Internal, SessionExpired
+import msgspec
+
+from deathless.base.errors import CorruptFrame, Diverged, Internal, NotParked, SessionExpired
 from deathless.base.ids import SYSTEM_SESSION, ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
-from deathless.codec.peer_messages import ActivityStart, Reference, Target
+from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
 from deathless.codec.snapshot import ParkedRecord, Snapshot
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
@@ -37,6 +39,7 @@ from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
+RETRIED_MAX = 1024  # orders to run one again whose end is remembered, until it is told
 
 
 @dataclass(slots=True)
@@ -85,12 +88,15 @@ class Shard:
         self.keys = keys
         self.place = place
         self.parked: list[ParkedRecord] = []
+        self.retried: dict[int, Retried] = {}  # by lsn of the PARKED record: what this process did; in no checkpoint
         self._limits = limits
         self._safeguards = safeguards
         self.outbox = Outbox() if outbox is None else outbox
         self.peers = PeerTable(limits) if peers is None else peers
         self.results = Results(limits) if results is None else results
         self._messaging = Messaging(executor, sessions, self.outbox, self.peers, self.results)
+        # A new schedule waits for a first time record, also where nothing else happens.
+        place.due_us = executor.due_us()
 
     def execute(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> Executed:
         """Run messages as the primary; gives the payload of their frame. Moves lsn and time, not the chain."""
@@ -185,15 +191,18 @@ class Shard:
         place = self.place
         if kind == Kind.TIME:
             (time_us,) = U64.unpack(body)
-            place.time_us = max(place.time_us, time_us)  # logical time never goes back
+            before_us, place.time_us = place.time_us, max(place.time_us, time_us)  # logical time never goes back
+            caught_up = not before_us or place.time_us - before_us < self._limits.time_jump_max_s * 1_000_000
             self.sessions.expire(place.time_us)
             self.keys.expire(place.time_us)
-            return self._messaging.advance(lsn, place.time_us)
+            return self._messaging.advance(lsn, place.time_us, caught_up=caught_up)
         if kind == Kind.REGISTER:
             registered.append((body, self.sessions.register(SessionId(lsn), body, place.time_us)))
         elif kind == Kind.PARKED:
             session, seq = PARKED_HEADER.unpack_from(body)
             return self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
+        elif kind == Kind.ORDER and (order := decode_body(Order, body)).command == RETRY:
+            return self._retry(order.invocation, lsn)
         elif kind == Kind.REBASED:
             pass  # for who reads the log from its beginning: the checkpoint it names is the newest already
         else:
@@ -202,6 +211,9 @@ class Shard:
 
     def _park(self, record: ParkedRecord, results: list[RunResult]) -> bytes:
         """The message is not run; its caller gets a typed, recorded error (I11)."""
+        if record.session == SYSTEM_SESSION:
+            # What has not begun can be run again as a whole. What has begun is kept without a message: it can't.
+            record = msgspec.structs.replace(record, message=self.executor.not_begun(record.seq))
         self.parked.append(record)
         del self.parked[:-PARKED_MAX]
         if record.session == SYSTEM_SESSION:
@@ -219,6 +231,26 @@ class Shard:
         self.sessions.record(record.session, record.seq, [reply])
         results.append(RunResult(run, [reply]))
         return b""
+
+    def _retry(self, parked: int, lsn: int) -> bytes:
+        """Run what the PARKED record at lsn `parked` set aside, once in all: what was run leaves the list."""
+        record = next((each for each in self.parked if each.lsn == parked), None)
+        if record is None:
+            told, wrote = _nothing_parked(parked), b""
+        else:
+            refusal = self.executor.retry(lsn, self.place.time_us, parked, record.message)
+            told = Retried(0, refusal) if refusal else Retried(lsn)
+            if not refusal:
+                self.parked.remove(record)
+            wrote = self._messaging.settle(self.place.time_us)
+        self.retried[parked] = told
+        while len(self.retried) > RETRIED_MAX:
+            del self.retried[next(iter(self.retried))]
+        return wrote
+
+    def take_retried(self, parked: int) -> Retried:
+        """Give what became of the last order to run what is parked at this lsn, and forget it."""
+        return self.retried.pop(parked, _nothing_parked(parked))
 
     def _difference(self, frame: Frame, data: Data, digests: list[int]) -> Diverged:
         """Name the first message whose digest differs."""
@@ -265,6 +297,10 @@ class Shard:
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
         place.time_us = snapshot.time_us
         place.due_us = self.executor.due_us()
+
+
+def _nothing_parked(parked: int) -> Retried:
+    return Retried(0, error_reply(NotParked.code, NotParked.__name__, f"nothing is parked at lsn {parked}"))
 
 
 def session_gone(session: int) -> bytes:

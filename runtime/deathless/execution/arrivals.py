@@ -50,8 +50,10 @@ class Arrivals:
         self._limits = limits
         self._policies = policies
 
-    def advance(self, lsn: int, now_us: int) -> None:
-        """Fire what is due, in (deadline, invocation, operation) order."""
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool) -> None:
+        """Fire what is due, in (deadline, invocation, operation) order; ticks of schedules are sent if `caught_up`."""
+        if caught_up:
+            self._table.send_ticks(now_us)
         for invocation, number in self._table.tables.take_due(now_us):
             if (call := self._table.tables.operation(invocation, number, Call)) is not None:
                 self._table.undo(call)

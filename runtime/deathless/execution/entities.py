@@ -6,13 +6,15 @@ turn's changes are kept all together, after every check. Does not: catch anythin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from deathless.base.errors import TooLarge
+from deathless.base.errors import KeysOfSeveralShards, TooLarge, WrongShard
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding, shard_of
 from deathless.codec.wire import ok_reply
 from deathless.execution.context import Context
 from deathless.execution.failure import bounded
@@ -30,15 +32,17 @@ class Entities:
 
     Args:
         limits: `entity_bytes_max`, `reply_bytes_max` and `key_bytes_max` are used.
+        sharding: which keys live here. No state is begun for another one, so a key that has one need not be looked at.
     """
 
-    __slots__ = ("birth", "limits", "probes", "single", "state", "states")
+    __slots__ = ("birth", "limits", "probes", "sharding", "single", "state", "states")
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, sharding: Sharding | None = None) -> None:
         self.states = StatePlan(service)
         self.birth: Function | None = service.birth_function
         self.single = service.single
         self.limits = limits
+        self.sharding = sharding or Sharding()
         self.state: dict[bytes, bytes] = {}  # encoded state by key (UTF-8)
         self.probes = ProbeTable()  # apart, so that no message finds it under the key it names
 
@@ -59,14 +63,34 @@ class Entities:
         """Give the state with which a key's first turn begins."""
         if not self.single:
             check_key(key, self.limits.key_bytes_max, "key")
+            self.check_shard([key])
         entity = self.states.decode(self.states.default)
         if self.birth is not None:
             self.birth(entity, context)
         return entity
 
     def look(self, key: bytes) -> object:
-        """Give the state a query sees."""
-        return self.states.decode(self.state.get(key, self.states.default))
+        """Give the state a query sees. Raises: WrongShard."""
+        held = self.state.get(key)
+        if held is None and not self.single:
+            self.check_shard([key])
+        return self.states.decode(self.states.default if held is None else held)
+
+    def check_shard(self, keys: Iterable[bytes]) -> None:
+        """Refuse keys that do not all live here.
+
+        Raises: KeysOfSeveralShards, WrongShard.
+        """
+        ours = self.sharding
+        if ours.shards == 1:
+            return
+        places = {shard_of(key, ours.shards): bounded(key.decode(errors="replace"), 100) for key in keys}
+        if len(places) > 1:
+            told = ", ".join(f"{key!r} of shard {shard}" for shard, key in sorted(places.items())[:2])
+            raise KeysOfSeveralShards(f"one turn works on keys of one shard, not on {told}")
+        for shard, key in places.items():
+            if shard != ours.shard:
+                raise WrongShard(f"key {key!r} lives on shard {shard} of {ours.shards}, this is shard {ours.shard}")
 
     def close(self, entity: object) -> bytes:
         """Give the bytes of a state behind its turn."""
@@ -77,8 +101,12 @@ class Entities:
     def run_several(
         self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn
     ) -> tuple[dict[bytes, bytes], object]:
-        """Run a handler of several keys; give (new state by key, result). Nothing is kept yet."""
+        """Run a handler of several keys; give (new state by key, result). Nothing is kept yet.
+
+        Raises: KeysOfSeveralShards, WrongShard before it runs; what it raises.
+        """
         keys = plan.keys_of(arguments, self.limits.key_bytes_max)
+        self.check_shard(keys.values())
         entities: dict[str, object] = {}
         for name, key in keys.items():
             old = self.state.get(key)

@@ -31,34 +31,39 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from deathless.base.errors import Overloaded
+from deathless.base.errors import CorruptFrame, InvalidService, NotParked, Overloaded
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
-from deathless.codec.messages import HEADER_BYTES, Kind
+from deathless.base.shards import Sharding
+from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
+    SELF,
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    History,
     InvocationView,
     Known,
     Order,
     Outcome,
     Outputs,
+    ScheduleView,
     Target,
 )
 from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
-from deathless.execution import depth
+from deathless.execution import depth, journal
 from deathless.execution.arrivals import Arrivals
 from deathless.execution.context import Context, Turn
 from deathless.execution.entities import Entities
 from deathless.execution.failure import bad_arguments, failed
 from deathless.execution.invocations import Invocations
-from deathless.execution.journal import CLIENT, Origin, Received
-from deathless.execution.peer_intake import MALFORMED, take_in
+from deathless.execution.journal import CLIENT, Origin, Received, encode_record
+from deathless.execution.peer_intake import MALFORMED, is_sender, take_in
 from deathless.execution.plan import Plan
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.queries import Queries, unknown
 from deathless.execution.running import RunningPage
+from deathless.execution.schedules import Schedules
 from deathless.execution.service import Service
 from deathless.execution.turn import Settings
 from deathless.execution.written import Written
@@ -73,10 +78,23 @@ FOLD_BYTES: Final = 16384
 _HEADER: Final = struct.Struct("<HHHH")
 _NO_HEADER: Final = (0, 0, 0, 0)
 _CALL: Final = int(Kind.CALL)
+_FORK: Final = int(Kind.FORK)
+_NO_KIND: Final = -1  # what no message has
+_UNREADABLE: Final = -2  # a message whose envelope is none
 _OK: Final = ok_reply(b"")
 _REQUEST_HASH_BYTES: Final = 16
 _FROM_CLIENT: Final = Origin(CLIENT)
 _REFUSED: Final = error_reply(Overloaded.code, "", "")[: -len(b"\xa0\xa0")]
+_BEGIN: Final = (Kind.CALL, Kind.FORK, Kind.REQUEST)
+"""Kinds of messages that begin an invocation, and so can be run again when they were not run."""
+_NO_BEGIN: Final = error_reply(
+    NotParked.code,
+    NotParked.__name__,
+    "what was set aside begins no handler: it is a later turn of one, whose earlier turns stand",
+)
+_KEY_USED: Final = error_reply(
+    NotParked.code, NotParked.__name__, "its idempotency key was used again since then, or its window has passed"
+)
 T = TypeVar("T")
 
 Hide = Callable[[], Callable[[], object]]
@@ -115,6 +133,9 @@ class HandlerExecutor:
         keys: idempotency keys.
         running: where the message being run is written down.
         hide: called around each batch and query.
+        sharding: which shard this is, and how many others have; None: of services of one shard each.
+
+    Raises: InvalidService for a service of one object with several shards.
     """
 
     __slots__ = (
@@ -130,7 +151,11 @@ class HandlerExecutor:
         keys: KeyTable,
         running: RunningPage,
         hide: Hide = _nothing_hidden,
+        sharding: Sharding | None = None,
     ) -> None:
+        sharding = sharding or Sharding()
+        if service.single and sharding.shards > 1:
+            raise InvalidService(f"service {service.name} is one object, so it has one shard, not {sharding.shards}")
         plans = {name.encode(): Plan(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
         self._single = service.single
@@ -141,10 +166,12 @@ class HandlerExecutor:
             seed=seed,
             limits=limits,
             activities={spec.function: spec for spec in activities.values()},
+            sharding=sharding,
         )
-        self._entities = Entities(service, limits)
+        self._entities = Entities(service, limits, sharding)
         policies = {name: spec.policy for name, spec in activities.items()}
-        self._invocations = Invocations(self._plans, self._entities, self._settings)
+        schedules = Schedules(service.schedules.values())
+        self._invocations = Invocations(self._plans, self._entities, self._settings, schedules)
         self._arrivals = Arrivals(self._invocations, limits, policies)
         queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
         self._queries = Queries(queries, self._plans, self._entities, seed)
@@ -190,7 +217,7 @@ class HandlerExecutor:
         if self._open is not None:  # ready already
             self._running.enter(session, first_seq)
             for start in range(0, len(messages), FOLD_MESSAGES):
-                self._run(messages, start, first_lsn, now_us, replies, digests)
+                self._run(messages, start, first_lsn, now_us, replies, digests, None)
             self._running.leave()
             return replies, digests
         show = self._hide()
@@ -198,7 +225,7 @@ class HandlerExecutor:
         self._running.enter(session, first_seq)
         try:
             for start in range(0, len(messages), FOLD_MESSAGES):
-                self._run(messages, start, first_lsn, now_us, replies, digests)
+                self._run(messages, start, first_lsn, now_us, replies, digests, None)
         finally:
             depth.leave(limit)
             show()
@@ -213,15 +240,21 @@ class HandlerExecutor:
         now_us: int,
         replies: list[bytes],
         digests: list[int],
+        peer: Target | None,
     ) -> None:
-        """Run up to FOLD_MESSAGES messages from index `start` on; append to `replies` and `digests`."""
+        """Run up to FOLD_MESSAGES messages from index `start` on; append to `replies` and `digests`.
+
+        Of clients CALLs are run here, of a peer FORKs; whatever else there is, and what may have to wait, elsewhere.
+        """
         cells, unpack, find, header_bytes, call = (
             self._running.cells,
             _HEADER.unpack_from,
             self._invocations.find(),
             HEADER_BYTES,
-            _CALL,
+            _CALL if peer is None else _NO_KIND if peer == SELF else _FORK,  # a tick of ours looks like a FORK
         )
+        envelope: bytes | None = None  # of a FORK; one that can be read
+        origin = _FROM_CLIENT if peer is None else Origin(journal.FORK, *peer)
         entities, plain = self._entities, self._invocations.plain
         state, single, small_bytes = entities.state, self._single, self._small_bytes
         decode_state, encode_state = entities.states.decode, entities.states.encode
@@ -236,8 +269,16 @@ class HandlerExecutor:
             idem_at = key_at + key_len
             args_at = idem_at + idem_len
             request = b""
+            if peer is not None:
+                idem_len = 0  # an envelope stands there, mostly the same
+                if kind == call and message[idem_at:args_at] != envelope:
+                    if is_sender(message[idem_at:args_at]):
+                        envelope = message[idem_at:args_at]
+                    else:
+                        kind = _UNREADABLE
             if kind != call or args_at > len(message):
-                written = reply = MALFORMED
+                written, reply = self._of_peer(peer, message, first_lsn + index, now_us)
+                find = self._invocations.find()
                 idem_len = 0
             elif idem_len and (
                 recorded := self._keys.check(
@@ -249,12 +290,19 @@ class HandlerExecutor:
             elif (plan := find(message[header_bytes:key_at])) is None and (
                 plan := plain(message[header_bytes:key_at], message[key_at:idem_at], message, args_at)
             ) is None:
-                written, reply, remembered = self._divert(
-                    message[header_bytes:key_at], message[key_at:idem_at], message[args_at:], first_lsn + index, now_us
-                )
+                if peer is None:
+                    written, reply, remembered = self._divert(
+                        message[header_bytes:key_at],
+                        message[key_at:idem_at],
+                        message[args_at:],
+                        first_lsn + index,
+                        now_us,
+                    )
+                    if not remembered:
+                        idem_len = 0
+                else:
+                    written, reply = self._of_peer(peer, message, first_lsn + index, now_us)
                 find = self._invocations.find()
-                if not remembered:
-                    idem_len = 0
             else:
                 turn.lsn = first_lsn + index
                 turn.key = key = b"" if single else message[key_at:idem_at]
@@ -265,7 +313,7 @@ class HandlerExecutor:
                 else:
                     try:
                         if plan.keys:
-                            written, reply, remembered = self._run_several(plan, arguments, context, turn)
+                            written, reply, remembered = self._run_several(plan, arguments, context, turn, origin)
                             if not remembered:
                                 idem_len = 0
                         else:
@@ -275,7 +323,7 @@ class HandlerExecutor:
                             new = encode_state(entity)
                             decode_state(new)
                             if turn.used and turn.asks():
-                                written, reply, remembered = self._conclude(plan, {key: new}, result, turn)
+                                written, reply, remembered = self._conclude(plan, {key: new}, result, turn, origin)
                                 if not remembered:
                                     idem_len = 0
                             else:
@@ -309,7 +357,7 @@ class HandlerExecutor:
         return turn, Context(turn)
 
     def _run_several(
-        self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn
+        self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn, origin: Origin
     ) -> tuple[bytes, bytes, bool]:
         """Run a handler of several keys; gives as `_divert`. Nothing is kept if it raises."""
         entities = self._entities
@@ -317,21 +365,27 @@ class HandlerExecutor:
             return (*entities.run_ours(plan, arguments, context, turn), True)
         changed, result = entities.run_several(plan, arguments, context, turn)
         if turn.used and turn.asks():
-            return self._conclude(plan, changed, result, turn)
+            return self._conclude(plan, changed, result, turn, origin)
         reply = entities.reply(plan, result)
         entities.keep(changed, reply)
         return b"".join((*changed.values(), reply)), reply, True
 
     def _conclude(
-        self, plan: Plan, changed: dict[bytes, bytes], result: object, turn: Turn
+        self, plan: Plan, changed: dict[bytes, bytes], result: object, turn: Turn, origin: Origin
     ) -> tuple[bytes, bytes, bool]:
         """End a turn that asked for something; gives as `_divert`, with what it caused."""
         lsn, now_us = turn.lsn, turn.now_us
-        reply = self._invocations.conclude(plan, _FROM_CLIENT, changed, result, turn)
+        reply = self._invocations.conclude(plan, origin, changed, result, turn)
         self._catching_up = True
         self._invocations.run_todo(lsn, now_us)
         self._catching_up = False
         return self._invocations.take_wrote(), reply, reply[0] != Status.ERROR  # an error is a refusal here
+
+    def _of_peer(self, peer: Target | None, message: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes]:
+        """Run what is no CALL, or a FORK that may have to wait; gives what it wrote, and the reply to a client."""
+        if peer is None:
+            return MALFORMED, MALFORMED
+        return take_in(self._invocations, self._arrivals, peer, message, lsn, now_us), b""
 
     def _divert(self, method: bytes, key: bytes, arguments: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes, bool]:
         """Run a CALL that may have to wait, or that nothing handles.
@@ -375,26 +429,36 @@ class HandlerExecutor:
 
         Raises: as `execute`.
         """
-        wrote: list[bytes] = []
         digests: list[int] = []
-
-        def run() -> None:
+        replies: list[bytes] = []  # nobody's
+        if self._open is not None:  # ready already
             self._running.enter(session, first_seq)
-            for index, message in enumerate(messages):
-                self._running.cells[2] = index
-                wrote.append(take_in(self._invocations, self._arrivals, peer, message, first_lsn + index, now_us))
-                if len(wrote[-1]) > self._small_bytes or len(wrote) == FOLD_MESSAGES:
-                    self._written.hand_in(wrote, digests)
+            for start in range(0, len(messages), FOLD_MESSAGES):
+                self._run(messages, start, first_lsn, now_us, replies, digests, peer)
             self._running.leave()
-            self._written.hand_in(wrote, digests)
-
-        self._hidden(run)
+            return digests
+        show = self._hide()
+        limit = depth.enter()
+        self._running.enter(session, first_seq)
+        try:
+            for start in range(0, len(messages), FOLD_MESSAGES):
+                self._run(messages, start, first_lsn, now_us, replies, digests, peer)
+        finally:
+            depth.leave(limit)
+            show()
+        self._running.leave()
         return digests
 
-    def advance(self, lsn: int, now_us: int) -> None:
-        """Take a TIME record in: timers and deadlines that are due fire, in (deadline, creation) order."""
-        if 0 < self._invocations.tables.due_us() <= now_us:
-            self._record(lsn, now_us, lambda: self._arrivals.advance(lsn, now_us))
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
+        """Take a TIME record in: ticks of schedules are sent, and timers and deadlines that are due fire, in order.
+
+        Args:
+            lsn: of the record.
+            now_us: logical time from now on.
+            caught_up: False: more time records come at once, for logical time lags; ticks wait for the last of them.
+        """
+        if 0 < self.due_us() <= now_us:
+            self._record(lsn, now_us, lambda: self._arrivals.advance(lsn, now_us, caught_up=caught_up))
 
     def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
         """Take the end of an activity's attempt in; one that nobody waits for changes nothing."""
@@ -407,6 +471,48 @@ class HandlerExecutor:
     def order(self, lsn: int, now_us: int, order: Order) -> None:
         """Carry out an operator's command for an invocation."""
         self._record(lsn, now_us, lambda: self._arrivals.order(order, lsn, now_us))
+
+    def retry(self, lsn: int, now_us: int, parked: int, message: bytes) -> bytes:
+        """Run a message that was set aside (I11), as a call whose result is kept under `lsn`.
+
+        Who had sent it was told that it is parked, and is told nothing more. An idempotency key of it counts: where it
+        was used since, nothing is run.
+
+        Args:
+            lsn: of the order, and so of the new invocation.
+            now_us: logical time, microseconds.
+            parked: lsn of the record that set it aside; the running page names it, in session 0. It is no invocation,
+                so that a death here, before the order is in the log, is held against none.
+            message: as codec.messages describes.
+
+        Returns: b"" when it was run, or waits for its key; else the error reply that says why nothing happened.
+        """
+        try:
+            kind, method, key, third, arguments = decode(message)
+        except CorruptFrame:
+            return _NO_BEGIN
+        if kind not in _BEGIN:
+            return _NO_BEGIN
+        if method not in self._plans:
+            return unknown(method, self._queries.plans, "a query: ask it as one")
+        request = b""
+        if kind == Kind.CALL and third:
+            args_at = len(message) - len(arguments)
+            request = _request_hash(message, args_at - len(third), args_at)
+            if self._keys.check(third, request, now_us) is not None:
+                return _KEY_USED
+
+        def again() -> None:
+            self._running.enter(SYSTEM_SESSION, parked)
+            received = Received(_FROM_CLIENT, method.decode(), key, arguments)
+            reply = self._invocations.receive_again(received, lsn, now_us)
+            if request:
+                self._keys.remember(third, request, accepted_reply(lsn) if reply is None else reply, now_us)
+            if reply is not None:
+                self._invocations.answer(_FROM_CLIENT, lsn, reply)
+
+        self._record(lsn, now_us, again)
+        return b""
 
     def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
         """Resolve what waits for a peer that was created anew, with error PeerReplaced."""
@@ -445,7 +551,16 @@ class HandlerExecutor:
 
     def due_us(self) -> int:
         """Logical time when `advance` has something to do; 0: never."""
+        timers_us, ticks_us = self.timers_due_us(), self._invocations.schedules.due_us()
+        return min(timers_us, ticks_us) if timers_us and ticks_us else timers_us or ticks_us
+
+    def timers_due_us(self) -> int:
+        """Logical time of the first timer or deadline; 0: there is none."""
         return self._invocations.tables.due_us()
+
+    def schedules(self) -> list[ScheduleView]:
+        """All schedules, for operators."""
+        return self._invocations.schedules.views(self._invocations.tables.ticks())
 
     def activities(self) -> list[ActivityStart]:
         """All activities without an outcome, in the order in which they were asked for."""
@@ -463,9 +578,21 @@ class HandlerExecutor:
         """All invocations that have begun and not ended, for operators."""
         return self._invocations.tables.views()
 
+    def history(self, invocation: int, count_max: int) -> History | None:
+        """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""
+        return self._invocations.tables.history(invocation, count_max)
+
+    def not_begun(self, invocation: int) -> bytes:
+        """Give the message that waits for its key under this id, as a CALL; b"": there is none, or it has begun."""
+        waiting = self._invocations.tables.waiting(invocation)
+        if waiting is None:
+            return b""
+        received = waiting.received
+        return encode(Kind.CALL, method=received.method.encode(), key=received.key, args=received.arguments)
+
     def suspended(self) -> list[bytes]:
-        """Encoded invocations for a checkpoint, ascending by id."""
-        return self._invocations.tables.suspended()
+        """Encoded schedules and invocations for a checkpoint, ascending by id."""
+        return [*map(encode_record, self._invocations.schedules.suspended()), *self._invocations.tables.suspended()]
 
     def limit_targets(self, known: Known) -> None:
         """Say whom the outbox knows; a turn that would send to more than `targets_max` others fails."""

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from deathless.base.errors import Cancelled, Diverged, InvalidAwait
+from deathless.codec.peer_messages import Given, History
 from deathless.execution import depth
 from deathless.execution.context import Context
 from deathless.execution.entities import Entities
@@ -61,8 +62,8 @@ class Invocation:
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_entity", "_first", "_variables", "admit", "current", "id", "journal", "lsn",
-        "now_us", "operations", "plan", "prints", "received", "since_us", "start", "turn", "waits",
+        "_context", "_coroutine", "_entity", "_first", "_variables", "admit", "asked", "current", "id", "journal",
+        "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "start", "turn", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,7 @@ class Invocation:
         self.journal: list[Event] = []
         self.prints: list[int] = []
         self.operations: dict[int, Operation[object]] = {}  # not resolved, by number
+        self.asked: dict[int, tuple[str, int]] = {}  # (what, since when) of all it waited for, by number; for operators
         self.waits: Waitable[object] | None = None  # None: before the first turn, and at the end
 
     # ---- turns ------------------------------------------------------------------------------------------------
@@ -229,6 +231,7 @@ class Invocation:
             for operation in asked.operations:
                 if not operation.done:
                     self.operations[operation.number] = operation
+                    self.asked[operation.number] = operation.what, operation.since_us
             for operation in asked.cancelled:
                 self.operations.pop(operation.number, None)
         if self.waits is None or new is None:
@@ -265,6 +268,14 @@ class Invocation:
         names = [field.name for field in fields(state)] if is_dataclass(state) else state.__struct_fields__  # type: ignore[attr-defined]  # it is one or the other
         for name in names:
             setattr(self._entity, name, getattr(state, name))
+
+    def history(self, count_max: int) -> History:
+        """Give what it was given, the last `count_max` of it; of handlers that it continues, nothing."""
+        given = [
+            Given(event.operation, *self.asked.get(event.operation, ("", 0)), event.lsn, event.now_us, event.reply)
+            for event in self.journal[-count_max:]
+        ]
+        return History(self.received.arguments, given, len(self.journal))
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -38,6 +40,7 @@ from deathless.base.errors import (
 )
 from deathless.codec.messages import U64, Kind, encode
 from deathless.codec.peer_messages import (
+    SELF,
     ActivityStart,
     Outputs,
     Ran,
@@ -55,22 +58,28 @@ from deathless.execution.journal import (
     CLIENT,
     FORK,
     REQUEST,
+    TICK,
     Event,
     Origin,
     Received,
     SuspendedInvocation,
     SuspendedMessage,
     SuspendedReply,
+    SuspendedSchedule,
     decode_record,
 )
 from deathless.execution.operations import Activity, Call, Operation, Promise
 from deathless.execution.plan import Plan
+from deathless.execution.schedules import Schedules
 from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
 
 Find = Callable[[bytes], Plan | None]
 _NONE: Final[dict[bytes, Plan]] = {}
+UNREFUSED: Final = (FORK, TICK)
+"""Who waits for nothing, so that nobody would be told."""
+
 LATE: Final = error_reply(DeadlineExceeded.code, DeadlineExceeded.__name__, "no reply came before the deadline")
 
 
@@ -81,18 +90,22 @@ class Invocations:
         plans: of all handlers, by method.
         entities: state of the keys.
         settings: of all turns.
+        schedules: of the service.
     """
 
     __slots__ = (
         "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo", "_turns", "_wrote",
-        "committing", "entering", "tables", "targets",
+        "committing", "entering", "schedules", "tables", "targets",
     )  # fmt: skip
 
-    def __init__(self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings) -> None:
+    def __init__(
+        self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings, schedules: Schedules
+    ) -> None:
         self._plans = plans
         self._flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
         self._entities = entities
         self._settings = settings
+        self.schedules = schedules
         self.tables = Tables()
         self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
         self.committing = False  # True: a turn is being carried out, so what is raised now is no handler's
@@ -107,6 +120,7 @@ class Invocations:
         """Forget everything."""
         for invocation in self.tables.live.values():
             invocation.close()
+        self.schedules.clear()
         self.tables = Tables()
         self._todo.clear()
         self._wrote.clear()
@@ -159,13 +173,21 @@ class Invocations:
                 return self._line_up(SuspendedMessage(lsn, received, blocked[0], now_us))
         return self._begin(plan, received, lsn, lsn, now_us, now_us)
 
+    def receive_again(self, received: Received, lsn: int, now_us: int) -> bytes | None:
+        """Run a message that was set aside, as `receive`; it was taken long ago, so it is never one too many."""
+        self._note_turn(lsn, None, received)
+        self._taken = True
+        reply = self.receive(received, lsn, now_us)
+        self._taken = False
+        return reply
+
     def unknown(self, method: str) -> bytes:
         """Give the reply to a message for a handler that is not there."""
         text = f"the service has no {bounded(method, 100)!r}"
         return error_reply(UnknownHandler.code, UnknownHandler.__name__, text)
 
     def _address(self, key: bytes) -> str:
-        return f"{self._settings.service}/0/{key.decode(errors='replace')}"
+        return f"{self._settings.service}/{self._settings.sharding.shard}/{key.decode(errors='replace')}"
 
     def _blocked(self, plan: Plan, key: bytes, arguments: bytes) -> list[bytes]:
         """Give the keys that the message would work on and that are held."""
@@ -186,15 +208,15 @@ class Invocations:
         One that nobody waits for is never refused, and one that has waited for its key was taken already.
         """
         most = self._entities.limits.invocations_max
-        if origin.kind == FORK or self._taken or len(self.tables) < most:
+        if origin.kind in UNREFUSED or self._taken or len(self.tables) < most:
             return None
         return error_reply(Overloaded.code, Overloaded.__name__, f"{most} invocations have begun and not ended")
 
     def _line_up(self, message: SuspendedMessage) -> bytes | None:
         origin = message.received.origin
-        queue = self.tables.queues.get(message.waits_for, [])
+        queue = self.tables.queues.get(message.waits_for, ())
         most = self._entities.limits.key_queue_max
-        if origin.kind != FORK and len(queue) >= most:
+        if origin.kind not in UNREFUSED and not self._taken and len(queue) >= most:
             key = message.waits_for.decode(errors="replace")
             return error_reply(Overloaded.code, Overloaded.__name__, f"{most} messages wait for key {key!r}")
         refusal = self._full(origin)
@@ -360,8 +382,12 @@ class Invocations:
 
     def _send(self, asked: Asked) -> None:
         """Carry out what a turn asked for."""
-        for target, message in asked.messages:
-            self._emit(target, message)
+        for target, several in groupby(asked.messages, itemgetter(0)):
+            self.targets.note(target)
+            wrote, place = self._wrote, target.service.encode() + U64.pack(target.shard)
+            for each in several:
+                self._outputs.messages.append(each)
+                wrote += (place, each[1])
         for start in asked.starts:
             self.start(start)
         for operation in asked.cancelled:
@@ -414,6 +440,8 @@ class Invocations:
             self._wrote += (U64.pack(invocation), reply)
         elif origin.kind == REQUEST:
             self.respond(origin, reply)
+        elif origin.kind == TICK:
+            self.schedules.ended(origin.service, reply)
 
     def respond(self, origin: Origin, reply: bytes) -> None:
         """Send a reply to the handler that waits for it."""
@@ -425,6 +453,11 @@ class Invocations:
             reply = error_reply(TooLarge.code, TooLarge.__name__, text)
             message = encode(Kind.RESPONSE, idempotency_key=envelope, args=reply)
         self._emit(Target(origin.service, origin.shard), message)
+
+    def send_ticks(self, now_us: int) -> None:
+        """Send the ticks that are due to ourselves."""
+        for message in self.schedules.take_due(now_us):
+            self._emit(SELF, message)
 
     # ---- what resumes -----------------------------------------------------------------------------------------
 
@@ -452,9 +485,9 @@ class Invocations:
         if reply is not None:
             self.answer(invocation.received.origin, invocation.id, reply)
 
-    def _note_turn(self, lsn: int, invocation: int, received: Received) -> None:
-        """Note a turn that the message at `lsn` does not name."""
-        if self.entering is not None:
+    def _note_turn(self, lsn: int, invocation: int | None, received: Received) -> None:
+        """Note a turn that the message at `lsn` does not name; `invocation` None: the running page names it."""
+        if self.entering is not None and invocation is not None:
             self.entering(invocation)
         self._turns.append(Ran(lsn, received.method, received.key.decode(errors="replace")))
 
@@ -540,6 +573,8 @@ class Invocations:
                 case SuspendedReply():
                     self.tables.owed[record.id] = record
                     self.tables.note_caller(record.origin, record.id)
+                case SuspendedSchedule():
+                    self.schedules.restore(record)
                 case _:
                     self.tables.put(record)
                     self.tables.note_caller(record.received.origin, record.id)

@@ -4,6 +4,7 @@
                           it was given; run again, it must ask for the same and end in the same bytes
     SuspendedReply        a caller of a plain handler that waits for a reply that comes later
     SuspendedMessage      a message that waits for the invocation that holds its key
+    SuspendedSchedule     a schedule, and up to when its ticks are dealt with
 
 Guarantees: `decode_record` gives what was encoded or raises CorruptCheckpoint. Does not: decide. Imports base only.
 """
@@ -18,7 +19,7 @@ import msgspec
 from deathless.base.errors import CorruptCheckpoint
 
 STATE_HASH_BYTES: Final = 16
-CLIENT, REQUEST, FORK = 0, 1, 2
+CLIENT, REQUEST, FORK, TICK = 0, 1, 2, 3
 """Kinds of an Origin."""
 
 
@@ -26,13 +27,15 @@ class Origin(msgspec.Struct, array_like=True, frozen=True):
     """Who sent a message, and so whom its reply is for."""
 
     kind: int
-    service: str = ""  # of the caller; empty: ourselves
+    service: str = ""  # of the caller; empty: ourselves; of a TICK the schedule's name
     shard: int = 0
     invocation: int = 0  # of the caller, when it waits
     operation: int = 0
 
     def __str__(self) -> str:
         """Give it for operators."""
+        if self.kind == TICK:
+            return f"schedule {self.service}"
         return "client" if self.kind == CLIENT else f"{self.service or '(self)'}/{self.shard}"
 
 
@@ -103,7 +106,19 @@ class SuspendedMessage(msgspec.Struct, array_like=True, frozen=True, tag=3):
     since_us: int
 
 
-Record = SuspendedInvocation | SuspendedReply | SuspendedMessage
+class SuspendedSchedule(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """See the module."""
+
+    id: int  # 0: it stands before all others
+    name: str
+    expression: str
+    zone: str
+    seen_us: int  # all ticks up to here are sent or left out
+    last_us: int  # the last one that was sent; 0: none
+    problem: str  # how the last one that ended failed; empty: it did not
+
+
+Record = SuspendedInvocation | SuspendedReply | SuspendedMessage | SuspendedSchedule
 encode_record: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from deathless.base.errors import CorruptFrame, InvalidArgument
 from deathless.codec.messages import Kind, Message, decode
-from deathless.codec.peer_messages import Reference, Request, Sender, Target, decode_body
+from deathless.codec.peer_messages import SELF, Reference, Request, Sender, Target, Tick, decode_body
 from deathless.codec.wire import error_reply
 from deathless.execution.arrivals import Arrivals
 from deathless.execution.invocations import Invocations
-from deathless.execution.journal import FORK, REQUEST, Origin, Received
+from deathless.execution.journal import FORK, REQUEST, TICK, Origin, Received
 
 MALFORMED: Final = error_reply(InvalidArgument.code, InvalidArgument.__name__, "the message is malformed")
 
@@ -34,9 +34,12 @@ def take_in(table: Invocations, arrivals: Arrivals, peer: Target, message: bytes
         taken = decode(message)
         match taken.kind:
             case Kind.FORK:
-                decode_body(Sender, taken.idempotency_key)
+                schedule = decode_body(Tick, taken.idempotency_key).schedule
+                origin = Origin(TICK, schedule) if schedule and peer == SELF else Origin(FORK, *peer)
                 # Its chain ends here: none of those waits for this one, so coming back to them is no ring.
-                table.receive(_received(Origin(FORK, *peer), taken, (), 0), lsn, now_us)
+                reply = table.receive(_received(origin, taken, (), 0), lsn, now_us)
+                if reply is not None:
+                    table.answer(origin, lsn, reply)
             case Kind.REQUEST:
                 asked = decode_body(Request, taken.idempotency_key)
                 if table.tables.works_for(peer, asked.invocation, asked.operation) is not None:
@@ -55,6 +58,15 @@ def take_in(table: Invocations, arrivals: Arrivals, peer: Target, message: bytes
         return MALFORMED
     table.run_todo(lsn, now_us)
     return table.take_wrote()
+
+
+def is_sender(envelope: bytes) -> bool:
+    """Can the envelope of a FORK be read?"""
+    try:
+        decode_body(Sender, envelope)
+    except CorruptFrame:
+        return False
+    return True
 
 
 def _received(origin: Origin, taken: Message, chain: tuple[str, ...], deadline_us: int) -> Received:

@@ -92,6 +92,7 @@ class Queries:
                 [series] = keys.values()
                 seen = entities.probes.open(series)
             else:
+                entities.check_shard(keys.values())
                 seen = MappingProxyType({name: entities.look(key) for name, key in keys.items()})
         else:
             if not entities.single:

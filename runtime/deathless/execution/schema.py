@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from deathless.base.errors import InvalidService
 from deathless.execution.service import Service
 
 REFERENCE = "#/components/schemas/{name}"
@@ -23,11 +24,22 @@ class Schemas(NamedTuple):
     components: dict[str, dict[str, object]]  # what the others refer to, under `REFERENCE`
 
 
+def _anything(_of: type) -> dict[str, object]:
+    """Describe `object`, the one type that is let through although nobody knows what is in it."""
+    return {"description": "Any value."}
+
+
 def json_schemas(service: Service) -> Schemas:
-    """Give the JSON Schemas of all handlers and queries of a service."""
+    """Give the JSON Schemas of all handlers and queries of a service.
+
+    Raises: InvalidService for a type that JSON has no word for.
+    """
     specs = list(service.specs.values())
     types = [spec.args_type for spec in specs] + [spec.result_type for spec in specs]
-    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    try:
+        schemas, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=REFERENCE)
+    except TypeError as error:
+        raise InvalidService(f"service {service.name} can't be described: {error}") from None
     names = [spec.name for spec in specs]
     return Schemas(
         dict(zip(names, schemas[: len(names)], strict=True)),

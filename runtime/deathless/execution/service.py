@@ -34,6 +34,7 @@ import msgspec
 from deathless.base.errors import InvalidService
 from deathless.codec.peer_messages import is_service_name
 from deathless.execution.activity import ActivitySpec, Policy
+from deathless.execution.schedule import Missed, ScheduleSpec, make_schedule
 from deathless.execution.signature import MAPPING, Function, check_state, place, read_activity, read_signature
 
 Kind = Literal["handler", "query"]
@@ -70,7 +71,7 @@ class Service:
     Raises: InvalidService, as all methods do.
     """
 
-    __slots__ = ("_activities", "_birth", "_specs", "name", "single", "state")
+    __slots__ = ("_activities", "_birth", "_schedules", "_specs", "name", "single", "state")
 
     def __init__(self, name: str, *, state: type, single: bool = False) -> None:
         if not is_service_name(name):
@@ -83,6 +84,7 @@ class Service:
         self.single = single
         self._specs: dict[str, HandlerSpec] = {}
         self._activities: dict[str, ActivitySpec] = {}
+        self._schedules: dict[str, ScheduleSpec] = {}
         self._birth: Function | None = None
 
     def __repr__(self) -> str:
@@ -97,6 +99,11 @@ class Service:
     def activities(self) -> Mapping[str, ActivitySpec]:
         """All activities by name; read-only."""
         return MappingProxyType(self._activities)
+
+    @property
+    def schedules(self) -> Mapping[str, ScheduleSpec]:
+        """All schedules by name; read-only."""
+        return MappingProxyType(self._schedules)
 
     @property
     def birth_function(self) -> Function | None:
@@ -219,6 +226,51 @@ class Service:
             return function
 
         return register if function is None else register(function)
+
+    def schedule(
+        self, expression: str, *, key: str = "", zone: str = "UTC", missed: Missed = "one", name: str = ""
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Have a handler run at given times, each exactly once; a function that is no handler yet becomes one.
+
+        It goes above `@handler(...)` where both are there. Its first time is the first one after logical time when
+        the code with it begins. Where it has an argument `tick: datetime`, that is the time it runs for (UTC).
+
+        Args:
+            expression: a cron expression: minute, hour, day of month, month, day of week. In a zone that changes its
+                clocks, a time with fixed minute and hour that is left out is moved to the end of the gap, and one
+                that comes twice counts the first time.
+            key: for which it runs; left out for a service of one object.
+            zone: an IANA name.
+            missed: what becomes of times that passed while nobody ran: "one" (the last of them), "all" (the last
+                1000), or "skip" (none that is a minute late or more).
+            name: for operators, and where it stands in checkpoints; the handler's name and the key when empty.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            if not any(spec.function is function for spec in self._specs.values()):
+                self._decorate("handler", function, (), "", scope)
+            handler = next(spec for spec in self._specs.values() if spec.function is function)
+            where = place(handler.function)
+            if handler.kind != "handler" or handler.keys:
+                raise InvalidService(f"{where}: only a handler of one key can have a schedule")
+            spec = make_schedule(
+                expression,
+                name=name,
+                method=handler.name,
+                key=key,
+                zone=zone,
+                missed=missed,
+                single=self.single,
+                arguments=handler.args_type,
+                where=where,
+            )
+            if spec.name in self._schedules:
+                raise InvalidService(f"{where}: service {self.name} has a schedule {spec.name!r}; give one a name=")
+            self._schedules[spec.name] = spec
+            return function
+
+        return register
 
     def birth(self, function: Callable[P, R]) -> Callable[P, R]:
         """Register what runs before the first handler of each key, in the same turn: a function of state and context.

@@ -13,17 +13,19 @@ Does not: decide. Imports base and codec.
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from deathless.codec.peer_messages import ActivityStart, InvocationView, Target
+from deathless.codec.peer_messages import ActivityStart, History, InvocationView, Target
 from deathless.execution.invocation import Invocation
 from deathless.execution.journal import (
     FORK,
     REQUEST,
+    TICK,
     Origin,
     Record,
     SuspendedMessage,
@@ -46,7 +48,7 @@ class Tables:
     def __init__(self) -> None:
         self.live: dict[int, Invocation] = {}
         self.held: dict[bytes, int] = {}
-        self.queues: dict[bytes, list[SuspendedMessage]] = {}
+        self.queues: dict[bytes, deque[SuspendedMessage]] = {}
         self.queued: dict[int, bytes] = {}  # message to the key it waits for
         self.owed: dict[int, SuspendedReply] = {}
         self._callers: dict[tuple[str, int, int, int], int] = {}
@@ -65,13 +67,20 @@ class Tables:
 
     def put(self, message: SuspendedMessage) -> None:
         """Have a message wait for the key it names."""
-        insort(self.queues.setdefault(message.waits_for, []), message, key=_id_of)
+        queue = self.queues.setdefault(message.waits_for, deque())
+        if not queue or queue[-1].id < message.id:
+            queue.append(message)
+        else:  # it has waited for another of its keys before
+            insort(queue, message, key=_id_of)
         self.queued[message.id] = message.waits_for
 
     def take(self, message: SuspendedMessage) -> None:
         """Take a message out of its queue."""
         queue = self.queues[message.waits_for]
-        queue.remove(message)
+        if queue[0] is message:  # nearly always: thousands of forks may wait, and each would move all behind it
+            queue.popleft()
+        else:
+            queue.remove(message)
         if not queue:
             del self.queues[message.waits_for]
         del self.queued[message.id]
@@ -171,6 +180,14 @@ class Tables:
         """Give all activities that have no outcome, in the order in which they were asked for."""
         return [activity.start for _, activity in self.operations(Activity)]
 
+    def ticks(self) -> list[tuple[str, int]]:
+        """Give schedule and id of each tick that has begun or waits for its key, ascending by id."""
+        received = [(invocation.received.origin, invocation.id) for invocation in self.live.values()]
+        received += [(owed.origin, owed.id) for owed in self.owed.values()]
+        for queue in self.queues.values():
+            received += [(message.received.origin, message.id) for message in queue]
+        return sorted(((origin.service, id_) for origin, id_ in received if origin.kind == TICK), key=_second)
+
     def views(self) -> list[InvocationView]:
         """Give all of it for operators, ascending by id."""
         return sorted(self._views(), key=_invocation_of)
@@ -193,6 +210,14 @@ class Tables:
         for owed in self.owed.values():
             waits_for = (f"promise {owed.id}.0, since {owed.since_us} us",)
             yield InvocationView(owed.id, owed.method, _text(owed.key), owed.since_us, 1, waits_for, str(owed.origin))
+
+    def history(self, invocation: int, count_max: int) -> History | None:
+        """Give the arguments of an invocation, and the last `count_max` things it was given; None: there is none."""
+        if (found := self.live.get(invocation)) is not None:
+            return found.history(count_max)
+        if (message := self.waiting(invocation)) is not None:
+            return History(message.received.arguments, [], 0)
+        return History(b"\x80", [], 0) if invocation in self.owed else None  # its arguments are not kept
 
     def suspended(self) -> list[bytes]:
         """Give all of it as records, ascending by id."""
@@ -217,6 +242,10 @@ def _id_of(record: Record) -> int:
 
 def _invocation_of(view: InvocationView) -> int:
     return view.invocation
+
+
+def _second(tick: tuple[str, int]) -> int:
+    return tick[1]
 
 
 def _text(key: bytes) -> str:

@@ -22,6 +22,7 @@ import msgspec
 
 from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, TooLarge
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding, shard_of
 from deathless.codec.messages import U64, Kind, encode
 from deathless.codec.peer_messages import SELF, ActivityStart, Request, Sender, Target, encode_body, is_service_name
 from deathless.codec.wire import ok_reply
@@ -43,6 +44,7 @@ class Settings:
     seed: bytes = bytes(32)
     limits: Limits = field(default_factory=Limits)
     activities: Mapping[Function, ActivitySpec] = field(default_factory=dict)
+    sharding: Sharding = field(default_factory=Sharding)
 
 
 class Completion(NamedTuple):
@@ -136,8 +138,8 @@ class Asked:
     """What a handler asked for in one turn, in order."""
 
     __slots__ = (
-        "_limits", "_settings", "_turn", "cancelled", "completions", "count", "following", "later", "messages",
-        "operations", "prints", "starts",
+        "_limits", "_sender", "_settings", "_turn", "cancelled", "completions", "count", "following", "later",
+        "messages", "operations", "prints", "starts",
     )  # fmt: skip
 
     def __init__(self, turn: Turn) -> None:
@@ -145,6 +147,7 @@ class Asked:
         self._turn = turn
         self._settings = turn.settings
         self._limits = turn.settings.limits
+        self._sender = b""  # envelope of every FORK of this turn; empty: none was sent
         self.count = turn.count
         self.messages: list[tuple[Target, bytes]] = []
         self.operations: list[Operation[object]] = []
@@ -155,7 +158,7 @@ class Asked:
         self.later = False  # the reply comes by `complete`
         self.prints: list[int] = []  # u32 of each thing asked for
 
-    def _note(self, kind: str, what: bytes) -> int:
+    def _note(self, kind: str, what: bytes, service: str = "") -> int:
         """Count something asked for; gives its number.
 
         Raises: TooLarge.
@@ -163,7 +166,7 @@ class Asked:
         if self.count - self._turn.before >= self._limits.operations_max:
             raise TooLarge(f"more than {self._limits.operations_max} operations; use ctx.continue_with in a long one")
         self.count += 1
-        self.prints.append(crc32(what, crc32(kind.encode())))
+        self.prints.append(crc32(what, crc32((kind + service).encode())))
         return self.count
 
     def _number(self, what: str) -> int:
@@ -188,12 +191,17 @@ class Asked:
             raise TooLarge(f"the message to {'/'.join(address)} would have {size} bytes, at most {most}")
         return encoded
 
-    def _target(self, service: str) -> Target:
+    def _target(self, service: str, key: str) -> Target:
+        """Give where a key of a service lives; nobody is asked, so every replica and every replay finds the same."""
         if not service:
             raise InvalidArgument("the name of a service must not be empty")
         if not is_service_name(service):  # it becomes part of a path, and of every list of peers
             raise InvalidArgument(f"{service[:100]!r} is no name of a service")
-        return SELF if service == self._settings.service else Target(service, 0)
+        ours = self._settings.sharding
+        if service != self._settings.service:
+            return Target(service, ours.place(service, key.encode()))
+        shard = shard_of(key.encode(), ours.shards)
+        return SELF if shard == ours.shard else Target(service, shard)
 
     def fork(self, address: tuple[str, str, str], arguments: bytes) -> None:
         """Send a message that nobody waits for.
@@ -202,9 +210,11 @@ class Asked:
             address: service, key, method.
             arguments: msgpack map.
         """
-        target = self._target(address[0])
-        message = self._message(Kind.FORK, address, encode_body(Sender(self._turn.chain)), arguments)
-        self._note("fork", b"".join((address[0].encode(), message)))
+        target = self._target(address[0], address[1])
+        if not self._sender:
+            self._sender = encode_body(Sender(self._turn.chain))
+        message = self._message(Kind.FORK, address, self._sender, arguments)
+        self._note("fork", message, address[0])
         self.messages.append((target, message))
 
     def call(
@@ -220,14 +230,15 @@ class Asked:
         """
         turn = self._turn
         number = self._number("call")
-        target = self._target(address[0])
+        target = self._target(address[0], address[1])
         if deadline_us:
             deadline_us = max(deadline_us, turn.now_us + 1)
         envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
         message = self._message(Kind.REQUEST, address, envelope, arguments)
-        self._note("call", b"".join((address[0].encode(), message)))
+        self._note("call", message, address[0])
         service, key, method = address
-        call = Call(turn, number, turn.now_us, f"{service}/0/{key} {method}", decode, target, deadline_us)
+        shard = self._settings.sharding.shard if target == SELF else target.shard
+        call = Call(turn, number, turn.now_us, f"{service}/{shard}/{key} {method}", decode, target, deadline_us)
         self.messages.append((target, message))
         self.operations.append(call)
         return call

@@ -25,14 +25,14 @@ PACKET_BYTES_MAX: Final = 16 << 20
 class Access(NamedTuple):
     """What a tool must show."""
 
-    service: str
+    service: str  # the shard's name
     token: str = ""
     tls: TlsConfig | None = None
 
 
 def access_of(config: ReplicaConfig) -> Access:
     """Give what opens the ports of a replica with this config."""
-    return Access(config.service, config.token, config.tls)
+    return Access(config.shard_name, config.token, config.tls)
 
 
 async def ask(

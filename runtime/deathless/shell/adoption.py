@@ -76,9 +76,9 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
     async with open_lock(config, filesystem, NAME) as lock:
         view = await lock.view()
     record = view.service if view.service is not None else _record_of_directory(plan, filesystem)
-    if record.name != config.service:
+    if record.name != config.shard_name:
         raise ForeignDirectory(
-            f"{config.directory} belongs to service {record.name!r}, not {config.service!r}",
+            f"{config.directory} belongs to service {record.name!r}, not {config.shard_name!r}",
             remedy="name the right folder",
         )
     newest = newest_opening(filesystem, 0, view.epoch)
@@ -200,7 +200,7 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
     """Accept this code where the other code's log ends, if a checkpoint stands just there."""
     if not head:
         raise InvalidArgument("the log is empty: any code may start it")
-    ours = fingerprint(load_service(plan.config.module), plan.config.make_limits())
+    ours = fingerprint(load_service(plan.config.module), plan.config.make_limits(), plan.config.sharding)
     reader = LogReader(filesystem, None)
     last = 0
     written = b""

@@ -1,9 +1,10 @@
-"""The processes beside a supervisor that are told how its replica stands: the announcer and the health port.
+"""The processes beside a supervisor: the announcer and the health port, told how its replica stands, and its drivers.
 
     supervisor --(socket pair: Standing)--> announcer   writes role and status on the pod
                --(socket pair: Standing)--> health      answers probes
+               -----------------------------> drivers   talk to a primary beside them, and to the world outside
 
-Both are children, so that neither the API server's silence nor anybody's requests keep the supervisor from answering
+All are children, so that neither the API server's silence nor anybody's requests keep the supervisor from answering
 for its worker; they end with it.
 
 Guarantees: a change is told at once, an unchanged standing each BEAT_S; a child that does not read misses what is in
@@ -38,10 +39,12 @@ class Attendant:
     Args:
         name: for the log.
         command: starts it; given its descriptor.
-        fenced: called with what it says.
+        fenced: called with what it says; None: it is told nothing, and says nothing.
     """
 
-    def __init__(self, name: str, command: Callable[[int], list[str]], fenced: Callable[[bool], None]) -> None:
+    def __init__(
+        self, name: str, command: Callable[[int], list[str]], fenced: Callable[[bool], None] | None = None
+    ) -> None:
         self.child = Child(name)
         self._command = command
         self._fenced = fenced
@@ -54,20 +57,24 @@ class Attendant:
         child = self.child
         if child.process is not None or child.start_at is None or now < child.start_at:
             return
+        child.started_at = now
+        if self._fenced is None:
+            child.process = subprocess.Popen(self._command(-1), env=environment, stdin=subprocess.DEVNULL)
+            return
         ours, theirs = socket.socketpair()
         with theirs:
             descriptor = theirs.fileno()
             child.process = subprocess.Popen(
                 self._command(descriptor), pass_fds=(descriptor,), env=environment, stdin=subprocess.DEVNULL
             )
-        child.started_at, self._due = now, True
+        self._due = True
         line = LineProtocol(Fenced, self._said, _nothing)
         self._line = line
         ours.setblocking(False)
         self._attaching = asyncio.get_running_loop().create_task(_attach(line, ours))
 
     def _said(self, record: object) -> None:
-        if isinstance(record, Fenced):
+        if isinstance(record, Fenced) and self._fenced is not None:
             self._fenced(record.fenced)
 
     def tell(self, standing: Standing, *, changed: bool) -> None:
@@ -126,6 +133,8 @@ class Attendants:
             self._all.append(Attendant("announcer", command("announcer"), fenced))
         if config.health_listen:
             self._all.append(Attendant("health", command("health"), fenced))
+        for driver in config.drivers:
+            self._all.append(Attendant(f"driver {driver.name}", _driver(config_path, driver.name)))
 
     @property
     def pids(self) -> set[int]:
@@ -157,6 +166,12 @@ class Attendants:
         """End all."""
         for each in self._all:
             each.end()
+
+
+def _driver(config_path: str, name: str) -> Callable[[int], list[str]]:
+    """A module of a layer above: it is started, never imported."""
+    program = [sys.executable, "-m", "deathless.drivers.host", config_path, name]
+    return lambda _: [*program, str(os.getpid())]
 
 
 def reap_orphans(own: set[int]) -> None:

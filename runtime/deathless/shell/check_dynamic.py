@@ -139,6 +139,7 @@ def _job(target: str, folder: str, calls: Sequence[Call], first: Outcome, factor
         list(calls),
         begin=cut,
         state=first.state_at_cut if factor.from_cut else {},
+        suspended=first.suspended_at_cut if factor.from_cut else [],
         depth=factor.depth,
         clock_shift_s=factor.clock_shift_s,
         collect_always=factor.collect_always,

@@ -32,8 +32,9 @@ class Job(msgspec.Struct, array_like=True):
     folder: str
     seed: bytes
     calls: list[Call]
-    begin: int = 0  # calls before this index are not run; `state` is what they left
+    begin: int = 0  # calls before this index are not run; `state` and `suspended` are what they left
     state: dict[bytes, bytes] = {}
+    suspended: list[bytes] = []
     cut: int = 0  # the state before this index is wanted
     depth: int = 0  # frames to put below the executor
     clock_shift_s: float = 0.0
@@ -54,6 +55,7 @@ class Outcome(msgspec.Struct, array_like=True):
 
     steps: list[Step]
     state_at_cut: dict[bytes, bytes] = {}
+    suspended_at_cut: list[bytes] = []
     death: str = ""  # how a handler ended the process; empty: it did not
     death_at: int = 0  # index of the call in which it did
 
@@ -86,12 +88,12 @@ def run(job: Job) -> Outcome:
 
     service = load_service(job.target, job.folder)
     executor = HandlerExecutor(service, Limits(), job.seed, NoKeys(), Cells(bytearray(PAGE_BYTES)))
-    executor.restore(job.state)
+    executor.restore(job.state, job.suspended)
     outcome = Outcome([])
     progress = os.open(job.progress or os.devnull, os.O_WRONLY | os.O_CREAT, 0o600)
     for index in range(job.begin, len(job.calls)):
         if index == job.cut:
-            outcome.state_at_cut = dict(executor.state())
+            outcome.state_at_cut, outcome.suspended_at_cut = dict(executor.state()), executor.suspended()
         call = job.calls[index]
         os.write(progress, index.to_bytes(PROGRESS_BYTES, "little"))
         os.lseek(progress, 0, os.SEEK_SET)
@@ -128,7 +130,7 @@ def carry_on(executor: HandlerExecutor, lsn: int, now_us: int, reply: bytes) -> 
         at += len(own) + 1
         if own:
             executor.execute_peer(SELF, at, at - len(own), now_us, own)
-        elif due_us := executor.due_us():
+        elif due_us := executor.timers_due_us():  # ticks of schedules go on for ever; those that fall before come too
             now_us = max(now_us, due_us)
             executor.advance(at, now_us)
         elif waiting := executor.invocations():

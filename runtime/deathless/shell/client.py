@@ -44,11 +44,12 @@ from deathless.base.errors import (
     PeerUnreachable,
     TooLarge,
 )
+from deathless.base.shards import checked_shard, shard_name
 from deathless.codec.messages import HEADER, Kind
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import CallsSubmitted, QueriesSubmitted, error_of
 from deathless.core.client_link import WINDOW_BYTES_MAX, WINDOW_MAX, State
-from deathless.shell.client_driver import Driver, resolve
+from deathless.shell.client_driver import Driver, addresses_of_shard, count_shards, resolve
 from deathless.shell.client_waiters import Accepted, Column, Receiver, Typed, Waiter, check_key, results_of, wake
 
 _CALL: Final = int(Kind.CALL)
@@ -68,15 +69,33 @@ class Client:
 
     Args:
         service: its name.
-        addresses: replicas as `host:port`, or `dir:/path` of the shard's directory; some may be down.
+        addresses: replicas as `host:port`, or `dir:/path` of the service's directory; some may be down.
         token: shared secret, where the service wants one.
         tls: certificates, where the service wants TLS.
         name: ours, shown to operators; host and process when empty.
         window_max: calls on their way without a reply, at most.
         queue_max: calls that wait for the window, and calls whose handlers wait, at most.
+        shards: how many the service has; 0: as its directory says, else one. Calls go to the shard of their key.
+        shard: the only one to talk to; None: all of them.
 
     Raises: InvalidConfig for an address that is not host:port.
     """
+
+    def __new__(
+        cls,
+        service: str,  # noqa: ARG004  as for `__init__`
+        addresses: Sequence[str],
+        *,
+        shards: int = 0,
+        shard: int | None = None,
+        **_: Any,
+    ) -> Self:
+        """Give a ShardedClient where there are several shards and none is named."""
+        if cls is Client and shard is None and (shards or count_shards(addresses)) > 1:
+            from deathless.shell.sharded_client import ShardedClient  # noqa: PLC0415  it is made of clients
+
+            return cast("Self", object.__new__(ShardedClient))
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -88,14 +107,17 @@ class Client:
         name: str = "",
         window_max: int = WINDOW_MAX,
         queue_max: int = QUEUE_MAX,
+        shards: int = 0,
+        shard: int | None = None,
     ) -> None:
-        self._addresses = tuple(addresses)
+        shard, shards = shard or 0, shards or 1
+        self._addresses = addresses_of_shard(addresses, checked_shard(shard, shards), shards)
         resolve(self._addresses)
         self._tls = tls
         self._queue_max = queue_max
         chance = random.SystemRandom()
         self._machine: ClientMachine[Waiter] = ClientMachine(
-            service=service,
+            service=shard_name(service, shard, shards),
             name=name or f"{socket.gethostname()}:{os.getpid()}",
             token=token or "",
             jitter=chance.random,
@@ -154,6 +176,16 @@ class Client:
     def service(self) -> str:
         """Name of the service."""
         return self._machine.service
+
+    @property
+    def shards(self) -> int:
+        """How many shards this client chooses from."""
+        return 1
+
+    def shard(self, shard: int) -> Client:
+        """Give the client of one shard: this one. Raises: InvalidArgument when there is no such one."""
+        checked_shard(shard, self.shards)
+        return self
 
     @property
     def session(self) -> int:
@@ -309,7 +341,7 @@ class Client:
 
     async def result(
         self,
-        invocation: int,
+        invocation: int | str,
         *,
         timeout: float | None = None,  # noqa: ASYNC109  as above
         result: type[T] | None = None,
@@ -317,7 +349,8 @@ class Client:
         """Wait for the result of a call whose handler waits, whoever called it.
 
         Args:
-            invocation: its id: the lsn of the call, which `deathless invocations list` and the HTTP answer 202 name.
+            invocation: its id, which `deathless invocations list` and the HTTP answer 202 name; `k-512` of shard k
+                where there are several.
             timeout: as for `request`.
             result: as for `request`.
 
@@ -327,7 +360,7 @@ class Client:
         if len(self._results) >= self._queue_max:
             raise Overloaded(f"{self._queue_max} results are waited for already")
         waiter = self._waiter(future, result)
-        self.attach_to(invocation, waiter)
+        self.attach_to(int(invocation), waiter)
         return await self._wait(future, waiter, timeout)
 
     def attach_to(self, invocation: int, waiter: Waiter) -> None:

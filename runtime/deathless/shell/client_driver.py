@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from deathless.base.config import TlsConfig
 from deathless.base.errors import DeathlessError, OutcomeUnknown
+from deathless.base.shards import shard_directory
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import (
     AddressesFound,
@@ -37,6 +38,7 @@ from deathless.core.client_events import (
 from deathless.shell.client_waiters import Waiter, complete, fail, refuse
 from deathless.shell.members import read_members
 from deathless.shell.packets import CLOSING_TURNS, split_address
+from deathless.shell.service_copy import read_shards
 from deathless.shell.tls import client_context
 
 _LOG: Final = logging.getLogger("deathless.client")
@@ -57,6 +59,26 @@ def resolve(addresses: Iterable[str]) -> tuple[str, ...]:
             split_address(address)
             found[address] = None
     return tuple(found)
+
+
+def count_shards(addresses: Iterable[str]) -> int:
+    """Give how many shards the service behind these has, as its directory says; 1 where none says it."""
+    for address in addresses:
+        if address.startswith(DIRECTORY):
+            found = read_shards(address[len(DIRECTORY) :])
+            if found is not None:
+                return found.shards
+    return 1
+
+
+def addresses_of_shard(addresses: Iterable[str], shard: int, shards: int) -> tuple[str, ...]:
+    """Give where one shard is looked for: in its folder of a directory, and at any other address."""
+    return tuple(
+        DIRECTORY + shard_directory(address[len(DIRECTORY) :], shard, shards)
+        if address.startswith(DIRECTORY)
+        else address
+        for address in addresses
+    )
 
 
 class _Link(asyncio.Protocol):

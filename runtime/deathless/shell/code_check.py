@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from deathless.base.config import PeerConfig, ReplicaConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
 from deathless.shell.fingerprint import describe, fingerprint_of
@@ -38,6 +39,8 @@ class _Configured(msgspec.Struct, frozen=True):
 
     module: str = ""
     limits: dict[str, int | float] = {}
+    shards: int = 1
+    peers: tuple[PeerConfig, ...] = ()
 
 
 def check_code(module: str | None, path: str, limits: str = "") -> CodeCheck:
@@ -55,7 +58,10 @@ def check_code(module: str | None, path: str, limits: str = "") -> CodeCheck:
     if not module:
         raise InvalidConfig(f"{path} names no module")
     service = load_service(module)
-    parts = describe(service, _limits(limits.encode() or msgspec.json.encode(configured.limits), path))
+    shards, peers = configured.shards, configured.peers
+    whole = ReplicaConfig(service="", module="", directory="", replica="", shards=shards, peers=peers)
+    counted = _limits(limits.encode() or msgspec.json.encode(configured.limits), path)
+    parts = describe(service, counted, whole.sharding)
     return CodeCheck(service=service.name, module=module, fingerprint=fingerprint_of(parts).hex(), parts=parts)
 
 

@@ -23,8 +23,6 @@ from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
 if TYPE_CHECKING:
     from deathless.shell.etcd_lock import EtcdLock
 
-SHARD = 0  # a service has one shard so far
-
 
 @contextlib.asynccontextmanager
 async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
@@ -39,14 +37,14 @@ async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
         raise InvalidConfig(f"lock etcd needs {error.name}: pip install 'deathless[etcd]'") from error
     etcd = config.etcd or EtcdConfig()
     async with EtcdClient(settings_of(etcd)) as client:
-        lock = EtcdLock(client, prefix=key_prefix(etcd, config.service), lease_ttl_s=etcd.lease_ttl_s)
+        lock = EtcdLock(client, prefix=key_prefix(etcd, config.service, config.shard), lease_ttl_s=etcd.lease_ttl_s)
         with contextlib.suppress(EtcdUnavailable):
             await lock.check()
         async with lock:
             yield lock
 
 
-def key_prefix(etcd: EtcdConfig, service: str, shard: int = SHARD) -> str:
+def key_prefix(etcd: EtcdConfig, service: str, shard: int = 0) -> str:
     """Return what the keys of one shard begin with: `<etcd.prefix><service>/<shard>/`.
 
     No two (prefix, service, shard) give the same: a prefix without its slash, or a service with one, is refused.

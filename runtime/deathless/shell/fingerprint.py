@@ -1,9 +1,9 @@
 """The fingerprint of a service's code: another one never replays a log, it upgrades (I6).
 
 Everything a handler's result may depend on, beside the log: the author's source files, the interpreter, versions of
-the packages they import, time-zone data, the limits that decide what is kept or refused in a turn, and the
-processor's features when numpy is among the packages (it chooses its arithmetic by them). Each part is named, so that
-a difference can be told: "source bank.service changed".
+the packages they import, time-zone data, the limits that decide what is kept or refused in a turn, numbers of shards
+above one (by which turns find whom they send to), and the processor's features when numpy is among the packages (it
+chooses its arithmetic by them). Each part is named, so that a difference can be told: "source bank.service changed".
 
 Guarantees: 16 bytes, equal exactly when all parts are. Does not: look at data files the author reads.
 """
@@ -22,6 +22,7 @@ import msgspec
 
 from deathless.base.ids import Fingerprint
 from deathless.base.limits import REPLICATED, Limits
+from deathless.base.shards import Sharding
 from deathless.execution.service import Service
 from deathless.shell.sources import code_of
 
@@ -46,14 +47,15 @@ def describe_code(service: Service) -> dict[str, str]:
     return dict(sorted(parts.items()))
 
 
-def describe(service: Service, limits: Limits) -> dict[str, str]:
-    """Give every part by name: the code's, and the limits that are part of it."""
-    return describe_code(service) | {f"limit {name}": str(getattr(limits, name)) for name in REPLICATED}
+def describe(service: Service, limits: Limits, sharding: Sharding | None = None) -> dict[str, str]:
+    """Give every part by name: the code's, the limits that are part of it, and numbers of shards."""
+    parts = describe_code(service) | {f"limit {name}": str(getattr(limits, name)) for name in REPLICATED}
+    return parts | (sharding or Sharding()).parts()
 
 
-def fingerprint(service: Service, limits: Limits) -> Fingerprint:
+def fingerprint(service: Service, limits: Limits, sharding: Sharding | None = None) -> Fingerprint:
     """Give the 16 bytes that stand for all parts."""
-    return fingerprint_of(describe(service, limits))
+    return fingerprint_of(describe(service, limits, sharding))
 
 
 def fingerprint_of(parts: Mapping[str, str]) -> Fingerprint:

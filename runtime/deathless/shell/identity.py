@@ -22,7 +22,7 @@ from deathless.shell.adopted import read_adoption
 from deathless.shell.filesystem import RealFileSystem, check_local, probe_storage
 from deathless.shell.instance import unusable
 from deathless.shell.lock import open_lock
-from deathless.shell.service_copy import ServiceCopy, keep_copy, read_copy
+from deathless.shell.service_copy import ServiceCopy, keep_copy, keep_shards, read_copy
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -73,9 +73,11 @@ def write_identity(directory: str, replica: str, identity: Identity, instance: s
 async def prepare(config: ReplicaConfig) -> ServiceRecord:
     """Check the directory, write the service at its very first start, remember who it is; gives the record.
 
-    Raises: PermissionRefused, InvalidConfig (storage that can't carry the fence), ForeignDirectory, HalfCopy.
+    Raises: PermissionRefused, InvalidConfig (storage that can't carry the fence), ForeignDirectory, HalfCopy,
+    ShardsFixed.
     """
     filesystem = open_directory(config)
+    keep_shards(config)
     async with open_lock(config, filesystem, "supervisor") as lock:
         # Who remembers a service has created it before: read in the other order, a neighbour's first start that comes
         # in between would look like half a copy.
@@ -113,7 +115,7 @@ def open_directory(config: ReplicaConfig) -> RealFileSystem:
 def draw_service(config: ReplicaConfig) -> ServiceRecord:
     """Draw what a service keeps for its life."""
     return ServiceRecord(
-        name=config.service,
+        name=config.shard_name,
         service_id=os.urandom(16),
         incarnation=int.from_bytes(os.urandom(7), "little") | 1,
         seed=os.urandom(32),
@@ -151,8 +153,8 @@ def refuse_unless_new(
 
 def check_identity(config: ReplicaConfig, record: ServiceRecord, view: LockView, mine: Identity | None) -> None:
     """Compare manifest, lock store and what this replica remembers. Raises: ForeignDirectory."""
-    if record.name != config.service:
-        raise ForeignDirectory(f"{config.directory} belongs to service {record.name!r}, not {config.service!r}")
+    if record.name != config.shard_name:
+        raise ForeignDirectory(f"{config.directory} belongs to service {record.name!r}, not {config.shard_name!r}")
     if record.fence != config.fence:
         raise ForeignDirectory(
             f"fence is {config.fence!r} in the manifest and {record.fence!r} in the log",

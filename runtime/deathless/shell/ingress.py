@@ -3,6 +3,8 @@
     POST /{service}/{key}/{handler}       JSON object of named arguments -> JSON result
     GET  /{service}/{key}/{query}?args    arguments in the query string; `stale=true` on request
     GET  /{service}/-/invocations/{id}    the result of a call that was answered 202 (shell.ingress_results)
+    ...  /{service}/-/...                 what operators ask and order (shell.ingress_operators)
+    GET  /{service}/-/openapi.json        what can be called, with types (shell.openapi)
     GET  /healthz  /readyz  /metrics      /metrics?own: without the replica's
 
 It holds no truth: it checks arguments by the handlers' own types, sends everything through one session of the binary
@@ -11,8 +13,9 @@ without one gets a UUIDv7 of ours, told in the answer's header, so it can be rep
 to send again, which we do ourselves when our session has expired.
 
     202 the handler still waits   400 arguments, with the path of the field   404 service or handler   405 wrong method
-    409 the handler raised   401 token   413 too large   415 not JSON   422 key reused, or outside its window
-    429, 507 with Retry-After   503 no primary, nothing was done   504 no reply in time: repeat with the same key
+    409 the handler raised   401 token   403 for operators   413 too large   415 not JSON   429, 507 with Retry-After
+    422 key reused, or outside its window   503 no primary, nothing was done   504 no reply in time: repeat with the
+    same key
 
 Guarantees: an answer 200 is the recorded reply of a confirmed call (I1, I5); after 429, 503, 504 and 507 the same
 request with the same key is applied once in all. Does not: keep anything across requests but counters.
@@ -29,7 +32,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,31 +47,33 @@ from deathless.base.errors import (
     InvalidConfig,
     OutcomeUnknown,
     RetryLater,
-    SessionExpired,
     TooLarge,
     Unauthorized,
     UnknownHandler,
     UnknownService,
 )
 from deathless.base.limits import Limits
-from deathless.codec.wire import ReplyError, accepted_invocation
-from deathless.core.client_events import error_of
+from deathless.base.shards import shard_of
 from deathless.core.client_link import State
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
+from deathless.shell.admin import access_of
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
-from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, invocation_of, wait_of
+from deathless.shell.ingress_operators import Operators, Page, find_page, primary_asker, refusal_to_callers
+from deathless.shell.ingress_pending import Headers, Pending
+from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, place_of, wait_of
 from deathless.shell.ingress_tls import front_tls
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
 from deathless.shell.members import ingress_address_path, write_small
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
+from deathless.shell.openapi import encode_document
 from deathless.shell.packets import announced
-from deathless.shell.replica_metrics import replica_metrics
+from deathless.shell.replica_metrics import labels_of, replica_metrics
 from deathless.shell.routes import Route, field_of, parse_query, unescape
 from deathless.shell.uuid7 import uuid7
 
@@ -82,76 +87,8 @@ IDEMPOTENCY_KEY_MAX: Final = 255
 RESERVED_STALE: Final = "stale"
 _KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
 _JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
-Headers = Sequence[tuple[bytes, bytes]]
 _FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
 _OWN: Final = b"own"
-_decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
-
-
-class Pending:
-    """A request on its way through the shard; a Receiver of the client."""
-
-    __slots__ = (
-        "began", "idempotency_key", "ingress", "invocation", "message", "request", "retried", "route", "wait_s"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        ingress: Ingress,
-        request: Request,
-        route: Route | ResultRoute,
-        message: bytes,
-        idempotency_key: bytes,
-        began: float,
-        wait_s: float,
-    ) -> None:
-        self.ingress = ingress
-        self.request = request
-        self.route = route
-        self.message = message
-        self.idempotency_key = idempotency_key  # empty for a query
-        self.began = began
-        self.wait_s = wait_s  # from there, for the result of a handler that waits
-        self.invocation = 0  # of that handler; 0: none yet
-        self.retried = False
-
-    def answered(self, reply: bytes) -> None:
-        """See Receiver."""
-        if reply[:1] == b"\x00":
-            self._finish(200, self.route.result_to_json(reply[1:]))
-            return
-        invocation = accepted_invocation(reply)
-        if invocation is not None:
-            self.ingress.accepted(self, invocation)
-            return
-        told = _decode_error(reply[1:])
-        self._finish_error(error_of(told.code, told.text, kind=told.type), told.type)
-
-    def failed(self, error: DeathlessError) -> None:
-        """See Receiver. An expired session of ours is no matter of the caller's: the key makes sending again safe."""
-        if isinstance(error, SessionExpired) and not self.retried and self.idempotency_key:
-            self.retried = True
-            try:
-                self.ingress.client.submit_message(self.message, self)
-            except DeathlessError as again:
-                error = again
-            else:
-                return
-        self._finish_error(error)
-
-    def refused(self, error: DeathlessError) -> None:
-        """See Receiver. The call stays in the session; the caller hears 429 or 507 now and may repeat it."""
-        self._finish_error(error)
-
-    def finish_late(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """See Late."""
-        self.ingress.finish(self, status, body, None, headers)
-
-    def _finish(self, status: int, body: bytes) -> None:
-        self.ingress.finish(self, status, body)
-
-    def _finish_error(self, error: DeathlessError, kind: str = "") -> None:
-        self.ingress.finish(self, error.http_status, problem(error, field=field_of(error), kind=kind), error)
 
 
 class Ingress:
@@ -165,6 +102,7 @@ class Ingress:
         labels: on all metrics.
         request_timeout_s: without a reply after this the answer is 503 or 504.
         replica_metrics: gives the metrics of the replica beside us, in the text format.
+        operators: answers them; without it nobody is one.
     """
 
     def __init__(
@@ -177,6 +115,7 @@ class Ingress:
         labels: dict[str, str],
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         replica_metrics: Callable[[], asyncio.Future[bytes]] | None = None,
+        operators: Operators | None = None,
     ) -> None:
         self.service = service
         self.client = client
@@ -192,6 +131,8 @@ class Ingress:
         self._replica_metrics = replica_metrics
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: TlsConfig | None = None
+        self._operators = operators or Operators(refusal="this ingress serves no operators")
+        self._document = b""  # made when it is first asked for
         self._measure(labels)
         self._sweep()
 
@@ -215,10 +156,9 @@ class Ingress:
             self._answer_error(request, error)
 
     def _route(self, request: Request) -> None:
-        self._authorise(request)
+        shown = self._authorise(request)
         parts = request.target.split(b"/")
-        if len(parts) == 5 and tuple(parts[2:4]) == INVOCATIONS and parts[1] == self._name:
-            self._result(request, invocation_of(parts[4]))
+        if parts[1:3] == [self._name, b"-"] and self._own_page(request, parts[3:], shown):
             return
         if len(parts) != 4:
             raise UnknownHandler("the path must be /{service}/{key}/{handler}")
@@ -239,22 +179,60 @@ class Ingress:
         else:
             self._call(request, route, key)
 
-    def _authorise(self, request: Request) -> None:
-        if not self._bearer:
-            return
+    def _authorise(self, request: Request) -> bytes:
+        """Let a caller in; gives the token it showed, empty for none."""
         scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(shown.strip(), self._bearer):
+        shown = shown.strip() if scheme.lower() == b"bearer" else b""
+        if self._bearer and not hmac.compare_digest(shown, self._bearer) and not self._operators.knows(shown):
             raise Unauthorized("token is missing or wrong", remedy="send `Authorization: Bearer <token>`")
+        return shown
+
+    def _own_page(self, request: Request, parts: list[bytes], shown: bytes) -> bool:
+        """Answer what is ours below `/{service}/-/`; False: it is a call for the key `-`."""
+        if parts == [b"openapi.json"]:
+            self._describe(request)
+        elif len(parts) == 2 and parts[0] == INVOCATIONS[1]:
+            self._result(request, *place_of(parts[1], self.client.shards))
+        elif (page := find_page(parts)) is None:
+            return False
+        else:
+            self._operators.admit(shown)
+            self._operate(request, page)
+        return True
+
+    def _describe(self, request: Request) -> None:
+        if request.method not in (b"GET", b"HEAD"):
+            self._wrong_method(request, b"GET, HEAD")
+            return
+        self._document = self._document or encode_document(self.service)
+        self._answers["200"] += 1
+        request.respond(200, self._document)
+
+    def _operate(self, request: Request, page: Page) -> None:
+        allowed = (b"POST",) if page.done else (b"GET", b"HEAD")
+        if request.method not in allowed:
+            self._wrong_method(request, b", ".join(allowed))
+            return
+        if page.done and not self._is_json(request, request.headers.get(b"content-type", b"")):
+            return
+        self._spawn(self._answer_operator(request, page, parse_query(request.query)))
+
+    async def _answer_operator(self, request: Request, page: Page, named: dict[str, list[str]]) -> None:
+        try:
+            body = await self._operators.answer(page, named, request.body)
+        except DeathlessError as error:
+            self._answer_error(request, error)
+        else:
+            self._answers["200"] += 1
+            request.respond(200, body)
 
     def _call(self, request: Request, route: Route, key: str) -> None:
         if request.method != b"POST":
             self._wrong_method(request, b"POST")
             return
-        kind = request.headers.get(b"content-type", b"application/json" if not request.body else b"")
-        coding = request.headers.get(b"content-encoding", b"identity").lower()
-        if not _JSON_TYPE.fullmatch(kind.strip()) or coding != b"identity":
-            text = "the body must be JSON with the header Content-Type: application/json, and not compressed"
-            self._answer_error(request, InvalidArgument(text), status=415)
+        if not self._is_json(
+            request, request.headers.get(b"content-type", b"application/json" if not request.body else b"")
+        ):
             return
         if request.query:
             raise InvalidArgument("a handler takes its arguments in the body, not behind the path")
@@ -264,16 +242,26 @@ class Ingress:
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
-        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request))
-        refusal = self.client.refusal()
+        shard = shard_of(key.encode(), self.client.shards)
+        pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
+        refusal = self.client.shard(shard).refusal()
         if refusal is not None:
             pending.refused(refusal)
             return
         self._pending[pending] = None
         try:
-            self.client.submit_message(message, pending)
+            self.client.shard(shard).submit_message(message, pending)
         except DeathlessError as error:
             pending.failed(error)
+
+    def _is_json(self, request: Request, kind: bytes) -> bool:
+        """Answer 415 to a body that is not JSON."""
+        coding = request.headers.get(b"content-encoding", b"identity").lower()
+        if _JSON_TYPE.fullmatch(kind.strip()) and coding == b"identity":
+            return True
+        text = "the body must be JSON with the header Content-Type: application/json, and not compressed"
+        self._answer_error(request, InvalidArgument(text), status=415)
+        return False
 
     def _query(self, request: Request, route: Route, key: str) -> None:
         if request.method not in (b"GET", b"HEAD"):
@@ -288,19 +276,20 @@ class Ingress:
         except msgspec.MsgspecError as error:
             raise InvalidArgument(str(error)) from None
         message = self.client.encode(route.name, key, arguments)
-        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0)
+        shard = shard_of(key.encode(), self.client.shards)
+        pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0, shard)
         self._pending[pending] = None
         try:
-            self.client.ask_message(message, pending, stale=stale == ["true"])
+            self.client.shard(shard).ask_message(message, pending, stale=stale == ["true"])
         except DeathlessError as error:
             pending.failed(error)
 
-    def _result(self, request: Request, invocation: int) -> None:
+    def _result(self, request: Request, shard: int, invocation: int) -> None:
         if request.method not in (b"GET", b"HEAD"):
             self._wrong_method(request, b"GET, HEAD")
             return
         now = self._loop.time()
-        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request)), invocation)
+        self.accepted(Pending(self, request, ResultRoute(), b"", b"", now, wait_of(request), shard), invocation)
 
     def accepted(self, pending: Pending, invocation: int) -> None:
         """The handler waits, and the caller with it, as long as it said."""
@@ -361,7 +350,7 @@ class Ingress:
 
     @property
     def ready(self) -> bool:
-        """A session with the primary stands."""
+        """A session with the primary stands, of each shard."""
         return self.client.state is State.READY
 
     def _fixed(self, request: Request) -> None:
@@ -373,9 +362,12 @@ class Ingress:
             body = msgspec.json.encode({"status": self.client.state.value, "primary": self.client.primary})
             request.respond(200 if self.ready else 503, body)
         else:
-            task = self._loop.create_task(self._expose(request))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._expose(request))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _expose(self, request: Request) -> None:
         text = self.metrics.expose()
@@ -404,7 +396,7 @@ class Ingress:
                 break
             late.append(pending)
         for pending in late:
-            error = self.client.give_up(pending, self._timeout_s)
+            error = self.client.shard(pending.shard).give_up(pending, self._timeout_s)
             if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
                 error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
             pending.failed(error)
@@ -439,16 +431,23 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     service = load_service(config.module)
     if service.name != config.service:
         raise InvalidConfig(f"{config.module} is service {service.name!r}, the replica runs {config.service!r}")
-    directory = f"dir:{config.directory}"
-    name = f"ingress-{config.replica}"
-    async with Client(config.service, [directory], token=config.token, tls=config.tls, name=name) as client:
+    where, name = [f"dir:{config.service_directory}"], f"ingress-{config.replica}"
+    shards, token = config.shards, config.token
+    async with Client(config.service, where, token=token, tls=config.tls, name=name, shards=shards) as client:
+        for shard in range(shards):
+            client.shard(shard)  # its link is made, so that `ready` tells of all
         ingress = Ingress(
             service,
             client,
             token=config.token,
             limits=limits,
-            labels={"service": config.service, "replica": config.replica},
+            labels=labels_of(config),
             replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
+            operators=Operators(
+                asked=primary_asker(lambda: client.shard(config.shard).primary, access_of(config)),
+                token=config.operator_token,
+                refusal=refusal_to_callers(config),
+            ),
         )
         http = HttpServer(
             ingress,

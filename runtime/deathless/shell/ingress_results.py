@@ -4,7 +4,8 @@
                                                 '--> 202, Location: /{service}/-/invocations/{id}
     GET  /{service}/-/invocations/{id} -------> likewise: a long poll, as often as one likes
 
-The id is the shard's, the same for every caller and every replica; nothing is kept here. Guarantees: 202 says only that
+The id is the shard's, the same for every caller and every replica (`k-512` of shard k where there are several); nothing
+is kept here. Guarantees: 202 says only that
 the call is confirmed and goes on by itself. Does not: read or write HTTP. Imports shell.
 """
 
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from deathless.base.errors import DeathlessError, InvalidArgument, UnknownHandler
+from deathless.base.shards import read_invocation, show_invocation
 from deathless.shell.client import Client
 from deathless.shell.client_waiters import Receiver
 from deathless.shell.http_request import Request
@@ -24,13 +26,13 @@ WAIT_S: Final = 30.0  # for a result, where the caller says nothing
 WAIT_MAX_S: Final = 600.0
 INVOCATIONS: Final = (b"-", b"invocations")  # of the path, behind the service
 _WAIT: Final = re.compile(rb'wait\s*=\s*"?(\d{1,9})"?')
-_ID: Final = re.compile(rb"[1-9]\d{0,18}")
 
 
 class Late(Receiver, Protocol):
     """One request that waits for a result."""
 
     invocation: int
+    shard: int  # whose it is
     began: float  # seconds of the loop's clock
     wait_s: float  # from there
     request: Request
@@ -66,7 +68,7 @@ class LateResults:
             return
         self._waiting[late] = None
         try:
-            self._client.attach_to(late.invocation, late)
+            self._client.shard(late.shard).attach_to(late.invocation, late)
         except DeathlessError as error:
             late.failed(error)
 
@@ -86,13 +88,16 @@ class LateResults:
 
     def _let_go(self, late: Late) -> None:
         del self._waiting[late]
-        self._client.give_up(late, late.wait_s)
+        self._client.shard(late.shard).give_up(late, late.wait_s)
         if not late.request.answered:
             self._accepted(late)
 
     def _accepted(self, late: Late) -> None:
-        location = b"/%s/-/invocations/%d" % (self._service, late.invocation)
-        body = msgspec.json.encode({"invocation": late.invocation, "location": location.decode()})
+        shards = self._client.shards
+        shown = show_invocation(late.invocation, late.shard, shards)
+        location = b"/%s/-/invocations/%s" % (self._service, shown.encode())
+        told = late.invocation if shards == 1 else shown
+        body = msgspec.json.encode({"invocation": told, "location": location.decode()})
         late.finish_late(202, body, [(b"location", location)])
 
 
@@ -105,11 +110,12 @@ class ResultRoute:
         return msgspec.json.encode(msgspec.msgpack.decode(result))
 
 
-def invocation_of(raw: bytes) -> int:
-    """Give the id in a path. Raises: UnknownHandler."""
-    if not _ID.fullmatch(raw):
-        raise UnknownHandler("an invocation has a number above 0")
-    return int(raw)
+def place_of(raw: bytes, shards: int) -> tuple[int, int]:
+    """Give (shard, invocation) of the id in a path. Raises: UnknownHandler."""
+    try:
+        return read_invocation(raw[:100].decode("ascii", "replace"), shards)
+    except InvalidArgument as error:
+        raise UnknownHandler(error.message) from None
 
 
 def wait_of(request: Request) -> float:

@@ -25,7 +25,7 @@ FRAMES_SHOWN_MAX = 5
 _from_files: dict[str, ModuleType] = {}
 """Modules imported by path, by name: only these may give way to another file of the same name."""
 
-__all__ = ["describe_code", "differences", "fingerprint", "load_service"]
+__all__ = ["describe_code", "differences", "fingerprint", "load_attribute", "load_service"]
 
 
 def load_service(target: str, folder: str | Path = ".") -> Service:
@@ -43,6 +43,20 @@ def load_service(target: str, folder: str | Path = ".") -> Service:
     folder = Path(folder).resolve()
     module = _import_file(folder / place) if place.endswith(".py") else _import_module(place, folder)
     return _find(module, attribute, target)
+
+
+def load_attribute(target: str, folder: str | Path = ".") -> object:
+    """Import something that an author named: "module:attribute" or "path/to/file.py:attribute".
+
+    Raises: InvalidService as `load_service`.
+    """
+    place, _, attribute = target.rpartition(":")
+    folder = Path(folder).resolve()
+    module = _import_file(folder / place) if place.endswith(".py") else _import_module(place, folder)
+    found: object = getattr(module, attribute, None)
+    if found is None:
+        raise InvalidService(f"{target}: {attribute!r} does not exist")
+    return found
 
 
 def _import_file(path: Path) -> ModuleType:

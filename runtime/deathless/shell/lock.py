@@ -15,7 +15,7 @@ from deathless.engine.ports import AsyncLock, FileSystem
 
 @contextlib.asynccontextmanager
 async def open_lock(config: ReplicaConfig, filesystem: FileSystem, process: str) -> AsyncIterator[AsyncLock]:
-    """Open the lock of shard 0; closes it at the end.
+    """Open the lock of the replica's shard; closes it at the end.
 
     Args:
         config: which lock, and how to reach it.

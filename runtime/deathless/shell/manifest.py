@@ -97,10 +97,11 @@ class LoadedManifest:
     manifest: Manifest
     path: FilePath  # of the file, absolute
     module: str  # spec.module with an absolute path
-    directory: FilePath  # the shard's folder, absolute
+    directory: FilePath  # the service's folder, absolute
     token: str  # content of spec.tokenFile, stripped
     peer_tokens: dict[str, str]  # the same of each peer that names one
     notes: tuple[str, ...]  # fields that have no effect here
+    operator_token: str = ""  # content of spec.operatorTokenFile, stripped
 
     @property
     def name(self) -> str:
@@ -113,13 +114,15 @@ class LoadedManifest:
         return self.path.parent
 
     def replica_configs(self) -> list[ReplicaConfig]:
-        """Give each replica's config."""
+        """Give each replica's config, shard by shard."""
         return replica_configs(
             self.manifest,
             module=self.module,
             directory=str(self.directory),
             token=self.token,
             peer_tokens=self.peer_tokens,
+            folder=str(self.folder),
+            operator_token=self.operator_token,
         )
 
 
@@ -330,14 +333,8 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
                     "name the file relative to the manifest",
                 )
             )
-    token = ""
-    if spec.token_file:
-        token, wrong = _read_token(folder / spec.token_file)
-        problems += (
-            [Problem(("spec", "tokenFile"), spec.token_file, wrong, "write one line of at least 16 characters")]
-            if wrong
-            else []
-        )
+    token = _token_of(folder, spec.token_file, "tokenFile", problems)
+    operator_token = _token_of(folder, spec.operator_token_file, "operatorTokenFile", problems)
     tls = _absolute_tls(spec.tls, folder, ("spec", "tls"), problems)
     etcd = spec.lock.etcd
     if etcd is not None:
@@ -348,8 +345,8 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
     directory = (folder / stored) if stored else folder / ".deathless" / manifest.metadata.name
     whole = msgspec.structs.replace(manifest, spec=resolved)
     notes = tuple(f"{name} has no effect on this machine" for name in ignored_locally(manifest))
-    shard = FilePath(os.path.normpath(directory))
-    return LoadedManifest(whole, path, module, shard, token, peer_tokens, notes), problems
+    whole_folder = FilePath(os.path.normpath(directory))
+    return LoadedManifest(whole, path, module, whole_folder, token, peer_tokens, notes, operator_token), problems
 
 
 def _absolute_peers(
@@ -366,6 +363,16 @@ def _absolute_peers(
         path = os.path.normpath(folder / peer.path) if peer.path else ""
         found.append(msgspec.structs.replace(peer, path=path))
     return tuple(found), tokens
+
+
+def _token_of(folder: FilePath, named: str, field: str, problems: list[Problem]) -> str:
+    """Read the token that a field of the spec names; empty where it names none."""
+    if not named:
+        return ""
+    token, wrong = _read_token(folder / named)
+    if wrong:
+        problems.append(Problem(("spec", field), named, wrong, "write one line of at least 16 characters"))
+    return token
 
 
 def _read_token(path: FilePath) -> tuple[str, str]:

@@ -19,18 +19,38 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, InvalidArgument, InvocationUnknown, NotPrimary
 from deathless.base.limits import Limits
-from deathless.codec.peer_messages import SELF, Adopt, Order, PeerHello, Target, decode_body, encode_body
-from deathless.codec.wire import Admin, PeerIntroduction, Type, ok_reply, struct_packet
+from deathless.codec.peer_messages import (
+    RETRY,
+    SELF,
+    Adopt,
+    Given,
+    Order,
+    PeerHello,
+    Target,
+    decode_body,
+    encode_body,
+)
+from deathless.codec.wire import (
+    Admin,
+    PeerIntroduction,
+    ReplyError,
+    Status,
+    Type,
+    decode_struct,
+    ok_reply,
+    struct_packet,
+)
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.activities import Activities, worker_command
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
-SHARD = 0  # ours; there is one
-ORDERS = ("cancel", "kill", "resume")
+HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
+SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
+ORDERS = ("cancel", "kill", "resume", RETRY)
 T = TypeVar("T", bound=msgspec.Struct)
-COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer"})
+COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer", "schedules"})
 
 
 class Messaging:
@@ -80,12 +100,16 @@ class Messaging:
             )
         return self._activities
 
-    def _introduce(self) -> bytes:
+    def _introduce(self, target: Target) -> bytes:
         service = self._engine.service
-        hello = PeerHello(service.name, SHARD, service.service_id, service.incarnation)
+        config = self._config
+        hello = PeerHello(config.service, config.shard, service.service_id, service.incarnation)
         core = self._engine.core
-        epoch = core.primary.epoch if core.primary is not None else 0  # ours, also when a successor was heard of
-        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, epoch))
+        if core.primary is None:
+            return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, 0))
+        first = core.primary.messaging.outreach.first_kept(target)
+        # The epoch is ours, also when a successor was heard of.
+        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, core.primary.epoch, first))
 
     def close(self) -> None:
         """End every connection and every activity."""
@@ -112,6 +136,9 @@ class Messaging:
                     return self._show(int(told["invocation"]))
                 case "order":
                     self._post(ev.OrderReceived(conn, request.id, self._order(told)))
+                case "schedules":
+                    views = self._engine.shard.executor.schedules()
+                    return {"schedules": views, "nowUs": self._engine.place.time_us}
                 case "peers":
                     return {"peers": self.peers()}
                 case _:
@@ -128,8 +155,14 @@ class Messaging:
     def _show(self, invocation: int) -> dict[str, object]:
         for view in self._engine.shard.executor.invocations():
             if view.invocation == invocation:
-                return {"invocation": view, "nowUs": self._engine.place.time_us}
+                return {"invocation": view, "nowUs": self._engine.place.time_us, **self._history(invocation)}
         raise InvocationUnknown(f"no invocation {invocation} waits here")
+
+    def _history(self, invocation: int) -> dict[str, object]:
+        history = self._engine.shard.executor.history(invocation, HISTORY_MAX)
+        assert history is not None, "it is there, as its view is"
+        given = [{**describe_reply(one.reply), **_where(one)} for one in history.given]
+        return {"arguments": shown(history.arguments), "given": given, "givenCount": history.count}
 
     def _order(self, told: dict[str, str]) -> Order:
         command = told["command"]
@@ -191,9 +224,45 @@ class Messaging:
         }
         if leads:
             peers = self.peers()
-            found["peer_lag_messages"] = {str(each["service"]): each["lag"] for each in peers}
-            found["peer_connected"] = {str(each["service"]): int(bool(each["connected"])) for each in peers}
+            names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
+            found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
+            found["peer_connected"] = {
+                name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)
+            }
         return found
+
+    def _shown(self, service: str, shard: int) -> str:
+        """Give a peer's name for metrics: `stock`, or `stock/1` where it has several shards."""
+        return service if shards_of(self._config, service) == 1 else f"{service}/{shard}"
+
+
+def _where(given: Given) -> dict[str, object]:
+    return {
+        "operation": given.operation, "what": given.what or "cancelled", "asked_us": given.asked_us,
+        "lsn": given.lsn, "at_us": given.at_us,
+    }  # fmt: skip
+
+
+def describe_reply(reply: bytes) -> dict[str, object]:
+    """Give a reply for people: its value as JSON, or the error's code, type and text; always its size."""
+    found: dict[str, object] = {"bytes": len(reply) - 1}
+    if reply[0] == Status.OK:
+        return {**found, "value": shown(reply[1:])}
+    try:
+        error = decode_struct(ReplyError, reply[1:])
+    except CorruptFrame:
+        return {**found, "error": "the reply can't be read"}
+    return {**found, "code": error.code, "type": error.type, "error": error.text[:SHOWN_BYTES_MAX]}
+
+
+def shown(encoded: bytes) -> object:
+    """Give a msgpack value for JSON; None for one that is too long, or that JSON knows no word for."""
+    if len(encoded) > SHOWN_BYTES_MAX:
+        return None
+    try:
+        return msgspec.Raw(msgspec.json.encode(msgspec.msgpack.decode(encoded)))
+    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
+        return None
 
 
 def _checked(record: T) -> T:

@@ -8,8 +8,10 @@
          <--PeerCommitted------------------------------------------------------ PEER_COMMIT
 
 Where a service is: its entry in `peers`, or the folder beside ours; the replicas' addresses stand in its members/ or
-are named. A replica that does not lead says who does. Rounds follow each other after a pause that doubles up to
-AGAIN_MAX_S, with jitter, for ever (I4): a peer that is not there is told to operators (`standing`), never to a handler.
+are named. A replica that does not lead says who does. A shard is asked for by its whole name (base.shards), so one of a
+service that has another number of shards than we reckon with refuses us. Rounds follow each other after a pause that
+doubles up to AGAIN_MAX_S, with jitter, for ever (I4): a peer that is not there is told to operators (`standing`), never
+to a handler.
 
 The two ends agree on nothing but positions. A message that the peer does not admit (it is overloaded, its log is full)
 ends the connection: the next PEER_WELCOME says from where to send again, so nothing is counted here.
@@ -33,6 +35,7 @@ import msgspec
 
 from deathless.base.config import PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, InvalidConfig
+from deathless.base.shards import shard_directory, shard_name
 from deathless.codec.peer_messages import Target
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
@@ -49,6 +52,7 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.shell.client_driver import DIRECTORY, resolve
+from deathless.shell.local_socket import connect_local, driver_socket
 from deathless.shell.packets import ClientConnection, split_address
 from deathless.shell.tls import client_context
 
@@ -69,6 +73,7 @@ class Where(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]  # as for a client: host:port, or dir:/path
     token: str
     tls: TlsConfig | None
+    local: str = ""  # name of the socket of a driver beside us, instead of addresses
 
 
 class PeerStanding(msgspec.Struct, frozen=True):
@@ -82,12 +87,28 @@ class PeerStanding(msgspec.Struct, frozen=True):
     since_s: float  # for so long
 
 
-def where_is(config: ReplicaConfig, service: str) -> Where:
-    """Say where a service is: as configured, or in the folder beside ours."""
+def shards_of(config: ReplicaConfig, service: str) -> int:
+    """Say how many shards a service has: ours, or another one."""
+    if service == config.service:
+        return config.shards
+    return config.sharding.peers.get(service, 1)
+
+
+def where_is(config: ReplicaConfig, service: str, shard: int = 0) -> Where:
+    """Say where a shard of a service is: as configured, or in the folder beside ours; our own ones are beside us.
+
+    A driver is beside this very replica.
+    """
+    if any(driver.name == service for driver in config.drivers):
+        return Where((), config.token, None, driver_socket(config.directory, config.owner, service))
     peer = next((each for each in config.peers if each.name == service), PeerConfig(name=service))
     directory = peer.directory
     if not directory and not peer.addresses:
-        directory = str(Path(config.directory).parent / service)
+        directory = str(Path(config.service_directory).parent / service)
+    if service == config.service:
+        directory = config.service_directory
+    if directory:
+        directory = shard_directory(directory, shard, shards_of(config, service))
     tls = config.tls
     if tls is not None and peer.server_name:
         tls = msgspec.structs.replace(tls, server_name=peer.server_name)
@@ -125,7 +146,7 @@ class PeerLinks:
 
     Args:
         config: of this replica.
-        introduce: gives the PEER_HELLO packet: who we are, and the epoch we lead in.
+        introduce: gives the PEER_HELLO packet for a target: who we are, the epoch we lead in, what we keep for it.
         tell: takes events for the core.
         chance: of the jitter.
         packet_bytes_max: of what comes in.
@@ -135,7 +156,7 @@ class PeerLinks:
         self,
         config: ReplicaConfig,
         *,
-        introduce: Callable[[], bytes],
+        introduce: Callable[[Target], bytes],
         tell: Callable[[ev.Event], None],
         chance: random.Random,
         packet_bytes_max: int,
@@ -223,9 +244,9 @@ class PeerLinks:
 
     async def _round(self, link: Link) -> None:
         """Ask each replica once; ends by _Lost alone: when there is no primary, or its connection ended."""
-        where = where_is(self._config, link.target.service)
+        where = where_is(self._config, *link.target)
         try:
-            addresses = list(resolve(where.addresses))
+            addresses = [f"driver {link.target.service}"] if where.local else list(resolve(where.addresses))
         except InvalidConfig as error:
             raise _Lost(str(error)) from None
         self._chance.shuffle(addresses)
@@ -233,7 +254,7 @@ class PeerLinks:
         if link.hint:
             addresses.insert(0, link.hint)
             link.hint = ""
-        lost = _Lost(f"no replica of {link.target.service} is announced at {', '.join(where.addresses)}")
+        lost = _Lost(f"no replica of {self._name(link.target)} is announced at {', '.join(where.addresses)}")
         asked: list[str] = []
         answered = False
         while addresses and len(asked) < ASKED_MAX:
@@ -256,7 +277,7 @@ class PeerLinks:
     async def _attempt(self, link: Link, where: Where, address: str) -> None:
         """Ask one replica, and stay with it if it leads; ends by _Lost alone."""
         packets: asyncio.Queue[list[tuple[int, bytes]]] = asyncio.Queue()
-        hello = Hello(PROTOCOL_VERSION, "peer", link.target.service, self._config.service, where.token)
+        hello = Hello(PROTOCOL_VERSION, "peer", self._name(link.target), self._config.shard_name, where.token)
         connection = ClientConnection(hello, packets.put_nowait, lambda: packets.put_nowait([]), self._packet_bytes_max)
         try:
             await self._connect(connection, where, address)
@@ -268,8 +289,15 @@ class PeerLinks:
                     self._tell(ev.PeerLost(link.target))
             connection.close()
 
+    def _name(self, target: Target) -> str:
+        """Give what a target calls itself, if it has as many shards as we reckon with."""
+        return shard_name(*target, shards_of(self._config, target.service))
+
     async def _connect(self, connection: ClientConnection, where: Where, address: str) -> None:
         try:
+            if where.local:
+                await connect_local(lambda: connection, where.local)
+                return
             host, port = split_address(address)
             async with asyncio.timeout(CONNECT_S):
                 await self._loop.create_connection(lambda: connection, host, port, ssl=client_context(where.tls))
@@ -312,7 +340,7 @@ class PeerLinks:
             case Type.WELCOME:
                 welcome = decode_struct(Welcome, body)
                 self._must_lead(link, address, welcome.role, welcome.primary)
-                connection.send(self._introduce())
+                connection.send(self._introduce(link.target))
             case Type.ROLE:
                 role = decode_struct(Role, body)
                 self._must_lead(link, address, role.role, role.primary)

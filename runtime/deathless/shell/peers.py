@@ -109,7 +109,7 @@ class Peers:
         self._peers.clear()
 
     async def _connect(self, peer: Peer) -> None:
-        hello = Hello(1, "supervisor", self._config.service, self._config.replica, self._config.token)
+        hello = Hello(1, "supervisor", self._config.shard_name, self._config.replica, self._config.token)
         connection = ClientConnection(
             hello, lambda packets: self._received(peer, packets), lambda: self._lost(peer, connection), PACKET_BYTES_MAX
         )

@@ -169,10 +169,11 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     service = load_service(config.module, order.folder)
     limits = config.make_limits()
     sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
-    executor = HandlerExecutor(service, limits, look.record.seed, keys, Cells(bytearray(PAGE_BYTES)))
+    cells, sharding = Cells(bytearray(PAGE_BYTES)), config.sharding
+    executor = HandlerExecutor(service, limits, look.record.seed, keys, cells, sharding=sharding)
     shard = Shard(executor, sessions, keys, place, limits)
     notes: list[str] = []
-    plan = _plan(look, order, fingerprint(service, limits), notes)
+    plan = _plan(look, order, fingerprint(service, limits, sharding), notes)
     if plan.snapshot is not None:
         shard.restore(plan.snapshot)
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None

@@ -62,7 +62,7 @@ async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[
         if not answer.done():
             answer.set_exception(ConnectionResetError("the replica hung up"))
 
-    hello = Hello(PROTOCOL_VERSION, "tool", config.service, f"ingress-{config.replica}", config.token)
+    hello = Hello(PROTOCOL_VERSION, "tool", config.shard_name, f"ingress-{config.replica}", config.token)
     connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX)
     async with asyncio.timeout(TIMEOUT_S):
         await loop.create_connection(lambda: connection, host, port, ssl=client_context(config.tls))
@@ -125,9 +125,15 @@ def _nested(status: Mapping[str, object]) -> list[tuple[str, object]]:
     return list(counters.items()) if isinstance(counters, Mapping) else []
 
 
+def labels_of(config: ReplicaConfig) -> dict[str, str]:
+    """Give what is on all metrics of a replica, and of the ingress beside it."""
+    shard = {"shard": str(config.shard)} if config.shards > 1 else {}
+    return {"service": config.service, "replica": config.replica, **shard}
+
+
 async def replica_metrics(config: ReplicaConfig, address: str | None = None) -> bytes:
     """Give the replica's metrics in the text format; arguments as for `ask_status`."""
-    labels = {"service": config.service, "replica": config.replica}
+    labels = labels_of(config)
     try:
         return expose_status(await ask_status(config, address), labels)
     except (OSError, TimeoutError, DeathlessError, msgspec.MsgspecError):

@@ -7,6 +7,8 @@
 The supervisors need nobody: killing `up` kills nothing, and a later one finds them by the kernel lock that each holds
 on its file. Stopping in order asks the followers first and the primary last, so that nobody takes over on the way down.
 
+A service of several shards has that many groups of replicas, all run by one runner; a replica is then called SHARD/ID.
+
 Guarantees: one runner per service folder; a supervisor that fails for a reason an operator must mend is not started
 again and its error is told. Does not: elect, detect, touch the log. May import base.
 """
@@ -31,11 +33,11 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused, PortTaken
-from deathless.shell.admin import Access, access_of
 from deathless.shell.members import remove_member
 from deathless.shell.packets import split_address
 from deathless.shell.replica_log import cut_log, last_words, told_error
-from deathless.shell.status import ServiceView, look
+from deathless.shell.service_copy import check_shards
+from deathless.shell.status import Part, ServiceView, look_at_all, parts_of
 from deathless.shell.target import config_path
 
 RESTART_MIN_S: Final = 0.1
@@ -74,7 +76,7 @@ class _Replica:
 
     def __init__(self, config: ReplicaConfig) -> None:
         self.config = config
-        self.name = config.replica
+        self.name = config.replica if config.shards == 1 else f"{config.shard}/{config.replica}"
         self.folder = Path(config.directory) / "replicas" / config.replica
         self.pid = 0  # 0: none runs
         self.pidfd = -1
@@ -90,7 +92,7 @@ class Runner:
     """Runs the replicas of one service.
 
     Args:
-        configs: one per replica, all of one service.
+        configs: one per replica, all of one service, of all its shards.
         environment: what the supervisors get beside ours.
         tell: gets each event, in order.
     """
@@ -102,9 +104,9 @@ class Runner:
         tell: Callable[[RunnerEvent], None],
         environment: dict[str, str] | None = None,
     ) -> None:
-        self.directory = Path(configs[0].directory)
-        self.access = access_of(configs[0])
-        self.replicas = {config.replica: _Replica(config) for config in configs}
+        self.directory = Path(configs[0].service_directory)
+        self.parts = parts_of(configs)
+        self.replicas = {replica.name: replica for replica in map(_Replica, configs)}
         self.stopping = False
         self._environment = {**os.environ, **(environment or {})}
         self._tell = tell
@@ -117,7 +119,8 @@ class Runner:
     def open(self) -> None:
         """Make the folder ours.
 
-        Raises: OtherSupervisor when another runner is at work; PortTaken; PermissionRefused, InvalidConfig.
+        Raises: OtherSupervisor when another runner is at work; PortTaken; PermissionRefused, InvalidConfig,
+        ShardsFixed.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -138,6 +141,7 @@ class Runner:
             raise InvalidConfig(f"spec.logStorage.path {self.directory}: {error.strerror}") from None
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
+        check_shards(next(iter(self.replicas.values())).config)
         for replica in self.replicas.values():
             if not running_supervisor(replica.folder):
                 refuse_taken_port(replica.config)
@@ -170,7 +174,7 @@ class Runner:
 
     async def look(self) -> ServiceView:
         """Ask the supervisors how they are."""
-        return await look(self.directory, self.access)
+        return await look_at_all(self.parts)
 
     async def stop(self) -> None:
         """Stop in order: followers first, the primary last. Returns when all have been asked."""
@@ -178,7 +182,7 @@ class Runner:
         for replica in self.replicas.values():
             replica.start_at = None
         view = await self.look()
-        followers = [r for r in self.replicas.values() if r.name != view.primary]
+        followers = [r for r in self.replicas.values() if r.name not in view.primaries]
         for replica in followers:
             self._terminate(replica)
         deadline = time.monotonic() + FOLLOWERS_STOP_S
@@ -197,7 +201,7 @@ class Runner:
         """
         if not view.refusal or len(view.replicas) < len(self.replicas):
             return None
-        return told_error(last_words(self.directory / "replicas" / view.replicas[0].replica))
+        return told_error(last_words(self.replicas[view.refused[0].replica].folder))
 
     def failure(self) -> DeathlessError | None:
         """Give the error with which a supervisor ended for good; None: none did."""
@@ -225,7 +229,7 @@ class Runner:
         replica.folder.mkdir(parents=True, exist_ok=True)
         pid = running_supervisor(replica.folder)
         text = msgspec.json.format(msgspec.json.encode(replica.config), indent=2)
-        path = config_path(self.directory, replica.name)
+        path = config_path(replica.config.directory, replica.config.replica)
         if pid:
             old = path.read_bytes() if path.exists() else b""
             note = "" if old == text else "it keeps its old settings until it is stopped: the manifest has changed"
@@ -246,7 +250,7 @@ class Runner:
             self._watch(replica, other, None)
             self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))
             return
-        command = [sys.executable, "-m", "deathless.shell.supervisor", str(config_path(self.directory, replica.name))]
+        command = [sys.executable, "-m", "deathless.shell.supervisor", str(replica.folder / "config.json")]
         log = os.open(replica.folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             process = subprocess.Popen(
@@ -288,7 +292,7 @@ class Runner:
         self._forget(replica)
         replica.exit_code = code
         if self.stopping or replica.stop_sent:
-            remove_member(str(self.directory), replica.name)
+            remove_member(replica.config.directory, replica.config.replica)
             self._tell(RunnerEvent(change=Change.STOPPED, replica=replica.name, pid=pid))
             return
         if code in FINAL_EXITS:
@@ -417,14 +421,19 @@ async def run_until_stopped(runner: Runner) -> int:
         runner.close()
 
 
-async def stop_all(directory: Path, access: Access, tell: Callable[[RunnerEvent], None]) -> list[str]:
-    """Stop every supervisor that runs in a folder, in order; gives their names. A runner there ends with them.
+async def stop_all(directory: Path, parts: list[Part], tell: Callable[[RunnerEvent], None]) -> list[str]:
+    """Stop every supervisor of a service, in order; gives their names. A runner there ends with them.
+
+    Args:
+        directory: of the service.
+        parts: its shards.
+        tell: gets each event.
 
     Raises: OtherSupervisor when one has not ended after STOP_S.
     """
-    view = await look(directory, access)
-    folders = sorted(path.parent for path in (directory / "replicas").glob("*/config.json"))
-    running = {folder.name: pid for folder in folders if (pid := running_supervisor(folder))}
+    view = await look_at_all(parts)
+    folders = [(part.label, path.parent) for part in parts for path in _configs(part.directory)]
+    running = {label + folder.name: pid for label, folder in folders if (pid := running_supervisor(folder))}
     pids = {name: os.pidfd_open(pid) for name, pid in running.items()}
     runner = running_runner(directory)
     try:
@@ -432,7 +441,7 @@ async def stop_all(directory: Path, access: Access, tell: Callable[[RunnerEvent]
         if runner:
             os.kill(runner, signal.SIGTERM)
         for last in (False, True):
-            group = {name: fd for name, fd in pids.items() if (name == view.primary) is last}
+            group = {name: fd for name, fd in pids.items() if (name in view.primaries) is last}
             for name, fd in group.items():
                 tell(RunnerEvent(change=Change.STOPPING, replica=name, pid=running[name]))
                 if not runner:
@@ -449,6 +458,10 @@ async def stop_all(directory: Path, access: Access, tell: Callable[[RunnerEvent]
         for fd in pids.values():
             os.close(fd)
     return list(running)
+
+
+def _configs(directory: Path) -> list[Path]:
+    return sorted((directory / "replicas").glob("*/config.json"))
 
 
 async def _wait_end(pidfd: int, wait_s: float) -> bool:

@@ -2,7 +2,8 @@
 
 The lock store holds the service's id, incarnation and seeds. Without the seeds no handler that draws chance can run the
 log again, so a lock store that is lost would take a whole log with it. This copy is written at the first start and
-compared at every later one; from it `deathless adopt` restores a lock store that was wiped.
+compared at every later one; from it `deathless adopt` restores a lock store that was wiped. The directory of a service
+with several shards keeps how many they are, and each shard's folder its own copy.
 
 Guarantees: written whole or not at all, by one process alone, and never changed; durable when `keep_copy` returns. Does
 not: count as the truth while the lock store has one. May import engine (ports) and base.
@@ -16,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import ForeignDirectory, HalfCopy
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import ForeignDirectory, HalfCopy, ShardsFixed
 from deathless.engine.ports import ServiceRecord
 
 FILE: Final = "service.json"
@@ -37,6 +39,55 @@ class ServiceCopy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
         return ServiceRecord(
             self.name, self.service_id, self.incarnation, self.seed, self.hash_seed, self.fence, live=False
         )
+
+
+class Shards(msgspec.Struct, frozen=True):
+    """How many shards a service was created with; read from the copy of a service with one shard too."""
+
+    name: str
+    shards: int = 1
+
+
+def read_shards(directory: str) -> Shards | None:
+    """Give what a service's directory says; None: no service was started in it.
+
+    Raises: HalfCopy when it can't be read.
+    """
+    path = Path(directory) / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Shards)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise HalfCopy(f"{path}: {error}", remedy="restore the file") from None
+
+
+def check_shards(config: ReplicaConfig) -> Shards | None:
+    """Compare the number of shards with what the service's directory says; gives that.
+
+    Raises: ShardsFixed, ForeignDirectory, HalfCopy.
+    """
+    folder = config.service_directory
+    try:
+        kept = read_shards(folder)
+    except HalfCopy:
+        if config.shards > 1:
+            raise
+        return None  # `read_copy` says what can be done
+    if kept is not None and kept.shards != config.shards:
+        raise ShardsFixed(
+            f"{folder} holds service {kept.name!r} with spec.shards: {kept.shards}, the manifest says {config.shards}"
+        )
+    if kept is not None and config.shards > 1 and kept.name != config.service:
+        raise ForeignDirectory(f"{folder} belongs to service {kept.name!r}, not {config.service!r}")
+    return kept
+
+
+def keep_shards(config: ReplicaConfig) -> None:
+    """Write down how many shards there are where nothing says so, and compare. Raises: as `check_shards`; OSError."""
+    if check_shards(config) is None and config.shards > 1:
+        _write(config.service_directory, Shards(config.service, config.shards))
+        check_shards(config)
 
 
 def copy_of(record: ServiceRecord) -> ServiceCopy:
@@ -78,7 +129,7 @@ def keep_copy(directory: str, record: ServiceRecord) -> None:
             )
 
 
-def _write(directory: str, copy: ServiceCopy) -> None:
+def _write(directory: str, copy: ServiceCopy | Shards) -> None:
     folder = Path(directory)
     temporary = folder / f".{FILE}.{os.getpid()}.{os.urandom(4).hex()}"
     try:

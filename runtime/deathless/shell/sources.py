@@ -74,6 +74,8 @@ def code_of(service: Service) -> Code:
             waiting += [parent] if parent else []
     packages.add(OURS)
     packages.add("msgspec")
+    if service.schedules:
+        packages.add("cronsim")
     code.files = dict(sorted(code.files.items()))
     code.versions = dict(sorted(_versions(packages).items()))
     return code

@@ -1,5 +1,7 @@
 """What a service's replicas are now, as their supervisors tell.
 
+A service with several shards is seen as all its replicas, each called SHARD/ID, and as one view of each shard.
+
 Every supervisor knows all the others, but itself best: its own word about itself counts, another's only where it does
 not answer. Guarantees: a view of every replica that is announced in members/, answered or not. Does not: decide
 anything. May import base.
@@ -8,13 +10,15 @@ anything. May import base.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
-from deathless.shell.admin import Access, ask
+from deathless.shell.admin import Access, access_of, ask
 from deathless.shell.members import Member, read_members
 
 ASK_S: Final = 1.0
@@ -47,17 +51,39 @@ class ServiceView(msgspec.Struct, rename="camel"):
     primary: str  # a replica's name; empty: none is known
     epoch: int
     replicas: list[ReplicaView]
+    shards: list[ServiceView] | msgspec.UnsetType = msgspec.UNSET  # of each; unset: there is one
+
+    @property
+    def parts(self) -> list[ServiceView]:
+        """The view of each shard: this one, where there is one."""
+        return [self] if isinstance(self.shards, msgspec.UnsetType) else self.shards
 
     @property
     def serving(self) -> bool:
-        """A primary is running."""
-        return any(view.replica == self.primary and view.state == "running" for view in self.replicas)
+        """A primary is running, in each shard."""
+        return all(
+            any(view.replica == part.primary and view.state == "running" for view in part.replicas)
+            for part in self.parts
+        )
+
+    @property
+    def primaries(self) -> set[str]:
+        """Names of the primaries, of each shard."""
+        return {part.primary for part in self.parts if part.primary}
+
+    @property
+    def refused(self) -> list[ReplicaView]:
+        """The replicas of the first shard that all stay stopped until an operator acts; none: each shard goes on."""
+        for part in self.parts:
+            codes = [view.condition for view in part.replicas if view.state == "dead"]
+            if codes and all(codes) and len(codes) == len(part.replicas):
+                return part.replicas
+        return []
 
     @property
     def refusal(self) -> str:
-        """The code for which all replicas stay stopped until an operator acts; empty: at least one goes on."""
-        codes = [view.condition for view in self.replicas if view.state == "dead"]
-        return codes[0] if codes and all(codes) and len(codes) == len(self.replicas) else ""
+        """The code for which they do; empty: at least one goes on."""
+        return self.refused[0].condition if self.refused else ""
 
     def of(self, replica: str) -> ReplicaView | None:
         """One replica's view."""
@@ -99,9 +125,40 @@ async def look(directory: str | Path, access: Access, *, ask_s: float = ASK_S) -
     return combine(access.service, str(directory), members, dict(zip(members, answers, strict=True)))
 
 
-def look_now(directory: str | Path, access: Access, *, ask_s: float = ASK_S) -> ServiceView:
-    """As `look`, without an event loop."""
-    return asyncio.run(look(directory, access, ask_s=ask_s))
+class Part(NamedTuple):
+    """One shard of a service that is looked at."""
+
+    label: str  # what stands before its replicas' names; empty: there is one shard
+    directory: Path
+    access: Access
+
+
+def parts_of(configs: Sequence[ReplicaConfig]) -> list[Part]:
+    """Give the shards that these replicas belong to."""
+    first = {config.shard: config for config in reversed(configs)}
+    return [
+        Part(f"{shard}/" if config.shards > 1 else "", Path(config.directory), access_of(config))
+        for shard, config in sorted(first.items())
+    ]
+
+
+async def look_at_all(parts: Sequence[Part], *, ask_s: float = ASK_S) -> ServiceView:
+    """Ask all supervisors of a service."""
+    views = await asyncio.gather(*(look(part.directory, part.access, ask_s=ask_s) for part in parts))
+    for part, view in zip(parts, views, strict=True):
+        for one in view.replicas:
+            one.replica = part.label + one.replica
+        view.primary = part.label + view.primary if view.primary else ""
+    if len(parts) == 1:
+        return views[0]
+    service, folder = parts[0].access.service.partition("/")[0], parts[0].directory.parent.parent
+    replicas = [one for view in views for one in view.replicas]
+    return ServiceView(service, str(folder), "", max(view.epoch for view in views), replicas, views)
+
+
+def look_now(parts: Sequence[Part], *, ask_s: float = ASK_S) -> ServiceView:
+    """As `look_at_all`, without an event loop."""
+    return asyncio.run(look_at_all(parts, ask_s=ask_s))
 
 
 async def _ask(member: Member, access: Access, ask_s: float) -> _Answer | DeathlessError:

@@ -675,7 +675,7 @@ class Supervisor:
         return ServerConnection(
             self,
             self._conn_number,
-            service=self.config.service,
+            service=self.config.shard_name,
             token=self.config.token,
             packet_bytes_max=PACKET_BYTES_MAX,
             buffer_bytes_max=4 << 20,
@@ -709,7 +709,7 @@ class Supervisor:
                 self._answer(connection, decode_struct(Admin, body))
             elif kind == Type.PING:
                 connection.send(
-                    struct_packet(Type.PONG, Hello(1, "supervisor", self.config.service, self.config.replica))
+                    struct_packet(Type.PONG, Hello(1, "supervisor", self.config.shard_name, self.config.replica))
                 )
         self._tell_worker()
         self._maybe_order_takeover(now)

@@ -34,8 +34,9 @@ class SyncClient:
         token: str | None = None,
         tls: TlsConfig | None = None,
         name: str = "",
+        shards: int = 0,
     ) -> None:
-        self._client = Client(service, addresses, token=token, tls=tls, name=name)
+        self._client = Client(service, addresses, token=token, tls=tls, name=name, shards=shards)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"deathless-{service}", daemon=True)
         self._started = False
@@ -121,7 +122,7 @@ class SyncClient:
         """Call one handler for many keys; see `Client.call_many`."""
         return self._wait(self._client.call_many(handler, keys, args, return_errors=return_errors))
 
-    def result(self, invocation: int, *, timeout: float | None = None, result: type[T] | None = None) -> Any:
+    def result(self, invocation: int | str, *, timeout: float | None = None, result: type[T] | None = None) -> Any:
         """Wait for the result of a call whose handler waits; see `Client.result`."""
         return self._wait(self._client.result(invocation, timeout=timeout, result=result))
 

@@ -1,4 +1,4 @@
-"""Which service a command is about: from a manifest, or from the folder that a service runs in.
+"""Which service a command is about, and which of its shards: from a manifest, or from the folder it runs in.
 
 Guarantees: what is needed to reach its replicas and to read its log, or an error that says how to name it. Does not:
 start or change anything. May import base.
@@ -13,8 +13,10 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument, InvalidConfig, PermissionRefused
+from deathless.base.shards import FOLDER, checked_shard
 from deathless.shell.admin import Access, access_of
 from deathless.shell.manifest import LoadedManifest, read_manifest
+from deathless.shell.status import Part, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Target:
     config: ReplicaConfig  # of one of its replicas; all but the names of replicas and ports is the same in each
     where: str  # the file or folder it was found by, for messages
     loaded: LoadedManifest | None  # None: found by its folder
+    shards: tuple[ReplicaConfig, ...] = ()  # as `config`, of each shard it is about; empty: of that one
 
     @property
     def directory(self) -> Path:
@@ -35,31 +38,55 @@ class Target:
         """What opens its ports."""
         return access_of(self.config)
 
+    @property
+    def parts(self) -> list[Part]:
+        """The shards that it is about, to be looked at."""
+        return parts_of(self.shards or (self.config,))
+
 
 def config_path(directory: str | Path, replica: str) -> Path:
     """Where a replica's config stands."""
     return Path(directory) / "replicas" / replica / "config.json"
 
 
-def find_target(manifest: str, directory: str) -> Target:
+def find_target(manifest: str, directory: str, shard: int | None = None, *, every: bool = False) -> Target:
     """Find a service by its folder if one is named, else by its manifest.
+
+    Args:
+        manifest: its path.
+        directory: of the service or of one of its shards; empty: the manifest counts.
+        shard: which one; None: the only one, or that of the folder.
+        every: None means all of them, not one.
 
     Raises: InvalidManifest, InvalidArgument, InvalidConfig, PermissionRefused.
     """
-    if directory:
-        return Target(_config_in(Path(directory)), directory, None)
-    loaded = read_manifest(manifest)
-    return Target(loaded.replica_configs()[0], manifest, loaded)
+    loaded = None if directory else read_manifest(manifest)
+    configs = _configs_in(Path(directory)) if loaded is None else loaded.replica_configs()
+    first = {config.shard: config for config in reversed(configs)}
+    count, where = configs[0].shards, directory or manifest
+    if shard is not None:
+        chosen = first.get(checked_shard(shard, count))
+        if chosen is None:
+            raise InvalidArgument(
+                f"{where} holds no shard {shard}", remedy="name the service's folder, or its manifest"
+            )
+        return Target(chosen, where, loaded)
+    if len(first) > 1 and not every:
+        raise InvalidArgument(f"{where}: the service has {count} shards", remedy=f"add --shard 0 to {count - 1}")
+    shards = tuple(config for _, config in sorted(first.items()))
+    return Target(shards[0], where, loaded, shards)
 
 
-def _config_in(folder: Path) -> ReplicaConfig:
-    paths = sorted((folder / "replicas").glob("*/config.json"))
-    if not paths:
+def _configs_in(folder: Path) -> list[ReplicaConfig]:
+    """Give a config of each shard in a folder."""
+    folders = [folder, *(folder / FOLDER).glob("*")]
+    found = [sorted((each / "replicas").glob("*/config.json"))[:1] for each in folders]
+    if not any(found):
         raise InvalidArgument(
             f"{folder}: no service was started here",
             remedy="name the folder that `deathless up` shows, or the manifest: -f service.yaml",
         )
-    return read_config(paths[0])
+    return [read_config(path) for paths in found for path in paths]
 
 
 def read_config(path: Path) -> ReplicaConfig:

@@ -225,9 +225,10 @@ class Worker:
                 raise Internal("the service is not in the lock store; the supervisor writes it first")
             adopted = read_adoption(config.directory)
             record = adopted.apply(view.service)
-            code = fingerprint(service, self.limits)
+            code = fingerprint(service, self.limits, config.sharding)
             sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
-            executor = HandlerExecutor(service, self.limits, record.seed, keys, self.page.running, hide_loop)
+            running, sharding = self.page.running, config.sharding
+            executor = HandlerExecutor(service, self.limits, record.seed, keys, running, hide_loop, sharding)
             shard = Shard(executor, sessions, keys, place, self.limits)
             core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
             log = open_log(
@@ -560,7 +561,9 @@ class Worker:
     async def _connect_upstream(self, replica: str, lsn: int, chain: bytes) -> None:
         address = self.primary_is.replication if self.primary_is.replica == replica else ""
         config = self.config
-        hello = Hello(1, "follower", config.service, config.replica, config.token, fingerprint=self.engine.fingerprint)
+        hello = Hello(
+            1, "follower", config.shard_name, config.replica, config.token, fingerprint=self.engine.fingerprint
+        )
         connection = ClientConnection(
             hello,
             lambda packets: self._upstream_packets(connection, packets),
@@ -614,7 +617,7 @@ class Worker:
         return ServerConnection(
             self,
             self._conn_number,
-            service=self.config.service,
+            service=self.config.shard_name,
             token=self.config.token,
             packet_bytes_max=4 * self.limits.frame_bytes_max,
             buffer_bytes_max=self.limits.stream_buffer_bytes_max,

@@ -1,7 +1,10 @@
 """`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services K] [--json]`.
 
-Why it exists: one command finds seeds that fail and shows what happened in one. Guarantees: ends with 0 only if every
-seed was good; a failing seed is named with what was wrong, at once. Does not: keep anything.
+Why it exists: one command finds seeds that fail and shows what happened in one. Without `--services` the seed alone
+says what runs: every tenth is several services that call each other, the others are one cluster each.
+
+Guarantees: ends with 0 only if every seed was good; a failing seed is named with what was wrong, at once. Does not:
+keep anything.
 """
 
 from __future__ import annotations
@@ -12,15 +15,17 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from deathless.simulation.faults import FaultKind
-from deathless.simulation.run import Options, Result, run_one, run_seed
-from deathless.simulation.services import SERVICES_MAX, run_one_services, run_services
+from deathless.simulation.run import Options, Result, run_seed
+from deathless.simulation.services import SERVICES_MAX, run_services
 
 JOBS: Final = 2
 CHUNK: Final = 8  # seeds that a worker process takes at a time
+SERVICES_EVERY: Final = 10  # seeds, of which the last is a run of services that call each other
 PROGRESS_S: Final = 2.0  # between two lines of progress where there is no terminal
 VIOLATIONS_SHOWN_MAX: Final = 3
 
@@ -30,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     kinds = None if options.kinds is None else [FaultKind(kind) for kind in options.kinds]
     given = Options(kinds=kinds, fence=options.fence, replicas=options.replicas)
-    services: int = options.services
+    services: int | None = options.services
     if options.trace is not None:
         return _show_trace(options.trace, given, services)
     seeds = range(options.first, options.first + options.seeds)
@@ -66,7 +71,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fence", choices=["seal", "etcd"], help="the fence (drawn)")
     parser.add_argument("--replicas", type=_positive, help="how many replicas (drawn, 1 to 5)")
     parser.add_argument(
-        "--services", type=int, choices=range(1, SERVICES_MAX + 1), default=1, help="services that call each other (1)"
+        "--services",
+        type=int,
+        choices=range(1, SERVICES_MAX + 1),
+        help="services that call each other (2 to 5 in every tenth seed)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object at the end, nothing else")
     return parser.parse_args(arguments)
@@ -79,27 +87,40 @@ def _positive(text: str) -> int:
     return value
 
 
-def _run(seed: int, options: Options, services: int) -> Result:
+def services_of(seed: int, services: int | None) -> int:
+    """Say how many services the run of a seed has; `services`: what the command line says, None: nothing."""
+    if services is not None:
+        return services
+    turn, place = divmod(seed, SERVICES_EVERY)
+    return 2 + turn % (SERVICES_MAX - 1) if place == SERVICES_EVERY - 1 else 1
+
+
+def _run(work: tuple[int, int, Options]) -> Result:
+    seed, services, options = work
     return run_services(seed, services, options) if services > 1 else run_seed(seed, options)
 
 
-def _run_all(seeds: Sequence[int], options: Options, jobs: int, services: int) -> Iterator[Result]:
+def run_one(work: tuple[int, int, Options]) -> Result:
+    """Run one seed for a pool of processes, where the trace's text is not wanted back."""
+    return replace(_run(work), trace=())
+
+
+def _run_all(seeds: Sequence[int], options: Options, jobs: int, services: int | None) -> Iterator[Result]:
+    work = ((seed, services_of(seed, services), options) for seed in seeds)
     if jobs == 1:
-        yield from (_run(seed, options, services) for seed in seeds)
+        yield from map(_run, work)
         return
     # Fresh interpreters, because greenlets do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with context.Pool(min(jobs, len(seeds))) as pool:
-        if services > 1:
-            several: Iterable[tuple[int, int, Options]] = ((seed, services, options) for seed in seeds)
-            yield from pool.imap_unordered(run_one_services, several, CHUNK)
-            return
-        work: Iterable[tuple[int, Options]] = ((seed, options) for seed in seeds)
         yield from pool.imap_unordered(run_one, work, CHUNK)
 
 
 def _show_failure(result: Result) -> None:
-    sys.stdout.write(f"\rseed {result.seed} FAILED ({result.setup.replicas} replicas, fence {result.setup.fence})\n")
+    what = f"{result.setup.replicas} replicas, fence {result.setup.fence}"
+    if result.services > 1:
+        what = f"{result.services} services"
+    sys.stdout.write(f"\rseed {result.seed} FAILED ({what})\n")
     for violation in result.violations[:VIOLATIONS_SHOWN_MAX]:
         sys.stdout.write(f"    {violation}\n")
     more = len(result.violations) - VIOLATIONS_SHOWN_MAX
@@ -107,9 +128,9 @@ def _show_failure(result: Result) -> None:
         sys.stdout.write(f"    and {more} more\n")
 
 
-def _show_trace(seed: int, options: Options, services: int) -> int:
+def _show_trace(seed: int, options: Options, services: int | None) -> int:
     kept = Options(kinds=options.kinds, fence=options.fence, replicas=options.replicas, keep_trace=True)
-    result = _run(seed, kept, services)
+    result = _run((seed, services_of(seed, services), kept))
     for line in result.trace:
         at_us, _, rest = line.partition(" ")
         sys.stdout.write(f"{int(at_us) / 1e6:12.6f} {rest}\n")
@@ -126,6 +147,8 @@ class _Summary:
 
     def __init__(self) -> None:
         self.done = 0
+        self.several = 0  # runs of services that call each other, among them
+        self.services = 0  # in these
         self.operations = 0
         self.epochs = 0
         self.faults = 0
@@ -137,6 +160,9 @@ class _Summary:
     def add(self, result: Result) -> None:
         """Take one result in."""
         self.done += 1
+        if result.services > 1:
+            self.several += 1
+            self.services += result.services
         self.operations += result.operations
         self.epochs += result.epochs
         self.faults += len(result.plan.faults)
@@ -160,7 +186,8 @@ class _Summary:
         """Give the last lines."""
         names = ", ".join(str(result.seed) for result in failed)
         last = f"FAILED: seeds {names}" if failed else "all good"
-        which = f"{self.done} clusters (seeds {seeds[0]} to {seeds[-1]})"
+        several = f"{self.several} runs of {self.services} services that call each other"
+        which = f"{self.done - self.several} clusters and {several} (seeds {seeds[0]} to {seeds[-1]})"
         what = f"{self.faults} faults, {self.epochs} takeovers, {self.operations} operations"
         cost = f"{1000 * self.cpu_s / max(1, self.done):.0f} ms of CPU each, the slowest {self.slowest_s:.2f} s"
         return f"\n{which} lived {self.virtual_s / 60:.0f} minutes in {seconds:.0f} s: {what}, {cost}\n{last}\n"
@@ -169,6 +196,8 @@ class _Summary:
         """Give the same for programs."""
         return {
             "seeds": self.done,
+            "runs_of_services": self.several,
+            "services": self.services,
             "from": seeds[0],
             "good": not failed,
             "failed": {str(result.seed): [str(violation) for violation in result.violations] for result in failed},

@@ -101,7 +101,7 @@ class Injector:
                 node.set_lock_reachable(False)
                 return lambda: node.set_lock_reachable(True)
             case FaultKind.STEAL:
-                self._steal()
+                steal(self._cluster)
             case FaultKind.SWITCHOVER:
                 self._switch_over(node)
             case _:
@@ -188,13 +188,15 @@ class Injector:
 
         return answer
 
-    def _steal(self) -> None:
-        worker = self._cluster.maybe_follower()
-        if worker is not None:
-            epoch = worker.running.core.known_epoch
-            worker.process.post(lambda: worker.post(ev.TakeoverOrdered(epoch, "stolen by the plan")))
-
     def _switch_over(self, node: ReplicaNode) -> None:
         worker = node.worker_node
         if worker is not None and worker.engine is not None and worker.engine.core.primary is not None:
             worker.process.post(lambda: worker.post(ev.SwitchoverOrdered(ADMIN_CONN, 1, "")))
+
+
+def steal(cluster: Cluster) -> None:
+    """Have a standby take over though the primary lives."""
+    worker = cluster.maybe_follower()
+    if worker is not None:
+        epoch = worker.running.core.known_epoch
+        worker.process.post(lambda: worker.post(ev.TakeoverOrdered(epoch, "stolen by the plan")))

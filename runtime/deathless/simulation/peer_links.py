@@ -152,7 +152,7 @@ class PeerLinks:
                 if welcome.role != "primary":
                     link.hint = welcome.primary
                     return False
-                connection.send(self._worker.introduction())
+                connection.send(self._worker.introduction(link.target))
             case Type.ROLE:
                 role = decode_struct(Role, body)
                 if role.role != "primary":

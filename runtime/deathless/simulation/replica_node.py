@@ -20,7 +20,7 @@ from typing import Final
 from deathless.base.errors import DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.codec.peer_messages import Target
+from deathless.codec.peer_messages import ActivityStart, Target
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.execution.service import Service
@@ -62,6 +62,7 @@ class Shared:
         self.definition = definition  # the service that all replicas run
         self.directory = directory  # service -> client addresses of its replicas
         self.left: list[tuple[Target, bytes]] = []  # packets that left any replica for a peer
+        self.began: list[ActivityStart] = []  # activities that any replica began
         self.scheduler = scheduler
         self.network = network
         self.disk = disk
@@ -198,6 +199,10 @@ class ReplicaNode:
     def left_for(self, target: Target, data: bytes) -> None:
         """See Host."""
         self.shared.left.append((target, data))
+
+    def activity_began(self, start: ActivityStart) -> None:
+        """See Host."""
+        self.shared.began.append(start)
 
     def members(self) -> list[str]:
         """See Host."""

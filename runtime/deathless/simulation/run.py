@@ -9,8 +9,8 @@ print. May import the simulation's parts.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from deathless.base.errors import LogTruncated
@@ -33,11 +33,15 @@ class Options:
 
     Attributes:
         kinds: of faults that may come; None: all.
+        between: kinds of faults between services that come, all of them and many; None: drawn.
+        limits: of services, over what is drawn.
     """
 
     replicas: int | None = None
     fence: str | None = None
     kinds: Sequence[FaultKind] | None = None
+    between: Sequence[str] | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
     safeguards: Safeguards = ALL_SAFEGUARDS
     keep_trace: bool = False
 
@@ -47,6 +51,7 @@ class Result:
     """What came of one seed.
 
     Attributes:
+        services: that call each other; 1: a single cluster.
         operations: that clients asked for.
         epochs: the last one, which is how often somebody took over.
         events: that the scheduler ran.
@@ -64,6 +69,7 @@ class Result:
     events: int
     virtual_s: float
     cpu_s: float
+    services: int = 1
     trace: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -105,11 +111,6 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
         )
     finally:
         cluster.close()
-
-
-def run_one(work: tuple[int, Options]) -> Result:
-    """`run_seed` for a pool of processes, where the trace's text is not wanted back."""
-    return replace(run_seed(*work), trace=())
 
 
 def allowed_stops(plan: FaultPlan) -> frozenset[str]:

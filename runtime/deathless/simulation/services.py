@@ -1,22 +1,28 @@
 """Several services in one scheduler and one network, each a whole cluster with its own disk, lock and faults.
 
-    clusters start -> clients visit while faults come to every service -> all is healed -> every visit has its answer,
-    every outbox is empty, nobody waits -> the replicas of each service agree -> verdict
+    clusters start -> clients visit while faults come to every service, and between them -> all is healed -> every visit
+    has its answer, every outbox is empty, nobody waits -> the replicas of each service agree -> verdict
+
+Half of the dense runs have maximums so small that windows, outboxes and queues of admission are full now and then.
 
 Guarantees: `run_services` depends on its arguments alone. Does not: print. May import the simulation's parts.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from deathless.base.limits import Limits
+from deathless.simulation.between import BetweenInjector, draw_between, spread, with_more
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.cluster import SPAN_US, Cluster, Setup, Surroundings, draw_setup
 from deathless.simulation.faults import FaultKind, FaultPlan, draw_plan
 from deathless.simulation.injector import Injector
+from deathless.simulation.lock import LockProfile
 from deathless.simulation.network import Network
 from deathless.simulation.run import ANSWER_BOUND_US, BEGIN_US, SETTLE_BOUND_US, Options, Result, allowed_stops
 from deathless.simulation.scheduler import Scheduler, draw
@@ -27,6 +33,7 @@ from deathless.simulation.workload import Request
 SERVICES_MAX: Final = len(NAMES)
 POLL_US: Final = 20_000
 OPTIONS: Final = Options()
+SLOW_LOCK: Final = LockProfile(latency_min_us=500, latency_max_us=40_000)
 
 
 @dataclass(slots=True)
@@ -75,11 +82,16 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
     first = draw_setup(seed, safeguards=options.safeguards)
     network = Network(scheduler, scheduler.fork("network"), first.network)
     profile = draw_visits(draw(seed, "visits"), count, span_us=SPAN_US)
-    setups = {name: _setup(seed, name, options, first) for name in profile.names}
+    setups = {name: _setup(seed, name, options, first, dense=profile.dense) for name in profile.names}
     directory = {name: [f"{replica}:1" for replica in setup.names()] for name, setup in setups.items()}
     clusters: dict[str, Cluster] = {}
     visits: dict[str, Visit] = {}
     plans: dict[str, FaultPlan] = {}
+    chance = draw(seed, "between")
+    given = () if options.between is None and options.kinds is not None else options.between
+    between = draw_between(chance, profile.names, BEGIN_US, SPAN_US, given)
+    more = spread(chance, between, {name: setup.names() for name, setup in setups.items()})
+    healed_us = max((fault.heal_us for fault in between), default=0) + 1_000
     for name, setup in setups.items():
         beside = Surroundings(scheduler, network, make_service(name), directory)
         cluster = clusters[name] = Cluster(seed, setup, beside=beside)
@@ -88,7 +100,7 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
             asked = draw_client(draw(seed, f"visits/{client}"), profile, name, client)
             visits |= {visit.request.tag: visit for visit in asked}
             cluster.add_client(client, [visit.request for visit in asked], profile.window, _encoder(visits))
-        plans[name] = draw_plan(
+        plan = draw_plan(
             draw(seed, f"plan/{name}"),
             replicas=setup.names(),
             clients=setup.client_names(),
@@ -96,19 +108,40 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
             end_us=SPAN_US,
             kinds=tuple(FaultKind) if options.kinds is None else tuple(options.kinds),
         )
+        plans[name] = with_more(plan, more[name], healed_us)
         Injector(cluster, plans[name])
+    BetweenInjector(clusters, between)
     return Services(scheduler, profile, clusters, visits, plans)
 
 
-def _setup(seed: int, name: str, options: Options, first: Setup) -> Setup:
+def _setup(seed: int, name: str, options: Options, first: Setup, *, dense: bool) -> Setup:
+    chance = draw(seed, f"setup/{name}")
     drawn = draw_setup(
-        draw(seed, f"setup/{name}").randrange(1 << 40),
+        chance.randrange(1 << 40),
         replicas=options.replicas,
         fence=options.fence,
         safeguards=options.safeguards,
     )
     clients = min(drawn.clients, 2)
-    return replace(drawn, prefix=f"{name}-", clients=clients, network=first.network, workload=None)
+    limits = _tighten(chance, drawn.limits) if dense and chance.random() < 0.5 else drawn.limits
+    limits = replace(limits, **options.limits)
+    lock = SLOW_LOCK if dense and chance.random() < 0.25 else drawn.lock
+    return replace(
+        drawn, prefix=f"{name}-", clients=clients, network=first.network, workload=None, limits=limits, lock=lock
+    )
+
+
+def _tighten(chance: random.Random, limits: Limits) -> Limits:
+    """Draw maximums that are reached."""
+    window = limits.message_bytes_max
+    return replace(
+        limits,
+        peer_window_bytes_max=window,
+        outbox_bytes_max=chance.choice((window, 4 * window)),
+        pending_messages_max=chance.choice((2, 8, limits.pending_messages_max)),
+        activities_max=chance.choice((1, limits.activities_max)),
+        checkpoint_every_messages=chance.choice((25, limits.checkpoint_every_messages)),
+    )
 
 
 def _encoder(visits: dict[str, Visit]) -> Callable[[Request], bytes]:
@@ -140,6 +173,7 @@ def run_services(seed: int, count: int, options: Options = OPTIONS) -> Result:
         faults = sorted((f for plan in services.plans.values() for f in plan.faults), key=lambda fault: fault.at_us)
         return Result(
             seed=seed,
+            services=count,
             violations=tuple(violations),
             trace_hash=scheduler.trace.hexdigest(),
             setup=first.setup,
@@ -173,8 +207,3 @@ def _unsettled(services: Services) -> str:
         ]
         words.append(f"{name}: outbox {shard.outbox.bytes} bytes, peers {views}, waiting {waits}")
     return "the services do not come to rest: " + "; ".join(words)
-
-
-def run_one_services(work: tuple[int, int, Options]) -> Result:
-    """`run_services` for a pool of processes, where the trace's text is not wanted back."""
-    return replace(run_services(*work), trace=())

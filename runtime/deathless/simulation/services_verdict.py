@@ -1,9 +1,13 @@
 """Judges services that talk: replays each log as a fresh process would, and compares them with each other.
 
     per pair      what the sender's log says was sent is what the receiver's log says was got: each once, in order (I3)
+    per request   it has one reply (I5)
     per visit     it left its tags in the states of all services exactly once, or, unanswered, at most once
     per caller    what it was told is what a crash-free replay of the logged order gives (I5, I6)
-    on the wire   whatever left any primary for a peer, deposed ones too, stands in the replay at that position (I1, I2)
+    per activity  it is in the log before it begins, and one that must run at most once did (I1, I7)
+    on the wire   whatever left any primary for a peer, a deposed one too, stands in the replay at that place (I1, I2);
+                  what a peer was told was taken in was, and it was told on the connection that counts (I1, I3)
+    per replica   it holds the state, the outbox and the digests that a crash-free replay gives (I6)
 
 Guarantees: uses no part of the clusters' replicas but their places, disks, locks and evidence. May import as `verdict`.
 """
@@ -11,14 +15,26 @@ Guarantees: uses no part of the clusters' replicas but their places, disks, lock
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from deathless.base.errors import DeathlessError
-from deathless.codec.peer_messages import SELF, Target
-from deathless.codec.wire import PacketReader, Type, decode_batch
+from deathless.codec.messages import Kind, decode
+from deathless.codec.peer_messages import SELF, ActivityStart, Outputs, Reference, Request, Target, decode_body
+from deathless.codec.wire import PacketReader, Status, Type, decode_batch
 from deathless.core.admission import cut_messages
 from deathless.core.outbox import Outbox
-from deathless.simulation.checkers import Violation, check_liveness
+from deathless.execution.executor import HandlerExecutor
+from deathless.simulation.checkers import (
+    Began,
+    Violation,
+    check_activities,
+    check_answers,
+    check_liveness,
+    check_pair,
+    check_told,
+    check_wire,
+)
 from deathless.simulation.checkers.history import Outcome
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.tap import PACKET_BYTES_MAX
@@ -35,10 +51,25 @@ class KeptOutbox(Outbox):
         super().__init__()
         self.ever: dict[Target, list[bytes]] = {}
 
-    def append(self, target: Target, message: bytes) -> int:
-        """See Outbox."""
-        self.ever.setdefault(target, []).append(message)
-        return super().append(target, message)
+    def extend(self, target: Target, messages: Sequence[bytes]) -> None:
+        """See Outbox, whose every message comes this way."""
+        self.ever.setdefault(target, []).extend(messages)
+        super().extend(target, messages)
+
+
+class KeptStarts(HandlerExecutor):
+    """An executor that keeps for the verdict which activities its turns ever asked for."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ever: list[ActivityStart] = []
+
+    def take_outputs(self) -> Outputs | None:
+        """See Executor."""
+        outputs = super().take_outputs()
+        if outputs is not None:
+            self.ever += outputs.starts
+        return outputs
 
 
 def judge_services(
@@ -61,15 +92,17 @@ def judge_services(
         violations += check_liveness(operations, healed_us=healed_us, bound_us=bound_us, gone=gone)
         sent[name] = KeptOutbox()
         try:
-            found[name] = recover(cluster, sent[name])
+            found[name] = recover(cluster, sent[name], KeptStarts)
         except (DeathlessError, AssertionError, OSError) as error:
             text = f"{name}: {type(error).__name__}: {error}"
             return [*violations, Violation(checker="recovery", text=text)]
         violations += agreement(cluster, found[name])
         violations += released(cluster, found[name])
         violations += _results(name, cluster, found[name])
-        violations += _wire(name, cluster, sent[name])
-    violations += _pairs(found, sent)
+        violations += check_wire(name, _left(cluster), {t.service: each for t, each in sent[name].ever.items()})
+        violations += check_told(cluster.tap.told)
+        violations += _activities(cluster, found[name])
+    violations += _between(found, sent)
     violations += _effects(clusters, visits, found)
     return violations
 
@@ -84,32 +117,56 @@ def _results(name: str, cluster: Cluster, found: Recovered) -> list[Violation]:
     return [Violation(checker="results", text=text) for text in texts]
 
 
-def _wire(name: str, cluster: Cluster, sent: KeptOutbox) -> list[Violation]:
-    texts: list[str] = []
+def _left(cluster: Cluster) -> Iterator[tuple[str, int, bytes]]:
+    """Give (receiver, position, message) of everything that left any replica for a peer."""
     for target, data in cluster.shared.left:
-        meant = sent.ever.get(target, [])
         for kind, body in PacketReader(PACKET_BYTES_MAX).feed(data):
             assert kind == Type.BATCH
             batch = decode_batch(body)
             for position, message in enumerate(cut_messages(batch), batch.run.first_seq):
-                if position > len(meant) or meant[position - 1] != message:
-                    texts.append(f"{name} sent to {target.service} at {position} what its log does not have there")
-    return [Violation(checker="wire", text=text) for text in texts]
+                yield target.service, position, message
 
 
-def _pairs(found: Mapping[str, Recovered], sent: Mapping[str, KeptOutbox]) -> list[Violation]:
-    """Each message of each pair was taken in once, in the order in which it was sent, and none is missing."""
-    texts: list[str] = []
+def _activities(cluster: Cluster, found: Recovered) -> list[Violation]:
+    executor = found.shard.executor
+    assert isinstance(executor, KeptStarts)
+    began = [Began((s.invocation, s.operation), s.attempt, s.at_most_once) for s in cluster.shared.began]
+    logged = [((s.invocation, s.operation), s.attempt) for s in executor.ever]
+    gave = [((o.invocation, o.operation), o.attempt) for o in found.outcomes if o.reply[0] == Status.OK]
+    return check_activities(began, logged, gave)
+
+
+def _between(found: Mapping[str, Recovered], sent: Mapping[str, KeptOutbox]) -> list[Violation]:
+    """Each message of each pair was taken in once, in the order in which it was sent; each request has one answer."""
+    violations: list[Violation] = []
     for receiver, recovered in found.items():
         for sender, outbox in sent.items():
-            target = SELF if sender == receiver else Target(receiver, 0)
-            was_sent = outbox.ever.get(target, [])
-            was_got = recovered.received.get("" if sender == receiver else sender, [])
-            if was_sent != was_got:
-                at = next((i for i, (a, b) in enumerate(zip(was_sent, was_got, strict=False)) if a != b), None)
-                where = f"first at {at + 1}" if at is not None else "at the end"
-                texts.append(f"{sender} sent {len(was_sent)} messages to {receiver}, which got {len(was_got)}: {where}")
-    return [Violation(checker="pairs", text=text) for text in texts]
+            ours = sender == receiver
+            was_sent = outbox.ever.get(SELF if ours else Target(receiver, 0), [])
+            was_got = recovered.received.get("" if ours else sender, [])
+            violations += check_pair(sender, receiver, was_sent, was_got)
+            back = sent[receiver].ever.get(SELF if ours else Target(sender, 0), [])
+            answers = [message for message in back if message[0] == Kind.RESPONSE]
+            violations += check_answers(
+                f"{receiver} of {sender}",
+                _references(was_got, Kind.REQUEST),
+                zip(_references(answers, Kind.RESPONSE), answers, strict=True),
+                _references(was_got, Kind.CANCEL),
+            )
+    return violations
+
+
+def _references(messages: Iterable[bytes], wanted: Kind) -> list[Reference]:
+    """Give whose operation each message of a kind is about."""
+    found: list[Reference] = []
+    for message in messages:
+        decoded = decode(message)
+        if decoded.kind == wanted == Kind.REQUEST:
+            request = decode_body(Request, decoded.idempotency_key)
+            found.append(Reference(request.invocation, request.operation))
+        elif decoded.kind == wanted:
+            found.append(decode_body(Reference, decoded.idempotency_key))
+    return found
 
 
 def _effects(

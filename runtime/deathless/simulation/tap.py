@@ -2,7 +2,8 @@
 
 Why on the wire: a tap sees a packet at the moment it leaves its process, whoever reads it, or nobody. Everything
 that stands for a change in the log is noted with its place there: replies, registrations, frames of the stream,
-positions called confirmed. Guarantees: sees every piece, in order, per connection. Does not: judge (the checkers do).
+positions called confirmed, what is told to peers. Guarantees: sees every piece, in order, per connection. Does not:
+judge (the checkers do).
 May import codec, network, checkers.
 """
 
@@ -14,11 +15,14 @@ from deathless.codec.wire import (
     Following,
     Handover,
     PacketReader,
+    PeerWelcome,
     Registered,
     Type,
+    decode_peer_commit,
     decode_replies,
     decode_struct,
 )
+from deathless.simulation.checkers.peers import Told
 from deathless.simulation.checkers.released import Released
 from deathless.simulation.network import Endpoint
 from deathless.simulation.scheduler import Scheduler
@@ -33,6 +37,7 @@ class Tap:
         self.released: list[Released] = []
         self.frames: list[tuple[int, int, int]] = []  # (epoch, roll, offset) of the frames of the stream
         self.replies: list[tuple[tuple[int, int], bytes]] = []  # ((session, seq), reply), each time it left
+        self.told: list[Told] = []  # what peers were told, in order
         self._scheduler = scheduler
         self._replicas = replicas
         self._readers: dict[str, PacketReader] = {}  # by name of the endpoint
@@ -46,7 +51,10 @@ class Tap:
         if reader is None:
             reader = self._readers[end.name] = PacketReader(PACKET_BYTES_MAX)
         for kind, body in reader.feed(data):
-            self._packet(owner.name, kind, body)
+            if kind in (Type.PEER_WELCOME, Type.PEER_COMMIT):
+                self._of_peer(end, kind, body)
+            else:
+                self._packet(owner.name, kind, body)
 
     def _packet(self, who: str, kind: int, body: bytes) -> None:
         if kind == Type.REPLIES:
@@ -72,6 +80,18 @@ class Tap:
             self._note("confirmed", (following.lsn,), b"", who)
         elif kind == Type.HANDOVER:
             self._note("confirmed", (decode_struct(Handover, body).lsn,), b"", who)
+
+    def _of_peer(self, end: Endpoint, kind: int, body: bytes) -> None:
+        if kind == Type.PEER_WELCOME:
+            welcome = decode_struct(PeerWelcome, body)
+            session, through = welcome.session, welcome.next_position - 1
+        else:
+            session, through = decode_peer_commit(body)
+        owner = end.owner
+        assert owner is not None
+        self._note("taken", (session, through), b"", owner.name)
+        reader = f"{owner.name} life {end.ends}"
+        self.told.append(Told(reader, session, end.name, kind == Type.PEER_WELCOME, self._scheduler.now_us))
 
     def _note(self, kind: str, place: tuple[int, ...], data: bytes, who: str) -> None:
         self.released.append(Released(kind=kind, place=place, data=data, who=who, at_us=self._scheduler.now_us))

@@ -18,7 +18,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.ids import Lsn
 from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
-from deathless.codec.peer_messages import SELF, SELF_SESSION
+from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, decode_body
 from deathless.codec.wire import accepted_invocation
 from deathless.core.keys import KeyTable
 from deathless.core.outbox import Outbox
@@ -63,6 +63,8 @@ class Recovered:
     sessions: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session,) -> nonce
     order: list[tuple[int, int]] = field(default_factory=list)  # (session, seq) by lsn
     received: dict[str, list[bytes]] = field(default_factory=dict)  # messages of each peer; "": of the service itself
+    taken: dict[int, int] = field(default_factory=dict)  # session of a peer -> how many messages of it
+    outcomes: list[Outcome] = field(default_factory=list)  # of activities
     tags: list[str] = field(default_factory=list)  # of the messages that were run, each where it ran
 
     @property
@@ -71,7 +73,9 @@ class Recovered:
         return cells_of(self.shard.executor.state())
 
 
-def recover(cluster: Cluster, outbox: Outbox | None = None) -> Recovered:
+def recover(
+    cluster: Cluster, outbox: Outbox | None = None, make_executor: type[HandlerExecutor] = HandlerExecutor
+) -> Recovered:
     """Replay the whole log in a fresh shard, with `outbox` if one is given.
 
     Raises: DeathlessError when the log can't be read or does not give what it says.
@@ -88,7 +92,7 @@ def recover(cluster: Cluster, outbox: Outbox | None = None) -> Recovered:
     identity = Identity(service.service_id, service.incarnation, service.fence, view.store_id)
     log = ShardLog(filesystem, limits, "oracle", identity)
     keys = KeyTable(limits)
-    executor = HandlerExecutor(cluster.shared.definition, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
+    executor = make_executor(cluster.shared.definition, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
     found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, outbox=outbox))
     seen: dict[bytes, None] = {}
     place = found.shard.place
@@ -118,6 +122,8 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
             place = (run.session, run.first_seq + index)
             if run.session and place not in replies:
                 _note_received(found, run.session, message)
+            elif not run.session and decoded.kind == Kind.OUTCOME:
+                found.outcomes.append(decode_body(Outcome, decoded.args))
             elif run.session:
                 found.order.append(place)
                 key = decoded.idempotency_key
@@ -137,6 +143,8 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
             lsn = Lsn(lsn + 1)
     for place, reply in replies.items():
         found.replies.setdefault(place, reply)
+    for peer in found.shard.peers.peers():
+        found.taken.setdefault(peer.session, 0)
 
 
 def _note_received(found: Recovered, session: int, message: bytes) -> None:
@@ -144,6 +152,7 @@ def _note_received(found: Recovered, session: int, message: bytes) -> None:
     target = SELF if session == SELF_SESSION else found.shard.peers.target_of(session)
     assert target is not None, f"session {session} is no peer's"
     found.received.setdefault(target.service, []).append(message)
+    found.taken[session] = found.taken.get(session, 0) + 1
 
 
 def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset[str] = frozenset()) -> list[Violation]:
@@ -215,6 +224,7 @@ def released(cluster: Cluster, found: Recovered) -> list[Violation]:
         "session": found.sessions,
         "frame": found.frames,
         "confirmed": {(lsn,): b"" for lsn in range(last + 1)},
+        "taken": {(session, at): b"" for session, count in found.taken.items() for at in range(count + 1)},
     }
     violations = check_released(cluster.tap.released, logged)
     replayed: dict[ReplyKey, bytes] = {(session, seq): reply for (session, seq), reply in found.replies.items()}

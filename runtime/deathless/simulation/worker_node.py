@@ -17,12 +17,22 @@ from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, Internal, LockUnavailable
+from deathless.base.errors import ActivityFailed, DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot
-from deathless.codec.wire import Admin, Follow, Hello, PeerIntroduction, Type, ok_reply, packet, struct_packet
+from deathless.codec.wire import (
+    Admin,
+    Follow,
+    Hello,
+    PeerIntroduction,
+    Type,
+    error_reply,
+    ok_reply,
+    packet,
+    struct_packet,
+)
 from deathless.core import events as ev
 from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
@@ -65,6 +75,7 @@ LOCK_ASK_S: Final = 0.2  # between two asks whether the lock store answers a fol
 LOCK_ANSWER_S: Final = 0.5  # an answer that takes longer is a miss
 PING_S: Final = 0.05  # an idle primary is heard by its followers this often
 ACTIVITY_MAX_S: Final = 0.05  # how long an activity takes, at most
+CRASH_SHARE: Final = 0.5  # of the attempts of a shaky activity
 STOP_US: Final = 5_000  # between the last words of a worker and its end
 FINGERPRINT: Final = bytes(range(16))
 CHECK_EVERY: Final = 16  # events between two looks at all invariants of the session table
@@ -134,6 +145,10 @@ class Host(Protocol):
 
     def left_for(self, target: Target, data: bytes) -> None:
         """Packets leave for a peer: evidence for the verdict."""
+        ...
+
+    def activity_began(self, start: ActivityStart) -> None:
+        """An activity begins: evidence for the verdict."""
         ...
 
     def tell_supervisor(self, record: ToSupervisor) -> None:
@@ -451,22 +466,31 @@ class WorkerNode:
         self._peer_links.drop(target)
 
     def start_activity(self, start: ActivityStart) -> None:
-        """See Outside: it ends some time later, with its own name, unless it is stopped before."""
+        """See Outside: it ends some time later, with its own name, unless it is stopped before.
+
+        The process of one that is called `shaky` crashes now and then.
+        """
+        self.host.activity_began(start)
+        chance = self.host.chance
         reply = ok_reply(msgspec.msgpack.encode(start.name))
+        if start.name == "shaky" and chance.random() < CRASH_SHARE:
+            reply = error_reply(ActivityFailed.code, ActivityFailed.__name__, "its process ended")
         ended = ev.ActivityEnded(start.invocation, start.operation, start.attempt, reply)
-        self._call_later(self.host.chance.random() * ACTIVITY_MAX_S, lambda: self.post(ended))
+        self._call_later(chance.random() * ACTIVITY_MAX_S, lambda: self.post(ended))
 
     def stop_activity(self, reference: Reference) -> None:
         """See Outside: its end is not asked for any more."""
 
-    def introduction(self) -> bytes:
-        """Give the PEER_HELLO packet of this primary."""
+    def introduction(self, target: Target) -> bytes:
+        """Give the PEER_HELLO packet of this primary for a target."""
         engine = self.running
         primary = engine.core.primary
         assert primary is not None
         record = engine.service
         hello = PeerHello(record.name, 0, record.service_id, record.incarnation)
-        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, primary.epoch))
+        return struct_packet(
+            Type.PEER_HELLO, PeerIntroduction(hello, primary.epoch, primary.messaging.outreach.first_kept(target))
+        )
 
     def load_checkpoint(self) -> Snapshot | None:
         """See Outside."""

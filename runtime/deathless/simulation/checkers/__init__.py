@@ -13,12 +13,22 @@ from deathless.simulation.checkers.liveness import check_liveness
 from deathless.simulation.checkers.log_order import check_log_order
 from deathless.simulation.checkers.models import MODELS, BankModel, CounterModel, Model, RegisterModel
 from deathless.simulation.checkers.order import check_session_order
+from deathless.simulation.checkers.peers import (
+    Began,
+    Told,
+    check_activities,
+    check_answers,
+    check_pair,
+    check_told,
+    check_wire,
+)
 from deathless.simulation.checkers.released import Released, check_released
 from deathless.simulation.checkers.replies import check_replies
 
 __all__ = [
     "MODELS",
     "BankModel",
+    "Began",
     "CounterModel",
     "History",
     "InconclusiveError",
@@ -27,14 +37,20 @@ __all__ = [
     "Outcome",
     "RegisterModel",
     "Released",
+    "Told",
     "Value",
     "Violation",
+    "check_activities",
+    "check_answers",
     "check_conservation",
     "check_exactly_once",
     "check_linearizable",
     "check_liveness",
     "check_log_order",
+    "check_pair",
     "check_released",
     "check_replies",
     "check_session_order",
+    "check_told",
+    "check_wire",
 ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from deathless.base.config import EtcdConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding
 
 
 def config(**limits: float) -> ReplicaConfig:
@@ -51,3 +52,12 @@ def test_changed_limits_are_taken_over_and_the_others_stay() -> None:
 def test_a_limit_that_can_not_be_is_refused_by_name(limits: dict[str, int | float], told: str) -> None:
     with pytest.raises(InvalidConfig, match=told):
         config(**limits).make_limits()
+
+
+def test_a_shard_is_named_and_placed_in_its_service() -> None:
+    alone = ReplicaConfig(service="bank", module="m:a", directory="/x/bank", replica="r0")
+    assert (alone.shard_name, alone.service_directory, alone.sharding) == ("bank", "/x/bank", Sharding())
+    peers = (PeerConfig(name="stock", shards=3), PeerConfig(name="mail"))
+    second = msgspec.structs.replace(alone, directory="/x/bank/shards/1", shard=1, shards=2, peers=peers)
+    assert (second.shard_name, second.service_directory) == ("bank/1/2", "/x/bank")
+    assert second.sharding == Sharding(shard=1, shards=2, peers={"stock": 3, "mail": 1})

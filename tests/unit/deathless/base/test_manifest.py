@@ -7,7 +7,7 @@ from dataclasses import fields
 import msgspec
 import pytest
 
-from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, TlsConfig
+from deathless.base.config import ActivitiesConfig, DriverConfig, EtcdConfig, PeerConfig, TlsConfig
 from deathless.base.limits import Limits
 from deathless.base.manifest import (
     LimitsSpec,
@@ -57,7 +57,10 @@ def test_retention_speaks_of_limits_alone() -> None:
 
 
 def test_manifest_of_three_lines_gives_three_replicas() -> None:
-    configs = replica_configs(manifest(), module="/x/bank.py:bank", directory="/x/d", token="t" * 16)
+    configs = replica_configs(
+        manifest(), module="/x/bank.py:bank", directory="/x/d", token="t" * 16, operator_token="o" * 16
+    )
+    assert {config.operator_token for config in configs} == {"o" * 16}
     assert [config.replica for config in configs] == ["r0", "r1", "r2"]
     assert {(config.lock, config.fence, config.ingress_listen, config.token) for config in configs} == {
         ("directory", "seal", "", "t" * 16)
@@ -170,6 +173,39 @@ def test_defaults_of_the_spec_are_those_that_the_documents_name() -> None:
     assert (spec.replicas, spec.shards, spec.promote_checkpointer, spec.suspend) == (3, 1, "WhenAlone", False)
 
 
+def test_drivers_reach_every_replica_with_the_folder_their_paths_start_from() -> None:
+    drivers = [
+        {"name": "book", "kind": "files", "options": {"path": "book.jsonl"}},
+        {"name": "own", "kind": "sinks.py:make", "onRefusal": "skip", "batchMessages": 9},
+    ]
+    for config in replica_configs(manifest(drivers=drivers), module="m:a", directory="/d", token="", folder="/x"):
+        assert config.drivers == (
+            DriverConfig(name="book", kind="files", options={"path": "book.jsonl"}, folder="/x"),
+            DriverConfig(name="own", kind="sinks.py:make", on_refusal="skip", batch_messages=9, folder="/x"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("names", "problems"),
+    [
+        (["bank"], ["spec.drivers[0].name: is also the name of this service itself"]),
+        (["stock"], ["spec.drivers[0].name: is also the name of a peer"]),
+        (["a", "a"], ["spec.drivers[1].name: is also the name of another driver"]),
+        (["a", "b"], []),
+    ],
+)
+def test_names_of_drivers_are_nobody_elses(names: list[str], problems: list[str]) -> None:
+    drivers = [{"name": name, "kind": "files"} for name in names]
+    found = relation_problems(manifest(drivers=drivers, peers=[{"name": "stock", "path": "x"}]))
+    assert [f"{show_path(p.path)}: {p.what}" for p in found] == problems
+
+
+@pytest.mark.parametrize("kind", ["file", "x:", ":x", "a b"])
+def test_a_driver_of_no_known_kind_is_refused(kind: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match="kind"):
+        manifest(drivers=[{"name": "a", "kind": kind}])
+
+
 def peers_problems(*peers: dict[str, object]) -> list[str]:
     return [f"{show_path(p.path)}: {p.what}" for p in relation_problems(manifest(peers=list(peers)))]
 
@@ -211,3 +247,22 @@ def test_a_peer_that_makes_no_sense_is_refused(peers: list[dict[str, object]], p
 def test_a_peer_or_a_count_of_workers_out_of_range_is_refused(spec: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         manifest(**spec)
+
+
+def test_each_shard_has_its_replicas_in_its_folder_and_ports_of_their_own() -> None:
+    spec = {"shards": 2, "replicas": 2, "ingress": {"port": 9000}, "peers": [{"name": "stock", "shards": 3}]}
+    configs = replica_configs(manifest(**spec), module="m:a", directory="/d", token="")
+    assert [(config.shard, config.replica, config.directory, config.ingress_listen[-4:]) for config in configs] == [
+        (0, "r0", "/d/shards/0", "9000"),
+        (0, "r1", "/d/shards/0", "9001"),
+        (1, "r0", "/d/shards/1", "9002"),
+        (1, "r1", "/d/shards/1", "9003"),
+    ]
+    assert {config.shards for config in configs} == {2}
+    assert configs[0].sharding.peers == {"stock": 3}
+    assert relation_problems(manifest(**spec)) == []
+    (problem,) = relation_problems(manifest(shards=64, replicas=7, ingress={"port": 65100}))
+    assert (show_path(problem.path), problem.what) == (
+        "spec.ingress.port",
+        "replica k of shard s takes port + s * replicas + k",
+    )

@@ -89,7 +89,46 @@ def test_one_handler_that_waits_is_shown_whole(
     assert "order-1" in told
     assert "timer until 9 us" in told
     run(tmp_path, monkeypatch, {"invocation": ONE, "nowUs": 0}, "invocations", "show", "12", "--json")
-    assert json.loads(capsys.readouterr().out) == ONE
+    assert json.loads(capsys.readouterr().out) == {**ONE, "arguments": None, "given": [], "givenCount": 0}
+
+
+def test_the_history_of_one_is_a_table_in_the_order_of_what_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        {"operation": 1, "what": "stock/0/a hold", "asked_us": 1_000_000, "lsn": 14, "at_us": 2_500_000, "bytes": 2,
+         "value": {"left": 4}},
+        {"operation": 2, "what": "timer until 9000000000000000 us", "asked_us": 1, "lsn": 15, "at_us": 1, "bytes": 1},
+        {"operation": 3, "what": "bank/0/a pay", "asked_us": 1, "lsn": 16, "at_us": 1, "bytes": 30,
+         "code": "DL3014", "type": "Poor", "error": "no"},
+        {"operation": 4, "what": "stock/0/a all", "asked_us": 1, "lsn": 17, "at_us": 1, "bytes": 70_000, "value": None},
+        {"operation": 5, "what": "stock/0/a some", "asked_us": 1, "lsn": 18, "at_us": 1, "bytes": 1500,
+         "value": "x" * 1490},
+        {"operation": 0, "what": "cancelled", "asked_us": 0, "lsn": 19, "at_us": 1, "bytes": 3, "error": "cancelled"},
+    ]  # fmt: skip
+    shown = {"invocation": ONE, "nowUs": 0, "arguments": {"article": "apple"}, "given": given, "givenCount": 1006}
+    run(tmp_path, monkeypatch, shown, "invocations", "show", "12")
+    told = capsys.readouterr().out
+    assert 'arguments {"article":"apple"}' in told
+    head, hold, timer, pay, long, some, cancelled, _, count = told.splitlines()[-9:]
+    assert head.split() == ["LSN", "AT", "OPERATION", "WHAT", "AFTER", "GIVEN"]
+    assert hold.endswith('1.5 s  {"left":4}')
+    assert (timer.endswith("null"), "us" in timer) == (True, False)
+    assert pay.endswith("DL3014 Poor: no")
+    assert long.endswith("70000 bytes")
+    assert some.endswith("x...")
+    assert cancelled.split()[-2:] == [":", "cancelled"]
+    assert count == "the last 6 of 1006"
+
+
+def test_what_was_parked_is_run_again_and_its_new_id_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = run(tmp_path, monkeypatch, {"done": True, "invocation": 90}, "invocations", "retry-parked", "40")
+    assert asked == [("order", {"command": "retry", "invocation": "40"})]
+    assert capsys.readouterr().out == "what was parked at lsn 40 is invocation 90\n"
+    run(tmp_path, monkeypatch, {"done": True, "invocation": 90}, "invocations", "retry-parked", "40", "--json")
+    assert json.loads(capsys.readouterr().out) == {"parked": 40, "invocation": 90, "done": "retried"}
 
 
 @pytest.mark.parametrize(("command", "done"), [("cancel", "cancelled"), ("kill", "killed"), ("resume", "resumed")])
@@ -102,3 +141,29 @@ def test_an_order_is_sent_and_told(
     assert capsys.readouterr().out == f"invocation 12 is {done}\n"
     run(tmp_path, monkeypatch, {"done": True}, "invocations", command, "12", "--json")
     assert json.loads(capsys.readouterr().out) == {"invocation": 12, "done": done}
+
+
+def test_an_id_names_its_shard_where_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "service.yaml").write_text(MANIFEST.replace("{module", "{shards: 2, module"))
+    shards: list[int] = []
+
+    async def answer(found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
+        shards.append(found.config.shard)
+        return {"count": 1, "invocations": [ONE], "invocation": ONE, "nowUs": 1}
+
+    monkeypatch.setattr(primary, "ask_primary", answer)
+    where = ["-f", str(tmp_path / "service.yaml")]
+    assert main(["invocations", "kill", "1-12", *where]) == 0
+    assert capsys.readouterr().out == "invocation 1-12 is killed\n"
+    assert main(["invocations", "cancel", "0-12", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out) == {"invocation": 12, "done": "cancelled", "shard": 0}
+    assert main(["invocations", "list", "--shard", "1", *where]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "1-12"
+    assert main(["invocations", "show", "1-12", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out) == {**ONE, "shard": 1}
+    assert shards == [1, 0, 1, 1]
+    for wrong in (["12"], ["2-12"], ["1-12", "--shard", "0"], ["1-x"]):
+        assert main(["invocations", "kill", *wrong, *where]) in (2, 64), wrong
+    assert shards == [1, 0, 1, 1]

@@ -32,3 +32,21 @@ def test_manifest_is_found_here_or_by_option_or_by_environment(
     assert main(["status"]) == 69
     assert main(["status", "--dir", str(tmp_path)]) == 64
     assert "no service was started here" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_command_for_one_shard_asks_which_where_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "service.yaml").write_text(MANIFEST.replace("{module", "{shards: 2, module"))
+    assert main(["parked"]) == 64
+    assert "add --shard 0 to 1" in " ".join(capsys.readouterr().err.split())
+    assert main(["parked", "--shard", "1"]) == 75, "nothing runs"
+    assert main(["parked", "--shard", "2"]) == 64
+    assert main(["status"]) == 69
+    assert capsys.readouterr().out.startswith("bank: no replica is announced in")
+    assert main(["status", "--shard", "1"]) == 69
+    assert capsys.readouterr().out.startswith("bank/1/2: no replica is announced in")
+    assert main(["down", "--shard", "1"]) == 64
+    assert main(["erase", "--shard", "1"]) == 64
+    assert "2 shards, and only a service with one is erased" in " ".join(capsys.readouterr().err.split())

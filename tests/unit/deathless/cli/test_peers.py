@@ -115,3 +115,16 @@ def test_a_peer_that_is_reached_by_addresses_has_no_folder_to_look_into(
     assert main(["peers", "adopt", "stock", "--yes"]) == InvalidArgument.exit_code
     assert "--service-id" in capsys.readouterr().err
     assert asked == []
+
+
+def test_shards_of_a_peer_are_told_apart_and_adopted_by_themselves(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (one, *_) = asked.peers
+    asked.peers = [{**one, "service": "stock", "shard": shard} for shard in (0, 1)] + [{**one, "service": "mail"}]
+    assert main(["peers", "list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["stock/0", "stock/1", "mail"]
+    assert main(["peers", "adopt", "stock/1", "--service-id", "cd" * 16, "--incarnation", "3", "--yes"]) == 0
+    adopted = {"service": "stock", "service_id": "cd" * 16, "incarnation": "3", "shard": "1"}
+    assert asked[-1] == ("adopt-peer", adopted)
+    assert main(["peers", "adopt", "stock/x", "--yes"]) == InvalidArgument.exit_code

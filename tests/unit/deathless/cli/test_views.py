@@ -38,3 +38,13 @@ def test_live_table_holds_the_same_rows() -> None:
     table = live_table(view(PRIMARY, FROZEN, primary="r0"))
     assert table.row_count == 2
     assert [str(column.header) for column in table.columns] == list(COLUMNS)
+
+
+def test_a_service_of_several_shards_is_one_line_and_one_table() -> None:
+    parts = [
+        ServiceView("bank/0/2", "/d", "0/r0", 3, [ReplicaView("0/r0", "running", "primary")]),
+        ServiceView("bank/1/2", "/d", "", 2, [ReplicaView("1/r0", "dead", "dead")]),
+    ]
+    whole = ServiceView("bank", "/d", "", 3, [one for part in parts for one in part.replicas], parts)
+    assert summary(whole) == "bank: 1 of 2 shards have a primary, epoch 3; 1 of 2 replicas run"
+    assert [replica_row(one)[0] for one in whole.replicas] == ["0/r0", "1/r0"]

@@ -21,7 +21,7 @@ GOOD = ("a", 0, bytes(16), 1)
     ids=["shard below 0", "shard above u32", "short id", "long id", "incarnation below 0", "long name"],
 )  # fmt: skip
 def test_an_introduction_that_no_checkpoint_could_hold_is_malformed(bad: tuple[object, ...]) -> None:
-    assert decode_struct(PeerIntroduction, msgspec.msgpack.encode((GOOD, 1))).hello == PeerHello(*GOOD)
+    assert decode_struct(PeerIntroduction, msgspec.msgpack.encode((GOOD, 1, 9))).hello == PeerHello(*GOOD)
     with pytest.raises(CorruptFrame):
         decode_struct(PeerIntroduction, msgspec.msgpack.encode((bad, 1)))
     for kind in (PeerHello, Adopt):

@@ -45,7 +45,7 @@ STRUCTS: dict[Type, msgspec.Struct] = {
     Type.FOLLOW: wire.Follow("r2", 41, bytes(16), True),
     Type.FOLLOWING: wire.Following(True, 2, 41, "r2"),
     Type.HANDOVER: wire.Handover(2, 41),
-    Type.PEER_HELLO: wire.PeerIntroduction(PeerHello("shop", 0, bytes(range(16)), 77), 2),
+    Type.PEER_HELLO: wire.PeerIntroduction(PeerHello("shop", 0, bytes(range(16)), 77), 2, 5),
     Type.PEER_WELCOME: wire.PeerWelcome(12, 5),
     Type.PEER_REFUSED: wire.Refused("DL3016", "created anew"),
 }

@@ -22,11 +22,13 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    History,
     InvocationView,
     Known,
     Order,
     Outcome,
     Outputs,
+    ScheduleView,
     Target,
 )
 from deathless.codec.wire import (
@@ -97,7 +99,7 @@ class Echo:
         self.ran += messages
         return [len(message) for message in messages]
 
-    def advance(self, lsn: int, now_us: int) -> None:
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
         self.ran.append(b"advance")
 
     def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
@@ -108,6 +110,10 @@ class Echo:
 
     def order(self, lsn: int, now_us: int, order: Order) -> None:
         self.ran.append(b"order")
+
+    def retry(self, lsn: int, now_us: int, parked: int, message: bytes) -> bytes:
+        self.ran.append(b"retry")
+        return b""
 
     def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
         self.ran.append(b"peer_replaced")
@@ -132,6 +138,15 @@ class Echo:
         return len(self.invocations())
 
     def invocations(self) -> list[InvocationView]:
+        return []
+
+    def history(self, invocation: int, count_max: int) -> History | None:
+        return None
+
+    def not_begun(self, invocation: int) -> bytes:
+        return b""
+
+    def schedules(self) -> list[ScheduleView]:
         return []
 
     def suspended(self) -> list[bytes]:
@@ -189,6 +204,7 @@ class World:
                 results=self.shard.results,
                 activities=self.executor.activities,
                 holds=self.executor.holds,
+                retried=self.shard.take_retried,
                 due_us=lambda: self.place.due_us,
             ),
         )

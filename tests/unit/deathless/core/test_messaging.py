@@ -73,8 +73,8 @@ class Scripted(Relay):
     def due_us(self) -> int:
         return self.due
 
-    def advance(self, lsn: int, now_us: int) -> None:
-        super().advance(lsn, now_us)
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
+        super().advance(lsn, now_us, caught_up=caught_up)
         self.advanced.append(now_us)
         self.due = 0
 

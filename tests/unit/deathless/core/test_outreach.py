@@ -137,6 +137,17 @@ def test_the_peer_says_from_where_and_what_it_has_is_trimmed() -> None:
     assert desk.trims() == []
 
 
+def test_who_introduces_us_says_what_we_keep_also_when_that_is_not_logged_yet() -> None:
+    desk = begun(b"a", b"b", b"c", b"d")
+    assert desk.outreach.first_kept(B) == 1
+    desk.ready(2)
+    assert desk.outreach.first_kept(B) == 2
+    desk.trims()
+    assert desk.outreach.first_kept(B) == 2
+    desk.committed(3)
+    assert desk.outreach.first_kept(B) == 4, "a receiver without memory must not begin lower"
+
+
 def test_nothing_leaves_before_its_frame_is_confirmed() -> None:
     desk = begun(b"a")
     desk.keep(b"b")

@@ -20,6 +20,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    History,
     InvocationView,
     Known,
     Order,
@@ -27,11 +28,12 @@ from deathless.codec.peer_messages import (
     Outputs,
     Ran,
     Reference,
+    ScheduleView,
     Target,
     decode_body,
     encode_fork,
 )
-from deathless.codec.wire import accepted_reply, ok_reply
+from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.engine.messaging import NOTHING_WRITTEN
 
 SECOND = 1_000_000
@@ -128,7 +130,7 @@ class Talker:
         self.parts.append(written + self.mark)
         return written
 
-    def advance(self, lsn: int, now_us: int) -> None:
+    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
         due = sorted((w.due_us, w.lsn) for w in self.waiting.values() if 0 < w.due_us <= now_us)
         assert due, "called when there is nothing to do"
         for _, invocation in due:
@@ -143,6 +145,14 @@ class Talker:
 
     def order(self, lsn: int, now_us: int, order: Order) -> None:
         self.end(lsn, order.invocation, order.value or order.command.encode())
+
+    def retry(self, lsn: int, now_us: int, parked: int, message: bytes) -> bytes:
+        if message == b"refused":
+            return error_reply("DL3026", "NotParked", "refused")
+        self.write(b"%d again: " % parked + message)
+        self.send(Target("shop", 0), b"again")
+        self.outputs.results.append((lsn, ok_reply(b"\xc0")))
+        return b""
 
     def peer_replaced(self, lsn: int, now_us: int, target: Target) -> None:
         self.write(b"replaced " + target.service.encode())
@@ -170,6 +180,15 @@ class Talker:
 
     def invocations(self) -> list[InvocationView]:
         return []
+
+    def schedules(self) -> list[ScheduleView]:
+        return []
+
+    def history(self, invocation: int, count_max: int) -> History | None:
+        return None
+
+    def not_begun(self, invocation: int) -> bytes:
+        return b"not begun" if invocation == 77 else b""
 
     def suspended(self) -> list[bytes]:
         return [msgspec.msgpack.encode(waiting) for _, waiting in sorted(self.waiting.items())]

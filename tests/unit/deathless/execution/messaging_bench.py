@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     messages: tuple[bytes, ...] = ()
     peer: Target = SELF
     record: Record = None  # None: time
+    caught_up: bool = True  # of time
 
 
 class Hub(Bench):
@@ -160,7 +161,7 @@ def apply(executor: HandlerExecutor, entry: Entry) -> tuple[list[bytes], list[in
         return [], executor.execute_peer(entry.peer, entry.lsn, entry.lsn, entry.now_us, list(entry.messages), session)
     match entry.record:
         case None:
-            executor.advance(entry.lsn, entry.now_us)
+            executor.advance(entry.lsn, entry.now_us, caught_up=entry.caught_up)
         case Outcome() as outcome:
             executor.outcome(entry.lsn, entry.now_us, outcome)
         case Attempt() as attempt:

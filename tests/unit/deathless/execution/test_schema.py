@@ -3,7 +3,9 @@
 from typing import Annotated
 
 import msgspec
+import pytest
 
+from deathless.base.errors import InvalidService
 from deathless.execution.context import Context
 from deathless.execution.schema import json_schemas
 from deathless.execution.service import Service
@@ -51,3 +53,27 @@ def test_arguments_name_bounds_defaults_and_what_is_required() -> None:
 
 def test_schemas_are_the_same_each_time() -> None:
     assert msgspec.json.encode(json_schemas(bank)) == msgspec.json.encode(json_schemas(bank))
+
+
+def test_what_may_be_anything_is_described_as_anything() -> None:
+    service = Service("any", state=Account)
+
+    @service.handler
+    def keep(account: Account, ctx: Context, what: object) -> dict[str, object]:
+        return {"what": what}
+
+    schemas = json_schemas(service)
+    anything = {"description": "Any value."}
+    assert schemas.components["keep_arguments"]["properties"] == {"what": anything}
+    assert schemas.results["keep"] == {"type": "object", "additionalProperties": anything}
+
+
+def test_what_json_has_no_word_for_is_refused_by_name() -> None:
+    service = Service("odd", state=Account)
+
+    @service.handler
+    def keep(account: Account, ctx: Context, what: msgspec.msgpack.Ext) -> None:
+        return None
+
+    with pytest.raises(InvalidService, match="odd"):
+        json_schemas(service)

@@ -23,6 +23,15 @@ def test_queue_is_in_the_order_of_the_log_however_messages_came() -> None:
     assert list(tables.queues) == [b"b"]
 
 
+def test_message_behind_others_leaves_its_queue() -> None:
+    tables = Tables()
+    for number in (1, 2, 3):
+        tables.put(message(number))
+    tables.take(message(2))
+    assert [record.id for record in tables.queues[b"a"]] == [1, 3]
+    assert 2 not in tables
+
+
 def test_message_that_waits_is_found_by_its_id() -> None:
     tables = Tables()
     tables.put(message(5))

@@ -16,7 +16,7 @@ from textwrap import dedent
 import msgspec
 import pytest
 
-from deathless.base.config import ReplicaConfig
+from deathless.base.config import DriverConfig, ReplicaConfig
 from deathless.shell.attendants import Attendant, Attendants
 from deathless.shell.standing import BEAT_S, Standing
 
@@ -168,3 +168,34 @@ print(json.dumps(gone))
 def test_orphans_are_taken_note_of_and_own_children_are_left_to_their_owners() -> None:
     done = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, timeout=60, check=True)
     assert json.loads(done.stdout) == [True, True, -signal.SIGKILL]
+
+
+def test_each_driver_is_a_child_that_is_told_nothing_and_started_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = ReplicaConfig(
+            service="bank",
+            module="m:a",
+            directory=str(tmp_path),
+            replica="r0",
+            drivers=(DriverConfig(name="book", kind="files"), DriverConfig(name="mail", kind="webhook")),
+        )
+        attendants = Attendants(config, "config.json", lambda _: None)
+        book, mail = attendants._all
+        assert book._command(-1)[1:] == ["-m", "deathless.drivers.host", "config.json", "book", str(os.getpid())]
+        assert (book.child.name, mail.child.name) == ("driver book", "driver mail")
+        attendants._all = [Attendant("driver book", lambda _: [sys.executable, "-S", "-c", DEAF])]
+        try:
+            attendants.start_due(0.0, dict(os.environ))
+            attendants.tell(STANDING, 0.0)
+            (pid,) = attendants.pids
+            os.kill(pid, signal.SIGKILL)
+            child = attendants._all[0].child
+            await until(lambda: child.process is None or child.process.poll() is not None)
+            attendants.reap(1.0)
+            assert child.start_at is not None
+            attendants.start_due(child.start_at, dict(os.environ))
+            assert attendants.pids not in ({0}, {pid})
+        finally:
+            attendants.end()
+
+    asyncio.run(main())

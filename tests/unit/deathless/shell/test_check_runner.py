@@ -105,6 +105,39 @@ def test_no_key_is_remembered() -> None:
     assert keys.check(b"k", bytes(16), 1) is None
 
 
+SCHEDULED = """
+from datetime import datetime, timedelta
+from deathless import Context, Service, Struct
+class State(Struct):
+    ticks: list[str] = []
+clock = Service("clock", state=State)
+@clock.schedule("0 * * * *", key="k", missed="all")
+def hourly(state: State, ctx: Context, tick: datetime) -> None:
+    state.ticks.append(str(tick))
+@clock.handler
+async def wait(state: State, ctx: Context) -> None:
+    await ctx.timer(after=timedelta(hours=2))
+@clock.handler
+def look(state: State, ctx: Context) -> list[str]:
+    return state.ticks
+"""
+
+
+def test_ticks_that_fall_between_calls_come_and_others_do_not(tmp_path: Path) -> None:
+    (tmp_path / "clock_of_runner.py").write_text(SCHEDULED)
+    methods = ("wait", "look", "wait", "look")
+    calls = [
+        Call(lsn, 3_600_000_000 * lsn, encode(Kind.CALL, method=method.encode(), key=b"k", args=b"\x80"))
+        for lsn, method in enumerate(methods, 1)
+    ]
+    job = Job("clock_of_runner.py", str(tmp_path), bytes(32), calls, cut=2)
+    whole = run(job)
+    assert [len(msgspec.msgpack.decode(step.reply[1:]) or ()) for step in whole.steps] == [0, 0, 0, 2]
+    assert whole.suspended_at_cut
+    job.begin, job.state, job.suspended = 2, whole.state_at_cut, whole.suspended_at_cut
+    assert run(job).steps == whole.steps[2:]
+
+
 WAITING = """
 import time
 from datetime import timedelta

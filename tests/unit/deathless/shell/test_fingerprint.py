@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.limits import REPLICATED, Limits
+from deathless.base.shards import Sharding
 from deathless.execution.service import Service
 from deathless.shell import fingerprint as module
 from deathless.shell.fingerprint import describe, describe_code, differences, fingerprint, fingerprint_of
@@ -120,3 +121,12 @@ def test_time_zone_data_is_known_by_its_content_or_version(tmp_path: Path) -> No
 def test_time_zone_package_counts_where_the_system_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _: "2026.2")
     assert module._time_zones(()) == "package 2026.2"
+
+
+def test_numbers_of_shards_above_one_are_part_of_it(service: Service) -> None:
+    one = describe(service, Limits())
+    assert describe(service, Limits(), Sharding(peers={"mail": 1})) == one
+    several = describe(service, Limits(), Sharding(shard=1, shards=2, peers={"stock": 3}))
+    assert differences(one, several) == ["shards is new (2)", "shards of stock is new (3)"]
+    first, second = (fingerprint(service, Limits(), Sharding(shard=shard, shards=2)) for shard in (0, 1))
+    assert first == second != fingerprint(service, Limits())

@@ -19,7 +19,7 @@ from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request
 from deathless.shell.ingress import Ingress
-from deathless.shell.ingress_results import WAIT_MAX_S, WAIT_S, invocation_of, wait_of
+from deathless.shell.ingress_results import WAIT_MAX_S, WAIT_S, place_of, wait_of
 
 pytestmark = pytest.mark.asyncio
 SEVEN = ok_reply(msgspec.msgpack.encode(7))
@@ -193,6 +193,6 @@ async def test_a_wait_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"-1", b"1x", b"9" * 20])
 async def test_an_invocation_is_a_number_above_0(raw: bytes) -> None:
-    assert invocation_of(b"12") == 12
+    assert place_of(b"12", 1) == (0, 12)
     with pytest.raises(UnknownHandler):
-        invocation_of(raw)
+        place_of(raw, 1)

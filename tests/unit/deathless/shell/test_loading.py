@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.errors import InvalidService
-from deathless.shell.loading import load_service
+from deathless.shell.loading import load_attribute, load_service
 
 SERVICE = """
 from deathless import Context, Service, Struct
@@ -120,6 +120,15 @@ def test_interrupt_while_importing_is_no_error_of_the_service(tmp_path: Path) ->
     write(tmp_path, "broken_h.py", "raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load_service("broken_h.py", tmp_path)
+
+
+def test_what_an_author_names_is_loaded_whatever_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "named_i.py", "def make():\n    return 5\n")
+    made = load_attribute("named_i.py:make", tmp_path)
+    assert callable(made)
+    assert load_attribute("named_i:make", tmp_path) is made
+    with pytest.raises(InvalidService, match="'other' does not exist"):
+        load_attribute("named_i.py:other", tmp_path)
 
 
 def test_example_service_loads() -> None:

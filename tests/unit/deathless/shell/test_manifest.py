@@ -252,3 +252,12 @@ def test_a_peers_folder_and_token_are_found_from_the_manifest(tmp_path: Path) ->
 def test_a_peers_token_that_can_not_be_read_is_told_with_its_place(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, HEAD + PEERS)
     assert line.startswith("8:50: spec.peers[0].tokenFile: /stock.token can't be read")
+
+
+def test_operators_have_a_token_of_their_own_where_the_manifest_names_one(tmp_path: Path) -> None:
+    (tmp_path / "operators").write_text("operators-0123456789\n")
+    text = HEAD + "  operatorTokenFile: operators\n"
+    configs = read_manifest(write(tmp_path, text)).replica_configs()
+    assert [(each.operator_token, each.token) for each in configs] == [("operators-0123456789", "")] * 3
+    (tmp_path / "operators").write_text("short")
+    assert "spec.operatorTokenFile" in problems(tmp_path, text)[0]

@@ -13,15 +13,25 @@ from deathless.base.config import ActivitiesConfig, ReplicaConfig
 from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary
 from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
-from deathless.codec.peer_messages import Adopt, InvocationView, Order, PeerHello, Target
-from deathless.codec.wire import PREFIX_BYTES, Admin, PeerIntroduction, decode_struct, ok_reply
+from deathless.codec.peer_messages import (
+    RETRY,
+    Adopt,
+    Given,
+    History,
+    InvocationView,
+    Order,
+    PeerHello,
+    ScheduleView,
+    Target,
+)
+from deathless.codec.wire import PREFIX_BYTES, Admin, PeerIntroduction, decode_struct, error_reply, ok_reply
 from deathless.core import events as ev
 from deathless.core.outbox import Outbox
 from deathless.core.outreach import PeerView, Stage
 from deathless.core.peer_table import PeerTable
 from deathless.core.sessions import SessionTable
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.messaging import COMMANDS, SHOWN_MAX, Messaging
+from deathless.shell.messaging import COMMANDS, SHOWN_BYTES_MAX, SHOWN_MAX, Messaging
 
 pytestmark = pytest.mark.asyncio
 CONFIG = ReplicaConfig(
@@ -37,13 +47,20 @@ class End:
     def __init__(self, *, leads: bool = True) -> None:
         self.posted: list[ev.Event] = []
         self.views: list[InvocationView] = []
+        self.given: list[Given] = []
+        self.schedules: list[ScheduleView] = []
         self.problems: list[PeerView] = []
         self.refused: dict[Target, str] = {}
         limits = Limits()
-        outreach = SimpleNamespace(views=lambda: self.problems)
+        outreach = SimpleNamespace(views=lambda: self.problems, first_kept=lambda target: 12 if target == STOCK else 1)
         messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
         self.shard = SimpleNamespace(
-            executor=SimpleNamespace(invocations=lambda: self.views, invocation_count=lambda: len(self.views)),
+            executor=SimpleNamespace(
+                invocations=lambda: self.views,
+                invocation_count=lambda: len(self.views),
+                schedules=lambda: self.schedules,
+                history=lambda invocation, count_max: History(msgspec.msgpack.encode({"n": invocation}), self.given, 9),
+            ),
             outbox=Outbox(),
             peers=PeerTable(limits),
             sessions=SessionTable(limits),
@@ -85,6 +102,12 @@ async def test_handlers_that_wait_are_listed_the_oldest_first_and_so_many_at_a_t
     assert end.ask("invocations", **{"from": "1003"})["invocations"] == end.views[1002:]
 
 
+async def test_schedules_are_listed() -> None:
+    end = End()
+    end.schedules = [ScheduleView("nightly", "run", "a", "0 3 * * *", "UTC", "one", 5, 9, False, (7,), "")]
+    assert end.ask("schedules") == {"schedules": end.schedules, "nowUs": 99}
+
+
 async def test_one_handler_that_waits_is_shown() -> None:
     end = End()
     end.views = [view(3), view(5)]
@@ -93,11 +116,36 @@ async def test_one_handler_that_waits_is_shown() -> None:
         end.ask("invocation", invocation="4")
 
 
+async def test_the_history_of_one_is_shown_as_values_and_errors() -> None:
+    end = End()
+    end.views = [view(5)]
+    replies = [
+        ok_reply(msgspec.msgpack.encode({"left": b"\xff"})),
+        error_reply("DL3014", "Poor", "no"),
+        b"\x01",
+        ok_reply(msgspec.msgpack.encode("x" * SHOWN_BYTES_MAX)),
+        ok_reply(msgspec.msgpack.encode(msgspec.msgpack.Ext(5, b""))),
+    ]
+    end.given = [Given(n, f"call {n}", 10 + n, 20 + n, 30 + n, reply) for n, reply in enumerate(replies)]
+    end.given.append(Given(0, "", 0, 40, 41, error_reply("DL3018", "Cancelled", "it was")))
+    told = msgspec.json.decode(msgspec.json.encode(end.ask("invocation", invocation="5")))
+    assert (told["arguments"], told["givenCount"]) == ({"n": 5}, 9)
+    value, error, broken, long, odd, cancelled = told["given"]
+    where = {"operation": 0, "what": "call 0", "asked_us": 10, "lsn": 20, "at_us": 30}
+    assert value == {**where, "bytes": 9, "value": {"left": "/w=="}}
+    assert (error["code"], error["type"], error["error"]) == ("DL3014", "Poor", "no")
+    assert "read" in broken["error"]
+    assert (long["value"], odd["value"]) == (None, None)
+    assert long["bytes"] > SHOWN_BYTES_MAX
+    assert cancelled["what"] == "cancelled"
+
+
 @pytest.mark.parametrize(
     ("arguments", "order"),
     [
         ({"command": "cancel", "invocation": "5"}, Order("cancel", 5)),
         ({"command": "kill", "invocation": "5"}, Order("kill", 5)),
+        ({"command": "retry", "invocation": "5"}, Order(RETRY, 5)),
         (
             {"command": "resume", "invocation": "5", "operation": "2", "value": '{"yes": true}'},
             Order("resume", 5, 2, ok_reply(msgspec.msgpack.encode({"yes": True}))),
@@ -180,7 +228,9 @@ async def test_links_and_activities_are_made_when_they_are_needed_and_end_togeth
     await asyncio.sleep(0)
 
 
-async def test_we_introduce_ourselves_with_the_epoch_that_we_lead_in() -> None:
-    packet = End().messaging._introduce()
+async def test_we_introduce_ourselves_with_the_epoch_that_we_lead_in_and_what_we_keep() -> None:
+    packet = End().messaging._introduce(STOCK)
     told = decode_struct(PeerIntroduction, packet[PREFIX_BYTES:])
-    assert told == PeerIntroduction(PeerHello("shop", 0, b"s" * 16, 2), 6)
+    assert told == PeerIntroduction(PeerHello("shop", 0, b"s" * 16, 2), 6, 12)
+    packet = End(leads=False).messaging._introduce(STOCK)
+    assert decode_struct(PeerIntroduction, packet[PREFIX_BYTES:]).epoch == 0, "no primary has an epoch"

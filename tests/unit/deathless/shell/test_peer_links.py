@@ -9,10 +9,11 @@ import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import msgspec
 import pytest
 import trustme
 
-from deathless.base.config import PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import DriverConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.codec.peer_messages import PeerHello, Target
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
@@ -31,9 +32,19 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.shell import peer_links as module
+from deathless.shell.local_socket import driver_socket
 from deathless.shell.members import Member, write_member
 from deathless.shell.packets import ServerConnection, listen
-from deathless.shell.peer_links import AGAIN_MAX_S, AGAIN_MIN_S, LEADERLESS_MAX_S, Link, PeerLinks, Where, where_is
+from deathless.shell.peer_links import (
+    AGAIN_MAX_S,
+    AGAIN_MIN_S,
+    LEADERLESS_MAX_S,
+    Link,
+    PeerLinks,
+    Where,
+    shards_of,
+    where_is,
+)
 from deathless.shell.tls import server_context
 
 STOCK = Target("stock", 0)
@@ -113,7 +124,7 @@ class Ours:
         self.told: list[ev.Event] = []
         self.changed = asyncio.Event()
         self.links = PeerLinks(
-            config, introduce=lambda: HELLO, tell=self._tell, chance=random.Random(seed), packet_bytes_max=1 << 16
+            config, introduce=lambda _: HELLO, tell=self._tell, chance=random.Random(seed), packet_bytes_max=1 << 16
         )
 
     def _tell(self, event: ev.Event) -> None:
@@ -367,6 +378,9 @@ def test_where_a_service_is() -> None:
     assert where_is(config, "payments").token == "theirs"
     assert where_is(config, "payments").tls == TlsConfig(ca="ca", server_name="payments")
     assert where_is(config, "mail") == Where(("dir:/near/mail",), "ours", tls)
+    with_driver = msgspec.structs.replace(config, drivers=(DriverConfig(name="mail", kind="files"),))
+    beside = driver_socket(config.directory, config.owner, "mail")
+    assert where_is(with_driver, "mail") == Where((), "ours", None, beside), "it is a process beside us"
 
 
 def test_peers_show_each_other_the_certificates_that_clients_show(tmp_path: Path) -> None:
@@ -407,3 +421,15 @@ def test_a_token_that_is_wrong_is_shown_to_operators(tmp_path: Path) -> None:
         await ended(ours)
 
     run(main())
+
+
+def test_a_shard_is_looked_for_in_its_folder(tmp_path: Path) -> None:
+    peers = (PeerConfig(name="stock", directory="/far/stock", shards=3), PeerConfig(name="mail", addresses=("a:1",)))
+    config = ReplicaConfig(
+        service="shop", module="m:a", directory="/near/shop/shards/1", replica="r0", shard=1, shards=2, peers=peers
+    )
+    assert where_is(config, "stock", 2).addresses == ("dir:/far/stock/shards/2",)
+    assert where_is(config, "mail", 0).addresses == ("a:1",)
+    assert where_is(config, "other", 0).addresses == ("dir:/near/other",), "beside the service, not beside its shard"
+    assert where_is(config, "shop", 0).addresses == ("dir:/near/shop/shards/0",)
+    assert [shards_of(config, name) for name in ("shop", "stock", "mail", "other")] == [2, 3, 1, 1]

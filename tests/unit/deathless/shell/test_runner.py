@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, UpgradeRequired
+from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, ShardsFixed, UpgradeRequired
 from deathless.shell.runner import (
     Runner,
     RunnerEvent,
@@ -99,3 +99,31 @@ def test_refusal_of_all_replicas_is_the_error_that_they_logged(tmp_path: Path) -
     assert isinstance(error, UpgradeRequired)
     assert error.message == "other code"
     assert runner.refusal(ServiceView("bank", str(tmp_path), "", 0, [])) is None
+
+
+def test_replicas_of_several_shards_are_run_together_and_named_by_shard(tmp_path: Path) -> None:
+    configs = [
+        ReplicaConfig(
+            service="bank", module="m:a", directory=str(tmp_path / "shards" / str(shard)), replica=name, shard=shard,
+            shards=2,
+        )
+        for shard in (0, 1)
+        for name in ("r0", "r1")
+    ]  # fmt: skip
+    runner = Runner(configs, tell=lambda _: None)
+    assert runner.directory == tmp_path
+    assert list(runner.replicas) == ["0/r0", "0/r1", "1/r0", "1/r1"]
+    assert runner.replicas["1/r0"].folder == tmp_path / "shards" / "1" / "replicas" / "r0"
+
+
+def test_a_runner_with_another_number_of_shards_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "service.json").write_text('{"name": "bank", "shards": 2}')
+    runner = make_runner(tmp_path)
+
+    async def work() -> None:
+        with pytest.raises(ShardsFixed, match="shards: 2"):
+            runner.open()
+        runner.close()
+
+    asyncio.run(work())
+    assert not (tmp_path / "replicas").exists()

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deathless.base.errors import ForeignDirectory, HalfCopy
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import ForeignDirectory, HalfCopy, ShardsFixed
 from deathless.engine.ports import ServiceRecord
-from deathless.shell.service_copy import FILE, keep_copy, read_copy
+from deathless.shell.service_copy import FILE, Shards, check_shards, keep_copy, keep_shards, read_copy, read_shards
 
 RECORD = ServiceRecord("bank", bytes(range(16)), 7, bytes(32), 99, "etcd", live=True)
 
@@ -49,3 +50,40 @@ def test_of_first_starts_at_once_one_writes_and_the_others_compare(tmp_path: Pat
         for done in [pool.submit(keep_copy, str(tmp_path), RECORD) for _ in range(16)]:
             done.result()
     assert os.listdir(tmp_path) == [FILE]
+
+
+def shard(folder: Path, number: int, shards: int, service: str = "bank") -> ReplicaConfig:
+    """A replica's config of one shard of a service in `folder`."""
+    directory = folder / "shards" / str(number) if shards > 1 else folder
+    directory.mkdir(parents=True, exist_ok=True)
+    return ReplicaConfig(
+        service=service, module="m:a", directory=str(directory), replica="r0", shard=number, shards=shards
+    )
+
+
+def test_number_of_shards_is_written_once_and_another_one_refused_by_name(tmp_path: Path) -> None:
+    for number in (0, 1, 1):
+        keep_shards(shard(tmp_path, number, 2))
+    assert (tmp_path / FILE).read_bytes() == b'{\n  "name": "bank",\n  "shards": 2\n}'
+    assert read_shards(str(tmp_path)) == Shards("bank", 2)
+    for shards in (1, 3):
+        with pytest.raises(ShardsFixed, match=f"shards: 2, the manifest says {shards}"):
+            keep_shards(shard(tmp_path, 0, shards))
+    with pytest.raises(ForeignDirectory, match="belongs to service 'bank', not 'shop'"):
+        keep_shards(shard(tmp_path, 0, 2, "shop"))
+
+
+def test_service_of_one_shard_stays_one(tmp_path: Path) -> None:
+    keep_shards(shard(tmp_path, 0, 1))
+    assert os.listdir(tmp_path) == []
+    keep_copy(str(tmp_path), RECORD)
+    keep_shards(shard(tmp_path, 0, 1))
+    with pytest.raises(ShardsFixed, match="shards: 1, the manifest says 2"):
+        keep_shards(shard(tmp_path, 1, 2))
+
+
+def test_number_that_can_not_be_read_is_half_a_copy(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"{")
+    with pytest.raises(HalfCopy):
+        check_shards(shard(tmp_path, 0, 2))
+    assert check_shards(shard(tmp_path, 0, 1)) is None, "of one shard `read_copy` says so"

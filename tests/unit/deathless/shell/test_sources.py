@@ -62,6 +62,13 @@ def test_packages_count_by_version_with_what_they_need(folder: Path) -> None:
     assert not {"json", "rich", "pytest"} & set(versions)
 
 
+def test_service_with_a_schedule_counts_what_finds_its_times(folder: Path) -> None:
+    service = load_service("shop_src.service:cart", folder)
+    assert "cronsim" not in code_of(service).versions
+    service.schedule("0 3 * * *", key="a")(service.specs["add"].function)
+    assert "cronsim" in code_of(service).versions
+
+
 def test_answer_does_not_depend_on_what_else_is_imported(folder: Path) -> None:
     service = load_service("shop_src.service:cart", folder)
     before = code_of(service)

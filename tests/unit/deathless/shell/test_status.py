@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, PeerUnreachable, Unauthorized
-from deathless.shell.members import Member
-from deathless.shell.status import ServiceView, _Answer, combine
+from deathless.shell.members import Member, write_member
+from deathless.shell.status import ReplicaView, ServiceView, _Answer, combine, look_now, parts_of
 
 MEMBERS = {
     name: Member(name, f"127.0.0.1:{index}", pid=100 + index) for index, name in enumerate(("r0", "r1", "r2"), 1)
@@ -91,3 +93,43 @@ def test_wrong_token_is_an_error_and_not_a_view_of_nothing() -> None:
 def test_folder_without_members_gives_an_empty_view() -> None:
     seen = combine("bank", "/d", {}, {})
     assert (seen.replicas, seen.primary, seen.refusal, seen.of("r0")) == ([], "", "", None)
+
+
+def part(primary: str, *replicas: ReplicaView) -> ServiceView:
+    """The view of one shard."""
+    return ServiceView("bank", "/d", primary, 3, list(replicas))
+
+
+def test_a_service_serves_when_each_of_its_shards_does() -> None:
+    first = part("0/r0", ReplicaView("0/r0", "running", "primary"))
+    second = part("1/r1", ReplicaView("1/r1", "running", "primary"))
+    both = ServiceView("bank", "/d", "", 3, [*first.replicas, *second.replicas], [first, second])
+    assert (both.serving, both.primaries, both.refusal, both.parts) == (True, {"0/r0", "1/r1"}, "", [first, second])
+    second.replicas[0].state = "dead"
+    assert not both.serving
+    second.replicas[0].condition = "DL4009"
+    assert (both.refusal, [view.replica for view in both.refused]) == ("DL4009", ["1/r1"])
+    assert (first.parts, first.primaries) == ([first], {"0/r0"})
+
+
+def test_shards_are_looked_at_together_and_their_replicas_named_by_them(tmp_path: Path) -> None:
+    configs = [
+        ReplicaConfig(
+            service="bank", module="m:a", directory=str(tmp_path / "shards" / str(shard)), replica=name, shard=shard,
+            shards=2,
+        )
+        for shard in (0, 1)
+        for name in ("r0", "r1")
+    ]  # fmt: skip
+    parts = parts_of(configs)
+    assert [(each.label, each.access.service) for each in parts] == [("0/", "bank/0/2"), ("1/", "bank/1/2")]
+    for config in configs:
+        write_member(config.directory, Member(replica=config.replica, control="127.0.0.1:1"))
+    view = look_now(parts)
+    assert (view.service, view.directory, view.serving) == ("bank", str(tmp_path), False)
+    assert [one.replica for one in view.replicas] == ["0/r0", "0/r1", "1/r0", "1/r1"]
+    assert b"shards" in msgspec.json.encode(view)
+    alone = parts_of([msgspec.structs.replace(configs[0], shard=0, shards=1)])
+    view = look_now(alone)
+    assert [one.replica for one in view.replicas] == ["r0", "r1"]
+    assert b'shards":' not in msgspec.json.encode(view), "as it was without shards"

@@ -33,6 +33,8 @@ def test_spec_that_is_in_order_is_read() -> None:
         ({"lock": {"type": "directory"}}, "spec.lock.type: is directory; a cluster elects through etcd"),
         ({"fence": "seal"}, "spec.fence: is seal; leave it out"),
         ({"limits": {"heartbeatS": 1.0}}, "spec.limits: 3 * heartbeatS <= suspectAfterS must hold"),
+        ({"shards": 2}, "spec.shards: is above 1; write 1: in a cluster a service has one shard"),
+        ({"peers": [{"name": "stock", "shards": 2}]}, "spec.peers: has an entry with several shards; leave shards out"),
         ({"logStorage": {}}, "spec.logStorage: needs one of claimName and size"),
     ],
 )

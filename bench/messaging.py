@@ -1,0 +1,282 @@
+"""Services that talk: forks, calls with replies, sizes, and takeovers as the end client sees them.
+
+Guarantees: a rate counts what the receiver has run, and every message is counted at the end: unless what was sent has
+come exactly once, the run ends with that said. Does not: measure single calls of clients (bench.calls does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench import grpc_peer
+from bench.cluster import POLL_S, Cluster, Program
+from bench.figures import Figure, Goal, figure, median
+from bench.floor import Floor
+from bench.setting import Setting
+from bench.usage import processor_s
+from deathless.shell.client import Client
+
+MODULES: Final = Path(__file__).resolve().parent / "services" / "exchange.py"
+KEYS: Final = 64
+BURST: Final = 1000  # forks of one turn
+WAIT_S: Final = 300.0  # for anything
+CALLERS: Final = 4
+SETTLE_S: Final = 0.3
+SIZES: Final = (16, 256, 4096, 65536)
+MIB: Final = 1 << 20
+GRPC: Final = "gRPC Python, nothing durable"
+
+
+class Two(NamedTuple):
+    """Both services, and a client of each."""
+
+    asker: Cluster
+    answerer: Cluster
+    ask: Client
+    answer: Client
+
+    async def taken(self, keys: list[str]) -> int:
+        """Messages that have come, of all keys."""
+        return sum(await asyncio.gather(*(self.answer.query("taken", key, timeout=WAIT_S) for key in keys)))
+
+    async def wait_taken(self, keys: list[str], count: int) -> float:
+        """Wait until so many have come; gives when. Raises: TimeoutError."""
+        async with asyncio.timeout(WAIT_S):
+            while await self.taken(keys) < count:  # noqa: ASYNC110  another process counts
+                await asyncio.sleep(POLL_S)
+        return time.perf_counter()
+
+
+@contextlib.asynccontextmanager
+async def two(
+    setting: Setting, replicas: int, *, limits: dict[str, float] | None = None, ingress: str = ""
+) -> AsyncIterator[Two]:
+    """Asker and answerer, which find each other because their logs lie in one folder."""
+    folder = setting.new_folder()
+
+    def cluster(service: str, listen: str) -> Cluster:
+        program = Program(service, f"{MODULES}:{service}", service)
+        return setting.cluster(folder, replicas=replicas, limits=limits, program=program, ingress=listen)
+
+    async with (
+        cluster("answerer", "") as answerer,
+        cluster("asker", ingress) as asker,
+        Client("asker", [asker.address]) as ask,
+        Client("answerer", [answerer.address]) as answer,
+    ):
+        await ask.ready()
+        await answer.ready()
+        yield Two(asker, answerer, ask, answer)
+
+
+def keys_of(count: int) -> list[str]:
+    """Names of keys."""
+    return [f"key{number:04d}" for number in range(count)]
+
+
+# ---- rates -------------------------------------------------------------------------------------------------------
+
+
+async def _fork_rate(pair: Two, messages: int, size: int) -> float:
+    """Messages per second, from the first call to the last message run at the receiver."""
+    keys, burst = keys_of(KEYS), min(BURST, max(1, (1 << 20) // (size + 64)))
+    rounds = max(1, messages // (burst * KEYS))
+    before = await pair.taken(keys)
+    began = time.perf_counter()
+    calls = [pair.ask.call("burst", key, messages=burst, size=size) for _ in range(rounds) for key in keys]
+    await asyncio.gather(*calls)
+    expected = before + rounds * burst * KEYS
+    took = await pair.wait_taken(keys, expected) - began
+    if await pair.taken(keys) != expected:
+        raise ValueError("more messages came than were sent")
+    return rounds * burst * KEYS / took
+
+
+async def forks(setting: Setting) -> list[Figure]:
+    """Fire and forget, durable at both ends; one replica each, then three."""
+    figures = []
+    messages, rounds = setting.size(1_000_000, 20_000), setting.size(3, 1)
+    for replicas, goal in ((1, Goal("at least", 200_000)), (3, None)):
+        async with two(setting, replicas) as pair:
+            await _fork_rate(pair, messages // 10, 64)
+            before = await _used(pair)
+            async with setting.profiled(pair.answerer, f"forks-{replicas}-answerer"):
+                rates = [await _fork_rate(pair, messages, 64) for _ in range(rounds)]
+            cost = await _used(pair) - before
+        peers: dict[str, float | None] = {}
+        if replicas == 1:
+            peers[GRPC] = await _grpc_stream(messages // 5, 64)
+        figures.append(
+            figure(
+                f"fork_{replicas}_per_s",
+                f"fork service to service, 64 B, {replicas} replica{'s' * (replicas > 1)} each",
+                median(rates),
+                "messages/s",
+                samples=rounds * messages,
+                peers=peers,
+                goal=goal,
+                note=f"workers of both: {cost / rounds / messages * 1e6:.1f} us of processor time per message",
+            )
+        )
+    return figures
+
+
+async def _grpc_stream(messages: int, size: int) -> float | None:
+    async with grpc_peer.server() as address:
+        return None if address is None else await grpc_peer.stream(address, messages=messages, size=size)
+
+
+async def _used(pair: Two) -> float:
+    workers = [*(await pair.asker.workers()).values(), *(await pair.answerer.workers()).values()]
+    return sum(map(processor_s, workers))
+
+
+async def payloads(setting: Setting) -> list[Figure]:
+    """Forks of several sizes."""
+    figures = []
+    for size in SIZES:
+        messages = max(KEYS, min(setting.size(200_000, 2_000), setting.size(256 << 20, 4 << 20) // size))
+        async with two(setting, 1) as pair:
+            await _fork_rate(pair, messages // 5, size)
+            rates = [await _fork_rate(pair, messages, size) for _ in range(setting.size(3, 1))]
+        rate = median(rates)
+        figures.append(
+            figure(
+                f"fork_{size}_b_per_s", f"the same, {size:,} B, one replica each", rate, "messages/s",
+                samples=len(rates) * messages, note=f"{rate * size / MIB:,.1f} MiB/s of arguments",
+            )
+        )  # fmt: skip
+    return figures
+
+
+async def service_calls(setting: Setting) -> list[Figure]:
+    """Call and reply between services: one outstanding, then 256."""
+    turns, count = setting.size(40, 3), setting.size(25, 5)
+    took, floors = [], []
+    async with two(setting, 1) as pair:
+        with Floor(setting.folder) as floor:
+            await pair.ask.call("chat", "warm", calls=10 * count, size=64, timeout=WAIT_S)
+            for _ in range(turns):
+                floors += floor.measure(count)
+                began = time.perf_counter()
+                await pair.ask.call("chat", "one", calls=count, size=64, timeout=WAIT_S)
+                took.append((time.perf_counter() - began) * 1e6 / count)
+            base = median(floors)
+        keys, calls = keys_of(256), setting.size(200, 10)
+        rates = []
+        for _ in range(setting.size(3, 1)):
+            began = time.perf_counter()
+            await asyncio.gather(*(pair.ask.call("chat", key, calls=calls, size=64, timeout=WAIT_S) for key in keys))
+            rates.append(len(keys) * calls / (time.perf_counter() - began))
+        expected = len(rates) * calls * len(keys)
+        if await pair.taken(keys) != expected:
+            raise ValueError("calls were lost or doubled")
+    value = median(took)
+    unary: dict[int, tuple[float, float] | None] = {1: None, 256: None}
+    async with grpc_peer.server() as address:
+        for outstanding in unary if address is not None else ():
+            samples, rate = await grpc_peer.unary(
+                address or "", outstanding=outstanding, calls=max(1, turns * count // outstanding), size=64
+            )
+            unary[outstanding] = (median(samples), rate)
+    return [
+        figure(
+            "service_call_p50_us", "call and reply between services, 1 outstanding, p50", value, "us",
+            samples=turns * count, floor=base, goal=Goal("at most", 3.0, floors=True),
+            peers={GRPC: unary[1][0] if unary[1] else None},
+            note=f"{value / base:.2f} x floor; median over {turns} sagas of {count} calls one after the other",
+        ),
+        figure(
+            "service_calls_256_per_s", "the same, 256 outstanding", median(rates), "calls/s",
+            samples=expected, goal=Goal("at least", 15_000), peers={GRPC: unary[256][1] if unary[256] else None},
+        ),
+    ]  # fmt: skip
+
+
+# ---- takeovers ---------------------------------------------------------------------------------------------------
+
+
+class Callers:
+    """Clients of the asker, each of whose calls waits for the answerer."""
+
+    def __init__(self, pair: Two) -> None:
+        self._pair = pair
+        self.replies: list[list[float]] = [[] for _ in range(CALLERS)]
+        self._stop = False
+
+    async def run(self, number: int) -> None:
+        """Call until told to stop."""
+        while not self._stop:
+            await self._pair.ask.call("chat", f"caller{number}", calls=1, size=64, timeout=WAIT_S)
+            self.replies[number].append(time.perf_counter())
+
+    async def gap_ms(self, since: float) -> float:
+        """The longest wait of a caller around what happened at `since`."""
+        async with asyncio.timeout(WAIT_S):
+            while any(not each or each[-1] <= since for each in self.replies):  # noqa: ASYNC110  it polls gently, beside the calls
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        longest = 0.0
+        for each in self.replies:
+            at = len(each)
+            while at > 0 and each[at - 1] > since:
+                at -= 1
+            around = each[max(at - 1, 0) :]
+            longest = max(longest, *(later - earlier for earlier, later in pairwise(around)), 0.0)
+        return longest * 1000
+
+    def stop(self) -> None:
+        """No further calls."""
+        self._stop = True
+
+
+async def service_takeover(setting: Setting) -> list[Figure]:
+    """A kill -9 of the callee's primary, of the caller's, and of both at once, under load."""
+    rounds = setting.size(20, 1)
+    figures = []
+    for who, title in (("callee", "of the callee"), ("caller", "of the caller"), ("both", "of both at once")):
+        gaps: list[float] = []
+        for start in range(0, rounds, 10):
+            async with two(setting, 3) as pair:
+                callers = Callers(pair)
+                async with asyncio.TaskGroup() as group:
+                    for number in range(CALLERS):
+                        group.create_task(callers.run(number))
+                    for _ in range(min(10, rounds - start)):
+                        await pair.asker.wait_ready()
+                        await pair.answerer.wait_ready()
+                        await asyncio.sleep(SETTLE_S)
+                        clusters = {
+                            "callee": [pair.answerer],
+                            "caller": [pair.asker],
+                            "both": [pair.asker, pair.answerer],
+                        }
+                        victims = [(await cluster.primary()).worker_pid for cluster in clusters[who]]
+                        since = time.perf_counter()
+                        for pid in victims:
+                            os.kill(pid, signal.SIGKILL)
+                        gaps.append(await callers.gap_ms(since))
+                    callers.stop()
+                keys = [f"caller{number}" for number in range(CALLERS)]
+                if await pair.taken(keys) != sum(map(len, callers.replies)):
+                    raise ValueError("calls were lost or doubled")
+        figures.append(
+            figure(
+                f"service_takeover_{who}_p50_ms",
+                f"takeover {title} under calls between services, as the end client sees it, p50",
+                median(gaps),
+                "ms",
+                samples=rounds,
+                goal=Goal("at most", 300),
+                note=f"worst {max(gaps):.0f} ms; every call counted once",
+            )
+        )
+    return figures

@@ -1,0 +1,166 @@
+"""Handlers that wait: a million timers, 100,000 handlers, and one durable step outside, end to end.
+
+Does not: measure messages between services (bench.messaging does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import msgspec
+
+from bench.cluster import POLL_S, RECOVERED_S, Cluster
+from bench.figures import Figure, figure, median, percentile
+from bench.messaging import MIB, WAIT_S, two
+from bench.setting import Setting
+from bench.usage import resident_bytes
+from deathless.base.errors import DeathlessError
+from deathless.shell.admin import ask
+from deathless.shell.members import read_members
+
+
+async def timers(setting: Setting) -> list[Figure]:
+    """A million timers: memory, start-up with them, and how late they fire; and 100,000 handlers that wait."""
+    each = 1000
+    handlers = setting.size(1000, 10)
+    count = handlers * each
+    figures = []
+    limits: dict[str, float] = {"turn_max_s": 60.0}
+    async with two(setting, 1, limits=limits) as pair:
+        idle = resident_bytes((await pair.asker.primary()).worker_pid)
+        apart_us = 20  # of two timers of one handler
+        due_us = int((time.time() + setting.size(120, 10)) * 1e6)
+        naps = [
+            asyncio.create_task(
+                pair.ask.call("nap", f"n{number}", timers=each, until_us=due_us, apart_us=apart_us, timeout=900)
+            )
+            for number in range(handlers)
+        ]
+        await _wait_invocations(pair.asker, handlers)
+        held = resident_bytes((await pair.asker.primary()).worker_pid)
+        late = sorted(number for answer in await asyncio.gather(*naps) for number in answer)
+    figures.append(
+        figure(
+            "timers_late_p99_ms", f"{count:,} timers pending: lateness, p99", percentile(late, 99) / 1000, "ms",
+            samples=count, note=f"all due within {each * apart_us / 1000:g} ms; p50 {median(late) / 1000:,.0f} ms",
+        )
+    )  # fmt: skip
+    figures.append(
+        figure(
+            "timers_memory_mib", f"memory of {count:,} pending timers", (held - idle) / MIB, "MiB", samples=1,
+            note=f"in {handlers:,} handlers that wait for {each:,} each",
+        )
+    )  # fmt: skip
+    return [*figures, *await _suspended(setting)]
+
+
+async def _suspended(setting: Setting) -> list[Figure]:
+    """Handlers that each wait for one timer: memory, and the time until a restarted service serves."""
+    count = setting.size(100_000, 1_000)
+    async with two(setting, 1) as pair:
+        primary = await pair.asker.primary()
+        idle = resident_bytes(primary.worker_pid)
+        until_us = int((time.time() + 86_400) * 1e6)
+        calls = [
+            asyncio.create_task(
+                pair.ask.call("nap", f"n{number}", timers=1, until_us=until_us, apart_us=0, timeout=WAIT_S)
+            )
+            for number in range(count)
+        ]
+        await _wait_invocations(pair.asker, count)
+        held = resident_bytes(primary.worker_pid)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await ask(primary.client, "checkpoint", pair.asker.access, answer_s=WAIT_S)
+        name = pair.asker.names[0]
+        await pair.asker.stop(name)
+        began = time.perf_counter()
+        pair.asker.start(name)
+        await pair.asker.wait_ready()
+        took = time.perf_counter() - began
+        await _wait_invocations(pair.asker, count)
+    return [
+        figure(
+            "suspended_memory_mib", f"memory of {count:,} handlers that wait", (held - idle) / MIB, "MiB", samples=1,
+            note=f"{(held - idle) / count:,.0f} bytes each, with a state, a message and a timer",
+        ),
+        figure(
+            "suspended_recovery_s", f"orderly stop to serving again with {count:,} handlers that wait", took, "s",
+            samples=1, note="each ran again to where it waits",
+        ),
+    ]  # fmt: skip
+
+
+async def _wait_invocations(cluster: Cluster, count: int) -> None:
+    async with asyncio.timeout(RECOVERED_S):
+        while True:
+            with contextlib.suppress(DeathlessError):
+                told = await ask((await cluster.primary()).client, "invocations", cluster.access, answer_s=30.0)
+                if told["count"] == count:
+                    return
+            await asyncio.sleep(0.1)
+
+
+# ---- one durable step --------------------------------------------------------------------------------------------
+
+
+async def one_step(setting: Setting) -> list[Figure]:
+    """A handler that runs one activity, called over HTTP: 1 client, then 64."""
+    figures = []
+    async with two(setting, 1, ingress="127.0.0.1:0") as pair:
+        async with asyncio.timeout(WAIT_S):
+            while not (listen := _ingress(pair.asker)):  # noqa: ASYNC110  a file says it
+                await asyncio.sleep(POLL_S)
+        for clients in (1, 64):
+            seconds = setting.size(8, 1)
+            await _steps(listen, clients, 1.0)
+            took, elapsed = await _steps(listen, clients, float(seconds))
+            figures.append(
+                figure(
+                    f"one_step_{clients}_p50_ms",
+                    f"one durable step (HTTP, activity, reply), {clients} client{'s' * (clients > 1)}, p50",
+                    median(took) * 1000,
+                    "ms",
+                    samples=len(took),
+                    note=f"{len(took) / elapsed:,.0f}/s, p99 {percentile(took, 99) * 1000:.1f} ms",
+                )
+            )
+    return figures
+
+
+def _ingress(cluster: Cluster) -> str:
+    return next((member.ingress for member in read_members(str(cluster.directory)).values() if member.ingress), "")
+
+
+async def _steps(listen: str, clients: int, seconds: float) -> tuple[list[float], float]:
+    """Latencies, and how long all of it took."""
+    host, _, port = listen.rpartition(":")
+    took: list[float] = []
+    began = time.perf_counter()
+    end = began + seconds
+
+    async def client(number: int) -> None:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = msgspec.json.encode({"number": number})
+        head = (
+            f"POST /asker/step{number}/step HTTP/1.1\r\nHost: {listen}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        while time.perf_counter() < end:
+            asked = time.perf_counter()
+            writer.write(head + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            if not answer.startswith(b"HTTP/1.1 200"):
+                raise ValueError(answer.decode(errors="replace"))
+            length = next(
+                int(line.split(b":")[1]) for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length")
+            )
+            await reader.readexactly(length)
+            took.append(time.perf_counter() - asked)
+        writer.close()
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return took, time.perf_counter() - began

@@ -1,0 +1,302 @@
+"""The chaos run: the shop under load, while `kill -9` takes one of its processes after the other.
+
+    make demo-shop [MINUTES=10] [SEED=1]        python -m examples.shop.chaos --minutes 10 --seed 1 [--json]
+
+Starts PostgreSQL and the three services with three replicas each, lets customers order, and kills a random process
+each second: a supervisor, a worker, an ingress, a driver, an activity worker, or a process of PostgreSQL, which then
+recovers from a crash. In the end the ledger in PostgreSQL must be equal to what the customers were told, and stock and
+payments must agree with it (verdict.py).
+
+Guarantees: who is killed follows from the seed, as far as the same processes run; everything that it started ends with
+it. Does not: kill `deathless up` itself, which brings supervisors back. Needs PostgreSQL (tools/postgresql.py); where
+there is none, one line says so and the exit code is 3. It is 0 when all is right, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from examples.shop.customers import Customers, History
+from examples.shop.verdict import SHOWN_MAX, Books, Entry, judge, take_inventory
+from tools.postgresql import Missing, Server
+
+HERE: Final = Path(__file__).parent
+PROGRAM: Final = (sys.executable, "-m", "deathless.cli.main")
+MANIFESTS: Final = {"stock": "stock.yaml", "payments": "payments-ledger.yaml", "shop": "shop.yaml"}
+KINDS: Final = {
+    "deathless.shell.supervisor": "supervisor",
+    "deathless.shell.worker": "worker",
+    "deathless.shell.ingress": "ingress",
+    "deathless.drivers.host": "driver",
+    "deathless.shell.activity_worker": "activity worker",
+}
+"""What a process is, by the module it runs."""
+POSTGRES: Final = "PostgreSQL"
+REST_S: Final = 600.0  # how long the last orders, and what services still send, may take once the killing has ended
+TELL_S: Final = 10.0
+POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What was asked for."""
+
+    seconds: float
+    seed: int
+    kills: int  # then it ends, also before its time; 0: as many as come
+    every_s: float
+    clients: int
+    as_json: bool
+
+
+class Shop:
+    """The three services and the database, in a folder of their own."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.folder = folder / "shop"
+        self.logs = self.folder / ".deathless"
+        self.server = server
+        self._runners: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Make the tables, start the services."""
+        ignored = shutil.ignore_patterns(".deathless", "__pycache__", "bank.txt")
+        shutil.copytree(HERE, self.folder, ignore=ignored)
+        manifest = self.folder / "shop.yaml"
+        manifest.write_text(manifest.read_text().replace("port: 8090", "port: 0"))
+        (self.folder / "ledger.dsn").write_text(self.server.dsn)
+        with psycopg.connect(self.server.dsn) as connection:
+            connection.execute((HERE / "ledger.sql").read_bytes())
+        for service, manifest_name in MANIFESTS.items():
+            with (self.folder / f"{service}.log").open("wb") as log:
+                command = [*PROGRAM, "up", manifest_name]
+                self._runners.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log))
+
+    def processes(self) -> dict[str, list[int]]:
+        """What can be killed: pids by kind. Those of ours alone: each names our folder."""
+        found: dict[str, list[int]] = {}
+        ours = str(self.folder).encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = path.read_bytes().split(b"\0")
+                kind = KINDS.get(words[2].decode()) if len(words) > 3 and words[1] == b"-m" else None
+                if kind and any(ours in word for word in words):
+                    found.setdefault(kind, []).append(int(path.parent.name))
+        if backends := self.server.backends():
+            found[POSTGRES] = backends
+        return {kind: sorted(pids) for kind, pids in sorted(found.items())}
+
+    def command(self, service: str, *words: str) -> Any:
+        """What a command of the program tells with --json; None: nothing now."""
+        command = [*PROGRAM, *words, "-f", MANIFESTS[service], "--json"]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def rests(self) -> bool:
+        """Has everything that services sent been confirmed?"""
+        for service in MANIFESTS:
+            told = self.command(service, "peers", "list")
+            if told is None or any(each["lag"] for each in told["peers"]):
+                return False
+        return True
+
+    def books(self) -> Books:
+        """What stands in PostgreSQL."""
+        with psycopg.connect(self.server.dsn) as connection:
+            rows = connection.execute('SELECT entry, customer, "order", cents FROM ledger').fetchall()
+            sums = connection.execute("SELECT customer, payments, cents FROM turnover").fetchall()
+        return Books(
+            ledger=[msgspec.convert(dict(zip(Entry.__struct_fields__, row, strict=True)), Entry) for row in rows],
+            turnover={customer: (payments, cents) for customer, payments, cents in sums},
+        )
+
+    def bank(self) -> list[str]:
+        """Lines of the bank."""
+        path = self.folder / "bank.txt"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def close(self) -> None:
+        """End all that was started."""
+        for runner in self._runners:  # they would start supervisors again
+            runner.kill()
+            runner.wait()
+        while running := [pid for kind, pids in self.processes().items() if kind != POSTGRES for pid in pids]:
+            for pid in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S / 10)
+
+
+class Run:
+    """One run of it."""
+
+    def __init__(self, shop: Shop, settings: Settings) -> None:
+        self._shop = shop
+        self._settings = settings
+        self._chance = random.Random(settings.seed)
+        self._customers = Customers(shop.logs, count=settings.clients, seed=settings.seed)
+        self._began = time.monotonic()
+        self.kills: Counter[str] = Counter()
+        self.history: History = self._customers.history
+
+    def _say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._began:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    async def run(self) -> list[str]:
+        """Let them order and kill; gives what is wrong in the end."""
+        self._say(
+            f"seed {self._settings.seed}; {self._settings.clients} customers; a kill every {self._settings.every_s:g} s"
+        )
+        customers = asyncio.create_task(self._customers.run())
+        telling = asyncio.create_task(self._tell())
+        try:
+            killing = asyncio.create_task(self._kill())
+            await asyncio.wait([customers, killing], return_when=asyncio.FIRST_COMPLETED)
+            if customers.done():
+                killing.cancel()
+                await customers  # it raises
+            await killing
+            self._customers.stop()
+            self._say(f"{self.kills.total()} kills; the last {len(self.history.under_way)} orders come to an end")
+            await asyncio.wait_for(customers, REST_S)
+            async with asyncio.timeout(REST_S):
+                while not await asyncio.to_thread(self._shop.rests):  # noqa: ASYNC110 - other processes say so
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            left = sorted(self.history.under_way)
+            return [f"after {REST_S:g} s without a kill these orders are not done: {left}"] if left else ["no rest"]
+        finally:
+            telling.cancel()
+            customers.cancel()
+        found = await take_inventory(self._shop.logs, self.history.orders)
+        return judge(self.history, self._shop.books(), found, self._shop.bank())
+
+    async def _kill(self) -> None:
+        """Kill until the time is over; the first one falls once an order is through."""
+        while not any(order.outcome for order in self.history.orders):  # noqa: ASYNC110 - nobody waits for it
+            await asyncio.sleep(POLL_S)
+        due = time.monotonic()
+        end = due + self._settings.seconds
+        while time.monotonic() < end and self.kills.total() != (self._settings.kills or -1):
+            due = max(due + self._settings.every_s, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            running = self._shop.processes()
+            kind = self._chance.choice(list(running))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._chance.choice(running[kind]), signal.SIGKILL)
+                self.kills[kind] += 1
+            if await asyncio.to_thread(self._shop.server.revive):
+                self._say(f"{POSTGRES} had ended and was started again")
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            known = Counter(order.outcome.partition(":")[0] for order in self.history.orders if order.outcome)
+            told = ", ".join(f"{count} {outcome}" for outcome, count in known.most_common())
+            self._say(f"{self.kills.total()} kills; orders: {told}, {len(self.history.under_way)} under way")
+
+    def report(self, wrong: list[str]) -> dict[str, object]:
+        """What is told in the end."""
+        waited = sorted(order.waited_s for order in self.history.orders if order.outcome)
+        return {
+            "passed": not wrong,
+            "seed": self._settings.seed,
+            "seconds": round(time.monotonic() - self._began),
+            "kills": self.kills.total(),
+            "killsByKind": dict(sorted(self.kills.items())),
+            "orders": len(self.history.orders),
+            "outcomes": dict(Counter(order.outcome.partition(":")[0] for order in self.history.orders)),
+            "articles": sum(self.history.filled.values()),
+            "sentAgain": self.history.asked_again,
+            "medianSeconds": round(waited[len(waited) // 2], 3) if waited else None,
+            "longestSeconds": round(waited[-1], 3) if waited else None,
+            "wrong": wrong,
+        }
+
+
+def arguments(given: list[str] | None = None) -> Settings:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m examples.shop.chaos", description="Kill the shop under load.")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long to kill (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="who is killed and what is ordered; drawn when 0")
+    parser.add_argument("--kills", type=int, default=0, help="end after so many kills")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two kills (default 1)")
+    parser.add_argument("--clients", type=int, default=8, help="customers that order at a time (default 8)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    found = parser.parse_args(given)
+    return Settings(
+        seconds=found.minutes * 60,
+        seed=found.seed or random.SystemRandom().randrange(1, 1 << 31),
+        kills=found.kills,
+        every_s=found.every,
+        clients=found.clients,
+        as_json=found.json,
+    )
+
+
+def show(report: dict[str, Any]) -> str:
+    """Give the verdict as text."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in report["killsByKind"].items())
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in report["outcomes"].items())
+    lines = [
+        f"{report['kills']} kills in {report['seconds']} s: {kinds}",
+        f"{report['orders']} orders: {outcomes}",
+        f"half of them within {report['medianSeconds']} s, the longest {report['longestSeconds']} s",
+        f"{report['sentAgain']} times an order was sent again over HTTP",
+        *report["wrong"][:SHOWN_MAX],
+    ]
+    if len(report["wrong"]) > SHOWN_MAX:
+        lines.append(f"and {len(report['wrong']) - SHOWN_MAX} more")
+    passed = "PASSED: the ledger is exactly what the customers were told, stock and payments agree"
+    lines.append(f"{passed if report['passed'] else 'FAILED'} (seed {report['seed']})")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run it; see the module's docstring for exit codes."""
+    settings = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        server = Server()
+    except Missing as missing:
+        print(missing)
+        return 3
+    folder = Path(tempfile.mkdtemp(prefix="deathless-shop-"))
+    with server:
+        shop = Shop(folder, server)
+        try:
+            shop.start()
+            run = Run(shop, settings)
+            report = run.report(asyncio.run(run.run()))
+        except KeyboardInterrupt:
+            print(f"ended; seed {settings.seed}", file=sys.stderr)
+            return 130
+        finally:
+            shop.close()
+    print(json.dumps(report) if settings.as_json else show(report))
+    if report["passed"]:
+        shutil.rmtree(folder, ignore_errors=True)
+        return 0
+    print(f"logs: {folder}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""`deathless openapi`: an OpenAPI document of a service's HTTP interface."""
+
+from __future__ import annotations
+
+import click
+
+from deathless.cli.options import service_options
+from deathless.cli.output import print_json
+
+
+@click.command()
+@click.argument("module", required=False)
+@service_options
+@click.option("--json", "_as_json", is_flag=True, help="It is JSON in any case.")
+def openapi(module: str | None, manifest: str, directory: str, _as_json: bool) -> int:
+    """Print an OpenAPI 3.1 document of a service: its handlers and queries with arguments, results and errors.
+
+    MODULE is package.module:attribute or path/to/file.py:attribute; without it the one that the manifest names. A
+    running ingress gives the same at /SERVICE/-/openapi.json.
+
+    \b
+    deathless openapi -f service.yaml > shop.json
+    deathless openapi shop.py:shop
+    """
+    from deathless.cli.options import target
+    from deathless.shell.loading import load_service
+    from deathless.shell.openapi import document
+
+    print_json(document(load_service(module or target(manifest, directory).config.module)))
+    return 0

@@ -1,0 +1,202 @@
+"""What operators ask and order over HTTP: the same as `deathless invocations`, `parked` and `peers`, at the ingress.
+
+    GET  /{service}/-/invocations?from=ID          handlers that wait, the oldest first
+    GET  /{service}/-/invocations/{id}/history     one of them: what it was given, what it waits for and since when
+    POST /{service}/-/invocations/{id}/cancel      likewise kill; resume takes {"operation": N, "value": ...}
+    GET  /{service}/-/peers                        the services that this one sends to and hears from
+    GET  /{service}/-/parked                       messages that were set aside
+    POST /{service}/-/parked/{lsn}/retry           run one of them again
+
+The primary answers, over its client port, what it answers to `deathless`; nothing is kept here.
+
+Who may: a page here shows other callers' data, and an order ends their calls. So whoever asks must show what opens the
+client port to tools, or the operators' own token where there is one. Where the ingress asks for less than the client
+port (TLS without a client certificate, nothing at all beyond this machine), callers can't be told from operators, and
+nobody is let in without that token.
+
+Guarantees: an order without an answer is told as one whose outcome is unknown, never as one that was not done; one is
+taken only with `Content-Type: application/json`, which a page of another site can't make a browser send. Does not: try
+again. Imports shell.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import (
+    InvalidArgument,
+    NotPrimary,
+    OperatorsOnly,
+    OutcomeUnknown,
+    Overloaded,
+    PeerUnreachable,
+    UnknownHandler,
+)
+from deathless.codec.peer_messages import RETRY
+from deathless.shell.admin import Access, ask
+from deathless.shell.packets import split_address
+
+ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
+_NUMBER: Final = re.compile(rb"\d{1,19}")
+_DONE: Final = {b"cancel": "cancelled", b"kill": "killed", b"resume": "resumed"}
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+Ask = Callable[[str, dict[str, str]], Awaitable[dict[str, object]]]
+"""Asks the primary, as `deathless` does."""
+
+
+class Page(NamedTuple):
+    """One address, found."""
+
+    command: str  # for the primary
+    arguments: dict[str, str]
+    done: str = ""  # what the invocation is when an order was carried out; empty: it is no order, and so asked by GET
+
+
+class _Resume(msgspec.Struct, forbid_unknown_fields=True):
+    operation: int = 0
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    pass
+
+
+def find_page(parts: Sequence[bytes]) -> Page | None:
+    """Give the page of an address behind `/{service}/-/`; None: there is none.
+
+    Raises: UnknownHandler for a number that is none.
+    """
+    match parts:
+        case [b"invocations"]:
+            return Page("invocations", {})
+        case [b"invocations", number, b"history"]:
+            return Page("invocation", {"invocation": _number(number)})
+        case [b"invocations", number, (b"cancel" | b"kill" | b"resume") as command]:
+            return Page("order", {"command": command.decode(), "invocation": _number(number)}, _DONE[command])
+        case [b"parked", number, b"retry"]:
+            return Page("order", {"command": RETRY, "invocation": _number(number)}, "retried")
+        case [b"peers"]:
+            return Page("peers", {})
+        case [b"parked"]:
+            return Page("parked", {})
+        case _:
+            return None
+
+
+def _number(raw: bytes) -> str:
+    if not _NUMBER.fullmatch(raw) or not int(raw):
+        raise UnknownHandler("an invocation has a number above 0")
+    return raw.decode()
+
+
+def refusal_to_callers(config: ReplicaConfig) -> str:
+    """Say why a caller of this ingress may be less than an operator; empty: it shows all that tools show."""
+    if config.tls is not None and config.ingress_tls:
+        return "this ingress does not ask for a client certificate, so who calls may be no operator"
+    certified = config.tls is not None and config.tls.require_client_certificate
+    if not config.token and not certified and split_address(config.ingress_listen)[0] not in _LOOPBACK:
+        return "this ingress asks callers of other machines for nothing, so who calls may be no operator"
+    return ""
+
+
+class Operators:
+    """Answers operators of one service.
+
+    Args:
+        asked: asks the primary; None where nobody is let in.
+        token: the operators' own; empty: they show what callers show.
+        refusal: why that is not enough here; empty: it is.
+    """
+
+    def __init__(self, *, asked: Ask | None = None, token: str = "", refusal: str = "") -> None:
+        assert asked is not None or refusal, "somebody is let in"
+        self._ask = asked
+        self._token = token.encode()
+        self._refusal = refusal
+        self._count = 0
+
+    def knows(self, shown: bytes) -> bool:
+        """Is this the operators' token?"""
+        return bool(self._token) and hmac.compare_digest(shown, self._token)
+
+    def admit(self, shown: bytes) -> None:
+        """Let in who showed this token, and all that the ingress asks of callers. Raises: OperatorsOnly."""
+        if self._token:
+            if not self.knows(shown):
+                raise OperatorsOnly("this is for operators, who show a token of their own")
+        elif self._refusal:
+            raise OperatorsOnly(self._refusal)
+
+    async def answer(self, page: Page, named: dict[str, list[str]], body: bytes) -> bytes:
+        """Give the JSON of a page.
+
+        Args:
+            page: asked for with its method.
+            named: what stands behind the path.
+            body: of an order; empty stands for `{}`.
+
+        Raises: InvalidArgument, Overloaded, OutcomeUnknown, NotPrimary, PeerUnreachable; what the primary refuses with.
+        """
+        assert self._ask is not None
+        arguments = {**page.arguments, **_options(page, named), **_told(page, body)}
+        if self._count >= ASKED_MAX:
+            raise Overloaded(f"{ASKED_MAX} questions of operators are without an answer")
+        self._count += 1
+        try:
+            found = await self._ask(page.command, arguments)
+        except PeerUnreachable as error:
+            if not page.done:
+                raise
+            remedy = "look whether it was carried out before you repeat it"
+            raise OutcomeUnknown(error.message, remedy=remedy) from None
+        finally:
+            self._count -= 1
+        if page.arguments.get("command") == RETRY:
+            found = {"parked": int(arguments["invocation"]), "invocation": found["invocation"], "done": page.done}
+        elif page.done:
+            found = {"invocation": int(arguments["invocation"]), "done": page.done}
+        return msgspec.json.encode(found)
+
+
+def _options(page: Page, named: dict[str, list[str]]) -> dict[str, str]:
+    """What may stand behind the path: `from` of the list."""
+    options: dict[str, str] = {}
+    for name, texts in named.items():
+        if page.command != "invocations" or name != "from":
+            raise InvalidArgument(f"this page takes no `{name}` - at `$.{name}`")
+        if len(texts) != 1 or not _NUMBER.fullmatch(texts[0].encode()):
+            raise InvalidArgument("from is one number - at `$.from`")
+        options[name] = texts[0]
+    return options
+
+
+def _told(page: Page, body: bytes) -> dict[str, str]:
+    """What an order's body says."""
+    if not page.done:
+        return {}
+    try:
+        if page.arguments["command"] == "resume":
+            resume = msgspec.json.decode(body or b"{}", type=_Resume)
+            return {"operation": str(resume.operation), "value": bytes(resume.value).decode()}
+        msgspec.json.decode(body or b"{}", type=_Nothing)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InvalidArgument(str(error)) from None
+    return {}
+
+
+def primary_asker(primary: Callable[[], str], access: Access) -> Ask:
+    """Give what asks the primary whose address `primary` knows; empty: it knows none."""
+
+    async def asked(command: str, arguments: dict[str, str]) -> dict[str, object]:
+        address = primary()
+        if not address:
+            raise NotPrimary("no primary is known now")
+        return await ask(address, command, access, arguments)
+
+    return asked

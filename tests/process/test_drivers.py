@@ -1,0 +1,213 @@
+"""A service whose effects reach a file and an HTTP address, while primaries and drivers are killed.
+
+`DEATHLESS_KILLS_SEED=n` chooses the same faults again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self, cast
+
+from driver_service import Till
+from replica_set import ReplicaSet, client_of, wait_for
+
+MODULE = Path(__file__).with_name("driver_service.py")
+SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
+KEYS = 2
+FAULTS = ("drivers", "worker", "drivers", "replica")
+CALLERS = 2
+
+
+class Hook:
+    """The HTTP address: what it was told, per key, and under which idempotency keys."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[str]] = {}
+        self.keys: dict[str, str] = {}  # tag by idempotency key
+        self.broken: list[str] = []
+        self.refuses = 0  # of the next requests
+        self._lock = threading.Lock()
+
+    def take(self, key: str, idempotency_key: str, tag: str) -> int:
+        """Give the status."""
+        with self._lock:
+            if self.refuses:
+                self.refuses -= 1
+                return 503
+            if self.keys.setdefault(idempotency_key, tag) != tag:
+                self.broken.append(f"{idempotency_key} for {tag} and {self.keys[idempotency_key]}")
+            self.told.setdefault(key, []).append(tag)
+        return 200
+
+
+@contextmanager
+def hooked() -> Iterator[tuple[Hook, str]]:
+    """An HTTP server, and its address."""
+    hook = Hook()
+
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = hook.take(self.path.rpartition("/")[2], self.headers["Idempotency-Key"], body["tag"])
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_request(self, code: object = "-", size: object = "-") -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hook, f"http://127.0.0.1:{server.server_port}/hook/{{key}}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def till_of(folder: Path, url: str, replicas: int = 2) -> ReplicaSet:
+    """The service with its drivers, all of whose replicas write to one file."""
+    drivers = [
+        {"name": "book", "kind": "files", "options": {"path": "book.jsonl"}, "folder": str(folder)},
+        {"name": "mail", "kind": "webhook", "options": {"url": url}, "folder": str(folder)},
+    ]
+    return ReplicaSet(folder, replicas=replicas, service="till", module=f"{MODULE}:till", drivers=drivers)
+
+
+def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:
+    """Processes of drivers beside one replica."""
+    parent = replicas.processes[name].pid
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (each / "stat").read_text().rpartition(")")[2].split()
+            line = (each / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[1]) == parent and b"deathless.drivers.host" in line:
+            found.append(int(each.name))
+    return found
+
+
+class Callers:
+    """Calls from several sessions, in a thread, until stopped."""
+
+    def __init__(self, replicas: ReplicaSet) -> None:
+        self.answered = 0
+        self.errors: list[BaseException] = []
+        self._replicas = replicas
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), f"calls did not end\n{self._replicas.describe()}"
+        if self.errors:
+            raise self.errors[0]
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(self._caller(number) for number in range(CALLERS)))
+
+    async def _caller(self, number: int) -> None:
+        try:
+            async with client_of(self._replicas) as client:
+                count = 0
+                while not self._stop.is_set():
+                    handler = "pay" if count % 3 else "settle"
+                    await client.call(handler, f"k{count % KEYS}", tag=f"{number}.{count}")
+                    self.answered += 1
+                    count += 1
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def wait_more(self, count: int) -> None:
+        """Wait until so many more are answered."""
+        goal = self.answered + count
+        wait_for(lambda: self.answered >= goal or bool(self.errors), f"{count} more calls", self._replicas.describe)
+        if self.errors:
+            raise self.errors[0]
+
+
+def kill(replicas: ReplicaSet, what: str) -> str:
+    """kill -9 of the primary's worker, of its drivers, or of its whole replica."""
+    name = replicas.primary()
+    if what == "drivers":
+        for pid in wait_for(lambda: driver_pids(replicas, name), "drivers", replicas.describe):
+            os.kill(pid, signal.SIGKILL)
+    elif what == "worker":
+        replicas.kill_worker(name)
+    else:
+        replicas.kill_replica(name)
+        replicas.start(name)
+    return f"{what} of {name}"
+
+
+def state_of(replicas: ReplicaSet, key: str) -> Till:
+    """What the service knows of a key."""
+
+    async def main() -> Till:
+        async with client_of(replicas) as client:
+            return cast("Till", await client.query("look", key, result=Till))
+
+    return asyncio.run(main())
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    """Whole lines of the file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def tags(lines: list[dict[str, object]], key: str) -> list[object]:
+    """What the file says of a key, in order."""
+    return [cast("dict[str, object]", line["arguments"])["tag"] for line in lines if line["key"] == key]
+
+
+def test_the_file_holds_each_effect_once_and_the_address_none_too_few_whatever_is_killed(tmp_path: Path) -> None:
+    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(1 << 32))
+    print(f"{SEED_VARIABLE}={seed}")
+    chance = random.Random(seed)
+    path = tmp_path / "book.jsonl"
+    with hooked() as (hook, url), till_of(tmp_path, url) as replicas:
+        replicas.primary()
+        with Callers(replicas) as callers:
+            callers.wait_more(10)
+            for what in chance.sample(FAULTS, len(FAULTS)):
+                print(kill(replicas, what), callers.answered)
+                hook.refuses = chance.randrange(3)
+                callers.wait_more(chance.randrange(5, 25))
+        states = {f"k{number}": state_of(replicas, f"k{number}") for number in range(KEYS)}
+        count = sum(len(state.sent) for state in states.values())
+        wait_for(lambda: len(lines_of(path)) >= count, f"{count} lines", replicas.describe)
+        lines = lines_of(path)
+        positions = [line["position"] for line in lines]
+        assert positions == sorted(set(cast("list[int]", positions))), "each position once, in order"
+        assert len(lines) == count
+        for key, state in states.items():
+            assert tags(lines, key) == state.sent, replicas.describe()
+            answered = [line["position"] for line in lines if line["key"] == key and "waits" in line]
+            assert state.lines == answered, "each handler was told of its own line"
+            wait_for(lambda: len(set(hook.told.get(key, ()))) >= len(state.sent), "all requests", replicas.describe)  # noqa: B023
+            assert list(dict.fromkeys(hook.told[key])) == state.sent, "in order, but for repetitions"
+        assert not hook.broken, "one idempotency key for one message"

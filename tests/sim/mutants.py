@@ -1,0 +1,232 @@
+"""Defects that others' systems had, or that a rewrite of ours could get, built into the product for one run.
+
+Where a safeguard has a switch the switch is the mutant (test_mutants.py names those as well); these are the defects
+that the product has no second way for. Each is a function that patches it, through pytest's MonkeyPatch, and says in
+one line what is wrong then. None may change what the simulation itself records or judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from deathless.base.errors import Overloaded
+from deathless.codec.frames import Run
+from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target
+from deathless.codec.snapshot import OutboxRecord, SessionRecord
+from deathless.codec.wire import Batch, Status, encode_peer_commit, error_reply, ok_reply
+from deathless.core.activities import Activities
+from deathless.core.admission import Admission
+from deathless.core.effects import Effect, Send, StartActivity
+from deathless.core.events import Conn
+from deathless.core.outbox import Outbox
+from deathless.core.outreach import Outgoing, Outreach
+from deathless.core.results import Results
+from deathless.core.sessions import SessionTable
+from deathless.execution.invocations import Invocations
+from deathless.execution.journal import FORK, Origin, SuspendedMessage
+from deathless.execution.operations import Call
+from deathless.execution.turn import Asked
+from deathless.simulation.peer_links import PeerLink, PeerLinks
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+GIVEN_UP_US: Final = 150_000
+ATTEMPTS_MAX: Final = 3
+DAY_US: Final = 86_400_000_000
+GAP_US: Final = 600_000_000
+
+
+def acknowledged_from_memory(patch: pytest.MonkeyPatch) -> None:
+    """A peer is told that its messages are taken in when they come, before they are in the log."""
+    original = Admission.batch_received
+
+    def batch_received(self: Any, conn: Conn, batch: Batch) -> list[Effect]:
+        effects = original(self, conn, batch)
+        session = self._sessions.get(batch.run.session)
+        if session is not None and session.peer and self._conn_of.get(session.id) == conn:
+            through = self._next.get(session.id, session.next_seq) - 1
+            effects = [*effects, Send(conn, encode_peer_commit(session.id, through))]
+        return effects
+
+    patch.setattr(Admission, "batch_received", batch_received)
+
+
+def checkpoints_without_outbox(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint keeps how far an outbox is, not what is in it."""
+    original = Outbox.snapshot
+
+    def snapshot(self: Outbox) -> list[OutboxRecord]:
+        return [
+            each if each.service == SELF.service
+            else OutboxRecord(each.service, each.shard, each.first_position + len(each.messages), [])
+            for each in original(self)
+        ]  # fmt: skip
+
+    patch.setattr(Outbox, "snapshot", snapshot)
+
+
+def positions_outside_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint forgets the position of an outbox that is empty just then, so that positions are given twice."""
+    original = Outbox.snapshot
+
+    def snapshot(self: Outbox) -> list[OutboxRecord]:
+        return [each for each in original(self) if each.messages or each.service == SELF.service]
+
+    patch.setattr(Outbox, "snapshot", snapshot)
+
+
+def deleted_when_sent(patch: pytest.MonkeyPatch) -> None:
+    """What is sent is forgotten, whether or not it arrives."""
+    original = Outreach._pump
+
+    def pump(self: Any, target: Target, peer: Outgoing, now: float) -> list[Effect]:
+        effects = original(self, target, peer, now)
+        if effects:
+            self._trim(target, peer.cursor - 1, now)
+        return effects
+
+    patch.setattr(Outreach, "_pump", pump)
+
+
+def retries_with_a_maximum(patch: pytest.MonkeyPatch) -> None:
+    """A peer that was not reached a few times is not tried again."""
+    original = PeerLinks._again
+
+    def again(self: Any, link: PeerLink) -> None:
+        if link.failures < ATTEMPTS_MAX:
+            original(self, link)
+
+    patch.setattr(PeerLinks, "_again", again)
+
+
+def outbox_in_memory(patch: pytest.MonkeyPatch) -> None:
+    """Who takes over sends what its own turns give, and nothing of what its predecessor left."""
+    patch.setattr(Outreach, "begin", lambda _self: [])
+
+
+def calls_given_up(patch: pytest.MonkeyPatch) -> None:
+    """A call that has no reply soon fails in its handler, though it may have been run, or may yet be."""
+    original = Asked.call
+
+    def call(self: Any, address: tuple[str, str, str], arguments: bytes, decode: Any, deadline_us: int) -> Call[Any]:
+        return original(self, address, arguments, decode, deadline_us or self._turn.now_us + GIVEN_UP_US)
+
+    patch.setattr(Asked, "call", call)
+
+
+def checkpoints_without_peers_positions(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint keeps who peers are, and not how far they were."""
+    original = SessionTable.snapshot
+
+    def snapshot(self: SessionTable) -> list[SessionRecord]:
+        return [
+            msgspec.structs.replace(each, next_seq=1, acked=0) if each.peer and each.id != SELF_SESSION else each
+            for each in original(self)
+        ]
+
+    patch.setattr(SessionTable, "snapshot", snapshot)
+
+
+def peers_forgotten_by_time(patch: pytest.MonkeyPatch) -> None:
+    """Where peers stand is forgotten when logical time goes on by minutes at once."""
+    original = SessionTable.expire
+    seen: dict[int, int] = {}
+
+    def expire(self: Any, now_us: int) -> list[int]:
+        if now_us - seen.get(id(self), now_us) > GAP_US:
+            for session in self._peers.values():
+                if session.id != SELF_SESSION:
+                    session.next_seq, session.acked = 1, 0
+        seen[id(self)] = now_us
+        return original(self, now_us)
+
+    patch.setattr(SessionTable, "expire", expire)
+
+
+def results_unrecorded(patch: pytest.MonkeyPatch) -> None:
+    """What an invocation gave is told to who waits just then, and stands nowhere: a crash in between loses it."""
+
+    def add(_self: Results, _invocation: int, _reply: bytes, _now_us: int) -> None:
+        """Keep nothing."""
+
+    patch.setattr(Results, "add", add)
+
+
+def results_forgotten_by_time(patch: pytest.MonkeyPatch) -> None:
+    """Replies are forgotten with the next tick of the clock, whether or not anybody got them."""
+    original = Results.expire
+    patch.setattr(Results, "expire", lambda self, now_us: original(self, now_us + 20_000 * DAY_US))
+
+
+def replies_trimmed_unacknowledged(patch: pytest.MonkeyPatch) -> None:
+    """A reply is given once and not kept."""
+
+    def record(self: SessionTable, session_id: int, first_seq: int, replies: list[bytes]) -> None:
+        """Keep nothing."""
+
+    patch.setattr(SessionTable, "record", record)
+
+
+def errors_unrecorded(patch: pytest.MonkeyPatch) -> None:
+    """A caller is told what its call gave, and not that it failed."""
+    original = Invocations.respond
+
+    def respond(self: Invocations, origin: Origin, reply: bytes) -> None:
+        if reply[0] == Status.OK:
+            original(self, origin, reply)
+
+    patch.setattr(Invocations, "respond", respond)
+
+
+def progress_leaked(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a key that is held is told so, as an error, in place of waiting."""
+    original = Invocations._line_up
+
+    def line_up(self: Any, message: SuspendedMessage) -> bytes | None:
+        if message.received.origin.kind == FORK:
+            return original(self, message)
+        return error_reply(Overloaded.code, Overloaded.__name__, "another is in progress")
+
+    patch.setattr(Invocations, "_line_up", line_up)
+
+
+def activities_not_begun_again(patch: pytest.MonkeyPatch) -> None:
+    """Who takes over believes that what its predecessor asked for was done."""
+
+    def begin(_self: Activities, _pending: Sequence[ActivityStart], _now: float, _wall_us: int) -> list[Effect]:
+        return []
+
+    patch.setattr(Activities, "begin", begin)
+
+
+def activities_done_before_begun(patch: pytest.MonkeyPatch) -> None:
+    """That an activity is done is logged, and only then is it begun."""
+
+    def frame_confirmed(
+        self: Any, starts: Iterable[ActivityStart], _stops: Sequence[Reference], _now: float, _wall_us: int
+    ) -> list[Effect]:
+        for start in starts:
+            self._log(start, ok_reply(msgspec.msgpack.encode(start.name)), _beginning(start))
+        return []
+
+    patch.setattr(Activities, "frame_confirmed", frame_confirmed)
+
+
+def _beginning(start: ActivityStart) -> Callable[[], Sequence[Effect]]:
+    return lambda: [StartActivity(start)]
+
+
+def runs_without_order(patch: pytest.MonkeyPatch) -> None:
+    """Messages of a peer that stand in one frame run in the order of their bytes."""
+    original = Admission._enqueue
+
+    def enqueue(self: Any, run: Run, messages: Sequence[bytes], size: int) -> None:
+        session = self._sessions.get(run.session)
+        if session is not None and session.peer:
+            messages = sorted(messages)
+        original(self, run, messages, size)
+
+    patch.setattr(Admission, "_enqueue", enqueue)

@@ -1,0 +1,218 @@
+"""One process of a replica of a town's house: a whole engine, and the world as it sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from deathless.base.errors import DeathlessError
+from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.wire import (
+    PacketReader,
+    PeerIntroduction,
+    decode_batch,
+)
+from deathless.core import events as ev
+from deathless.core.admission import cut_messages
+from deathless.core.replica import Replica, State
+from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.intake import Intake
+from deathless.engine.log_route import Identity
+from deathless.engine.log_store import ShardLog
+from deathless.engine.ports import Holder, LockView
+from deathless.engine.replica_engine import ReplicaEngine
+from deathless.simulation.disk import CHANGES
+from deathless.simulation.log_driver import LIMITS as SMALL_FILES
+from deathless.simulation.log_driver import SERVICE_ID, STORE
+
+if TYPE_CHECKING:
+    from tests.spec.town import House, Town
+
+LIMITS = SMALL_FILES
+WALL_US = 1_700_000_000_000_000
+CUSTOMER = ev.Conn(1)
+
+
+class Killed(BaseException):
+    """The process ends here, in the middle of a call; nothing handles it."""
+
+
+@dataclass(eq=False)
+class Link:
+    """A connection from a primary to another service's."""
+
+    sender: Process
+    target: Target
+    receiver: Process
+    conn: ev.Conn
+    ready: bool = False
+    sender_open: bool = True
+    receiver_open: bool = True
+
+
+class Process:
+    """One process of a replica, and the world as its engine sees it."""
+
+    def __init__(self, town: Town, house: House, name: str) -> None:
+        self.town = town
+        self.house = house
+        self.name = name
+        self.dead = False
+        self.wanted: dict[Target, Link | None] = {}
+        self.dialed: dict[Target, float] = {}  # when it was connected to last
+        self.accepted: dict[ev.Conn, Link] = {}
+        self.errors: list[DeathlessError | None] = []
+        self.calls = 0  # of the file system, those that change something
+        self.dies_at: int | None = None  # before this one, by `dies`
+        self.dies: Callable[[], None] = lambda: town.kill(self)
+        safeguards = town.safeguards
+        fs = house.disk.view(name, self._gate)
+        self.lock_store = DirectoryLock(fs, process=name, fresh_store_id=STORE)
+        self.lock_store.prepare()
+        record = self.lock_store.create_service(house.record)
+        log = ShardLog(fs, LIMITS, name, Identity(SERVICE_ID, 7, "etcd", STORE), safeguards)
+        log.prepare()
+        self.log = log
+        shard = house.make_shard(safeguards)
+        self.engine = ReplicaEngine(
+            core=Replica(
+                replica=name, sessions=shard.sessions, place=shard.place, limits=LIMITS, safeguards=safeguards
+            ),
+            shard=shard,
+            log=log,
+            service=record,
+            store_id=STORE,
+            fingerprint=bytes(16),
+            outside=self,
+            limits=LIMITS,
+            safeguards=safeguards,
+        )
+        self.intake = Intake(self.engine, lambda conn, request: None)
+
+    def _gate(self, operation: str, path: str, moment: str) -> None:
+        if self.dead:
+            raise Killed
+        if moment == "before" and operation in CHANGES:
+            if self.calls == self.dies_at:
+                self.dies()
+                raise Killed
+            self.calls += 1
+
+    @property
+    def leads(self) -> bool:
+        return not self.dead and self.engine.core.state is State.PRIMARY
+
+    # ---- Outside -----------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.town.now
+
+    def wall_us(self) -> int:
+        return WALL_US + round(self.town.now * 1e6)
+
+    def nonce(self) -> bytes:
+        return self.town.chance.randbytes(16)
+
+    def complete(self, event: ev.Event) -> None:
+        self.engine.post(event)
+
+    def lock(self, operation: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+        def asked() -> None:
+            answer = operation(self.lock_store)
+            self.town.later(self, "the lock's answer", lambda: done(answer))
+
+        self.town.later(self, "a question to the lock", asked)
+
+    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        self.lock(lambda lock: lock.take(replica, nonce, seen), done)
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        for kind, body in PacketReader(1 << 30).feed(data):
+            if conn == CUSTOMER:
+                told = partial(self.town.customer.arrived, kind, body)
+                self.town.later(None, "a packet to the customer", told, self)
+            elif conn in self.accepted:
+                self.town.back(self.accepted[conn], kind, body)
+
+    def disconnect(self, conn: ev.Conn) -> None:
+        link = self.accepted.pop(conn, None)
+        if link is not None:
+            self.town.receiver_hangs_up(link)
+
+    def dial_peer(self, target: Target) -> None:
+        self.wanted.setdefault(target, None)
+
+    def send_peer(self, target: Target, data: bytes) -> None:
+        link = self.wanted.get(target)
+        if link is not None and link.ready:
+            for kind, body in PacketReader(1 << 30).feed(data):
+                batch = decode_batch(body)
+                for at, message in enumerate(cut_messages(batch)):
+                    self.town.wire.append((self.house.name, target, batch.run.first_seq + at, message))
+                self.town.there(link, kind, body)
+
+    def drop_peer(self, target: Target) -> None:
+        link = self.wanted.pop(target, None)
+        if link is not None:
+            self.town.sender_hangs_up(link)
+
+    def start_activity(self, start: ActivityStart) -> None:
+        self.town.start_activity(self, start)
+
+    def stop_activity(self, reference: Reference) -> None:
+        """It may end by itself: its outcome is of no interest to anybody."""
+
+    def load_checkpoint(self) -> Snapshot | None:
+        return self.house.checkpoint
+
+    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+        made = snapshot()
+        done(made.lsn, "c")
+
+    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+        done(True)
+
+    def prune_checkpoints(self, lsn: int) -> None:
+        """They are few."""
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """The town looks at `leads`."""
+
+    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
+        """There are no followers here."""
+
+    def ask_upstream(self, lsn: int, chain: bytes) -> None:
+        """As `follow`."""
+
+    def leave(self) -> None:
+        """As `follow`."""
+
+    def send_upstream(self, data: bytes) -> None:
+        """As `follow`."""
+
+    def stop(self, error: DeathlessError | None) -> None:
+        self.errors.append(error)
+        self.town.kill(self)
+
+    # ---- what happens to it ------------------------------------------------------------------------------------
+
+    def tell(self, event: ev.Event) -> None:
+        self.engine.post(event)
+
+    def arrived(self, conn: ev.Conn, kind: int, body: bytes) -> None:
+        self.intake.packets(conn, [(kind, body)])
+        self.intake.drained()
+
+    def introduction(self, target: Target) -> bytes:
+        record = self.engine.service
+        primary = self.engine.core.primary
+        assert primary is not None
+        hello = PeerHello(record.name, 0, record.service_id, record.incarnation)
+        return msgspec.msgpack.encode(
+            PeerIntroduction(hello, primary.epoch, primary.messaging.outreach.first_kept(target))
+        )
