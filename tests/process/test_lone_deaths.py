@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from chance import seed_of
+from fault_seed import seed_of
 from http_load import HttpLoad
 from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, wait_for
 from test_random_kills import children_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import pytest
-from chance import seed_of
+from fault_seed import seed_of
 from message_services import History
 from replica_set import ReplicaSet, client_of, wait_for
 

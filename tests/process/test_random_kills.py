@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from chance import seed_of
+from fault_seed import seed_of
 from http_load import HttpLoad
 from replica_set import Load, ReplicaSet, judge
 

@@ -266,15 +266,16 @@ class DeliveryRefused(Invalid):
     """What a driver writes to refuses one message for good: the same again would be refused again.
 
     Attributes:
-        position: of the message.
+        position: of the message; 0: it came over the wire, and its text says where.
+        why: without the position.
     """
 
     code = "DL3040"
     http_status = 422
     remedy = "whoever waits is told; for a fork see `onRefusal`"
 
-    def __init__(self, position: int, why: str) -> None:
-        super().__init__(f"message {position}: {why}")
+    def __init__(self, why: str = "", *, position: int = 0) -> None:
+        super().__init__(f"message {position}: {why}" if position else why)
         self.position = position
         self.why = why
 

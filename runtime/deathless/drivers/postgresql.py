@@ -352,7 +352,7 @@ class PostgresqlSink:
                 raise
             if len(deliveries) > 1:
                 raise _Refused from error
-            raise DeliveryRefused(deliveries[0].position, _text(error)) from error
+            raise DeliveryRefused(_text(error), position=deliveries[0].position) from error
 
     def _statement(self, delivery: Delivery) -> bytes:
         try:

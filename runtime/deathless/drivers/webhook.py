@@ -171,7 +171,7 @@ class WebhookSink:
         try:
             body = msgspec.json.encode(delivery.arguments)
         except (TypeError, ValueError) as error:
-            raise DeliveryRefused(delivery.position, f"its arguments are no JSON: {error}") from None
+            raise DeliveryRefused(f"its arguments are no JSON: {error}", position=delivery.position) from None
         headers = {"Content-Type": "application/json", "Idempotency-Key": delivery.idempotency_key}
         try:
             async with self._session.request(
@@ -193,7 +193,7 @@ class WebhookSink:
             after = headers.get("Retry-After", "")
             error.retry_after_s = float(after) if after.isdecimal() else 0.0
             raise error
-        raise DeliveryRefused(delivery.position, f"{self._options.url} says {said}")
+        raise DeliveryRefused(f"{self._options.url} says {said}", position=delivery.position)
 
 
 def _packed(content: bytes) -> bytes:

@@ -72,7 +72,7 @@ class MemorySink:
         self._maybe_fail()
         for each in deliveries:
             if each.method == "no" or each.position in memory.refuses:
-                raise DeliveryRefused(each.position, "the world says no")
+                raise DeliveryRefused("the world says no", position=each.position)
         if memory.hold is not None:
             await memory.hold.wait()
         await asyncio.sleep(0)

@@ -241,7 +241,7 @@ def test_a_sink_that_forgets_an_answer_lets_nobody_wait_for_ever() -> None:
 def test_a_sink_that_refuses_what_it_was_not_given_is_told_as_a_bug() -> None:
     class Wrong(MemorySink):
         async def deliver(self, deliveries: Sequence[Delivery]) -> Sequence[Answer]:
-            raise DeliveryRefused(99, "no")
+            raise DeliveryRefused("no", position=99)
 
     async def main() -> None:
         bench = Bench(Memory(), sink=Wrong(Memory()))
