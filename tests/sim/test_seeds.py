@@ -5,10 +5,13 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
-from deathless.simulation.__main__ import main, services_of
+from deathless.simulation.__main__ import main
+from deathless.simulation.seeds import services_of
 from deathless.simulation.run import run_seed
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
@@ -45,3 +48,10 @@ def test_the_command_shows_what_happens_in_a_seed(capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert "took over" in told
     assert told.endswith("good\n")
+
+
+def test_command_as_it_is_typed_runs_seeds_of_both_kinds_in_several_processes() -> None:
+    command = [sys.executable, "-m", "deathless.simulation", "--seeds", "2", "--from", "8", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["seeds"] == 2

@@ -16,16 +16,15 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from deathless.simulation.faults import FaultKind
-from deathless.simulation.run import Options, Result, run_seed
-from deathless.simulation.services import SERVICES_MAX, run_services
+from deathless.simulation.run import Options, Result
+from deathless.simulation.seeds import run, run_one, services_of
+from deathless.simulation.services import SERVICES_MAX
 
 JOBS: Final = 2
 CHUNK: Final = 8  # seeds that a worker process takes at a time
-SERVICES_EVERY: Final = 10  # seeds, of which the last is a run of services that call each other
 PROGRESS_S: Final = 2.0  # between two lines of progress where there is no terminal
 VIOLATIONS_SHOWN_MAX: Final = 3
 
@@ -87,28 +86,10 @@ def _positive(text: str) -> int:
     return value
 
 
-def services_of(seed: int, services: int | None) -> int:
-    """Say how many services the run of a seed has; `services`: what the command line says, None: nothing."""
-    if services is not None:
-        return services
-    turn, place = divmod(seed, SERVICES_EVERY)
-    return 2 + turn % (SERVICES_MAX - 1) if place == SERVICES_EVERY - 1 else 1
-
-
-def _run(work: tuple[int, int, Options]) -> Result:
-    seed, services, options = work
-    return run_services(seed, services, options) if services > 1 else run_seed(seed, options)
-
-
-def run_one(work: tuple[int, int, Options]) -> Result:
-    """Run one seed for a pool of processes, where the trace's text is not wanted back."""
-    return replace(_run(work), trace=())
-
-
 def _run_all(seeds: Sequence[int], options: Options, jobs: int, services: int | None) -> Iterator[Result]:
     work = ((seed, services_of(seed, services), options) for seed in seeds)
     if jobs == 1:
-        yield from map(_run, work)
+        yield from map(run, work)
         return
     # Fresh interpreters, because greenlets do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -130,7 +111,7 @@ def _show_failure(result: Result) -> None:
 
 def _show_trace(seed: int, options: Options, services: int | None) -> int:
     kept = Options(kinds=options.kinds, fence=options.fence, replicas=options.replicas, keep_trace=True)
-    result = _run((seed, services_of(seed, services), kept))
+    result = run((seed, services_of(seed, services), kept))
     for line in result.trace:
         at_us, _, rest = line.partition(" ")
         sys.stdout.write(f"{int(at_us) / 1e6:12.6f} {rest}\n")
