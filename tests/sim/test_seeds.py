@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from deathless.simulation.__main__ import main
-from deathless.simulation.seeds import services_of
 from deathless.simulation.run import run_seed
+from deathless.simulation.seeds import services_of
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
 COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40"))
