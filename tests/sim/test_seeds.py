@@ -12,7 +12,6 @@ import pytest
 
 from deathless.simulation.__main__ import main
 from deathless.simulation.run import run_seed
-from deathless.simulation.seeds import services_of
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
 COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40"))
@@ -33,14 +32,6 @@ def test_the_command_tells_how_many_were_good(capsys: pytest.CaptureFixture[str]
     assert (told["seeds"], told["runs_of_services"], told["services"]) == (3, 1, 2)
     assert main(["--seeds", "2", "--from", "8", "--jobs", "1"]) == 0
     assert "1 clusters and 1 runs of 2 services that call each other (seeds 8 to 9)" in capsys.readouterr().out
-
-
-def test_every_tenth_seed_is_a_run_of_services_unless_it_is_said_how_many() -> None:
-    drawn = [services_of(seed, None) for seed in range(50)]
-    assert [at for at, count in enumerate(drawn) if count > 1] == [9, 19, 29, 39, 49]
-    assert [drawn[at] for at in (9, 19, 29, 39, 49)] == [2, 3, 4, 5, 2]
-    assert services_of(9, 1) == 1
-    assert services_of(8, 4) == 4
 
 
 def test_the_command_shows_what_happens_in_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
