@@ -27,7 +27,7 @@ LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --g
 LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra operator --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-shop test lint format quick processes etcd postgresql sim coverage bench lock lock-check \
+.PHONY: help install demo demo-shop test lint format quick processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -138,6 +138,9 @@ coverage: install ## Show that codec and core are covered by their own tests
 
 bench: install ## Measure; writes bench/results/latest.json
 	@$(BIN)/python -m bench
+
+bench-messaging: install ## Measure services that talk and wait; writes bench/results/messaging.json
+	@$(BIN)/python -m bench --messaging
 
 lock: install ## Resolve again after a change of dependencies; writes requirements*.txt
 	@$(BIN)/$(LOCK) --output-file requirements.txt

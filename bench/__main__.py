@@ -1,6 +1,7 @@
-"""Measures: `python -m bench [--only NAME ...] [--quick] [--profile] [--no-peers] [--directory FOLDER] [--list]`.
+"""Measures: `python -m bench [--messaging] [--only NAME ...] [--quick] [--profile] [--no-peers] [--directory FOLDER]`.
 
-Writes bench/results/latest.json and, of it, docs/benchmarks.md. With `--only` or `--quick` the results go to standard
+Writes bench/results/latest.json and, of it, docs/benchmarks.md; with `--messaging` messaging.json and
+docs/benchmarks-messaging.md, of services that talk and wait. With `--only` or `--quick` the results go to standard
 output (or `--output FILE`) and the two files stay as they are: they hold whole runs alone.
 """
 
@@ -18,9 +19,9 @@ from typing import Final
 import msgspec
 
 from bench import calls, checkpoint, footprint, ingress, messaging, recovery, takeover, waiting
-from bench.figures import RESULTS, Figure, Results, write_results
+from bench.figures import MESSAGING_RESULTS, RESULTS, Figure, Results, write_results
 from bench.machine import describe
-from bench.report import line, write_page
+from bench.report import line, write_messaging_page, write_page
 from bench.setting import Setting
 from deathless.shell import event_loop
 
@@ -37,6 +38,8 @@ GROUPS: Final[dict[str, Group]] = {
     "checkpoint": checkpoint.checkpoint,
     "memory": footprint.memory,
     "log-bytes": footprint.log_bytes,
+}
+MESSAGING: Final[dict[str, Group]] = {
     "forks": messaging.forks,
     "payloads": messaging.payloads,
     "service-calls": messaging.service_calls,
@@ -49,7 +52,9 @@ PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 
 def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure; see bench/__main__.py.")
-    parser.add_argument("--only", nargs="+", choices=list(GROUPS), metavar="NAME", help="these groups of figures alone")
+    names = [*GROUPS, *MESSAGING]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these groups of figures alone")
+    parser.add_argument("--messaging", action="store_true", help="services that talk and wait, instead of one alone")
     parser.add_argument("--list", action="store_true", help="print the names of all groups")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
     parser.add_argument("--no-peers", action="store_true", help="without PostgreSQL and etcd")
@@ -66,7 +71,7 @@ async def measure(setting: Setting, names: list[str]) -> list[Figure]:
         began = time.monotonic()
         setting.say(f"{name} ...")
         try:
-            found = await GROUPS[name](setting)
+            found = await {**GROUPS, **MESSAGING}[name](setting)
         except Exception as error:  # the other figures must not be lost with one
             if os.environ.get("DEATHLESS_BENCH_RAISE"):
                 raise
@@ -83,9 +88,9 @@ def main(given: list[str] | None = None) -> int:
     """Measure and write. Returns: 0; 1 when a figure was left out. A missed goal is a result, no error."""
     options = _arguments(given)
     if options.list:
-        print("\n".join(GROUPS))
+        print("\n".join([*GROUPS, *MESSAGING]))
         return 0
-    names = options.only or list(GROUPS)
+    names = options.only or list(MESSAGING if options.messaging else GROUPS)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="deathless-bench-", dir=options.directory) as scratch:
         folder = Path(scratch)
@@ -102,6 +107,9 @@ def main(given: list[str] | None = None) -> int:
     whole = not options.only and not options.quick
     if options.output is not None:
         write_results(results, options.output)
+    elif whole and options.messaging:
+        write_results(results, MESSAGING_RESULTS)
+        write_messaging_page(results)
     elif whole:
         write_results(results, RESULTS)
         write_page(results)

@@ -132,7 +132,9 @@ async def one_step(setting: Setting) -> list[Figure]:
 
 
 def _ingress(cluster: Cluster) -> str:
-    return next((member.ingress for member in read_members(str(cluster.directory)).values() if member.ingress), "")
+    """Where it listens; empty: it has not said so, or only that any port will do."""
+    known = [member.ingress for member in read_members(str(cluster.directory)).values()]
+    return next((each for each in known if each and not each.endswith(":0")), "")
 
 
 async def _steps(listen: str, clients: int, seconds: float) -> tuple[list[float], float]:
