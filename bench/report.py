@@ -53,7 +53,8 @@ MESSAGING_TAIL: Final = """
 - **256 outstanding, forks**: sender and receiver have a core each, so the rate is what one core gives the slower one;
   the note says what a message takes of both.
 
-Run one group with `python -m bench --only NAME`. A figure that could not be measured here says why in its note.
+Run one group with `python -m bench --only NAME`; `--list` names them. What is not in the table was not part of the run
+that the table is of. A figure that could not be measured here says why in its note.
 """
 
 
