@@ -27,7 +27,7 @@ import hashlib
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -123,6 +123,16 @@ def _references_of_one() -> int:
     return sys.getrefcount(context)
 
 
+class Place(NamedTuple):
+    """Where a run of messages stands, and whose it is."""
+
+    session: int
+    first_seq: int
+    first_lsn: int
+    now_us: int  # logical time of all of them
+    peer: Target | None = None  # None: a client's
+
+
 class HandlerExecutor:
     """Executes one service's messages; the engine's port of that name.
 
@@ -214,38 +224,33 @@ class HandlerExecutor:
         """
         replies: list[bytes] = []
         digests: list[int] = []
+        place = Place(session, first_seq, first_lsn, now_us)
         if self._open is not None:  # ready already
-            self._running.enter(session, first_seq)
-            for start in range(0, len(messages), FOLD_MESSAGES):
-                self._run(messages, start, first_lsn, now_us, replies, digests, None)
-            self._running.leave()
+            self._run_all(messages, place, replies, digests)
             return replies, digests
         show = self._hide()
         limit = depth.enter()
-        self._running.enter(session, first_seq)
         try:
-            for start in range(0, len(messages), FOLD_MESSAGES):
-                self._run(messages, start, first_lsn, now_us, replies, digests, None)
+            self._run_all(messages, place, replies, digests)
         finally:
             depth.leave(limit)
             show()
-        self._running.leave()
         return replies, digests
 
+    def _run_all(self, messages: Sequence[bytes], place: Place, replies: list[bytes], digests: list[int]) -> None:
+        self._running.enter(place.session, place.first_seq)
+        for start in range(0, len(messages), FOLD_MESSAGES):
+            self._run(messages, start, place, replies, digests)
+        self._running.leave()
+
     def _run(  # noqa: PLR0915  flat, as the module says
-        self,
-        messages: Sequence[bytes],
-        start: int,
-        first_lsn: int,
-        now_us: int,
-        replies: list[bytes],
-        digests: list[int],
-        peer: Target | None,
+        self, messages: Sequence[bytes], start: int, place: Place, replies: list[bytes], digests: list[int]
     ) -> None:
         """Run up to FOLD_MESSAGES messages from index `start` on; append to `replies` and `digests`.
 
         Of clients CALLs are run here, of a peer FORKs; whatever else there is, and what may have to wait, elsewhere.
         """
+        _, _, first_lsn, now_us, peer = place
         cells, unpack, find, header_bytes, call = (
             self._running.cells,
             _HEADER.unpack_from,
@@ -431,22 +436,17 @@ class HandlerExecutor:
         """
         digests: list[int] = []
         replies: list[bytes] = []  # nobody's
+        place = Place(session, first_seq, first_lsn, now_us, peer)
         if self._open is not None:  # ready already
-            self._running.enter(session, first_seq)
-            for start in range(0, len(messages), FOLD_MESSAGES):
-                self._run(messages, start, first_lsn, now_us, replies, digests, peer)
-            self._running.leave()
+            self._run_all(messages, place, replies, digests)
             return digests
         show = self._hide()
         limit = depth.enter()
-        self._running.enter(session, first_seq)
         try:
-            for start in range(0, len(messages), FOLD_MESSAGES):
-                self._run(messages, start, first_lsn, now_us, replies, digests, peer)
+            self._run_all(messages, place, replies, digests)
         finally:
             depth.leave(limit)
             show()
-        self._running.leave()
         return digests
 
     def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:

@@ -24,6 +24,7 @@ from deathless.codec.peer_messages import (
     SELF,
     Adopt,
     Given,
+    InvocationView,
     Order,
     PeerHello,
     Target,
@@ -46,6 +47,7 @@ from deathless.shell.activities import Activities, worker_command
 from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
+WAITS_SHOWN_MAX = 16  # operations of each that it waits for
 HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
 SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
 ORDERS = ("cancel", "kill", "resume", RETRY)
@@ -149,8 +151,8 @@ class Messaging:
 
     def _list(self, first: int) -> dict[str, object]:
         found = self._engine.shard.executor.invocations()
-        shown = [view for view in found if view.invocation >= first][:SHOWN_MAX]
-        return {"count": len(found), "invocations": shown, "nowUs": self._engine.place.time_us}
+        listed = [brief(view) for view in found if view.invocation >= first][:SHOWN_MAX]
+        return {"count": len(found), "invocations": listed, "nowUs": self._engine.place.time_us}
 
     def _show(self, invocation: int) -> dict[str, object]:
         for view in self._engine.shard.executor.invocations():
@@ -234,6 +236,14 @@ class Messaging:
     def _shown(self, service: str, shard: int) -> str:
         """Give a peer's name for metrics: `stock`, or `stock/1` where it has several shards."""
         return service if shards_of(self._config, service) == 1 else f"{service}/{shard}"
+
+
+def brief(view: InvocationView) -> InvocationView:
+    """Give it for a list: of what it waits for the first few and how many more, so that an answer fits a packet."""
+    more = len(view.waits_for) - WAITS_SHOWN_MAX
+    if more <= 0:
+        return view
+    return msgspec.structs.replace(view, waits_for=(*view.waits_for[:WAITS_SHOWN_MAX], f"and {more} more"))
 
 
 def _where(given: Given) -> dict[str, object]:

@@ -31,7 +31,7 @@ from deathless.core.outreach import PeerView, Stage
 from deathless.core.peer_table import PeerTable
 from deathless.core.sessions import SessionTable
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.messaging import COMMANDS, SHOWN_BYTES_MAX, SHOWN_MAX, Messaging
+from deathless.shell.messaging import COMMANDS, SHOWN_BYTES_MAX, SHOWN_MAX, WAITS_SHOWN_MAX, Messaging
 
 pytestmark = pytest.mark.asyncio
 CONFIG = ReplicaConfig(
@@ -100,6 +100,17 @@ async def test_handlers_that_wait_are_listed_the_oldest_first_and_so_many_at_a_t
     assert (told["count"], told["nowUs"]) == (SHOWN_MAX + 4, 99)
     assert told["invocations"] == end.views[:SHOWN_MAX]
     assert end.ask("invocations", **{"from": "1003"})["invocations"] == end.views[1002:]
+
+
+async def test_list_of_handlers_that_wait_for_ever_so_much_fits_a_packet_and_one_is_shown_whole() -> None:
+    end = End()
+    many = tuple(f"call of stock/0/{'k' * 512} take.{number}, since {2**63} us" for number in range(10_000))
+    end.views = [msgspec.structs.replace(view(n), waits_for=many) for n in range(1, SHOWN_MAX + 1)]
+    told = end.ask("invocations")
+    assert len(msgspec.msgpack.encode(told)) < 4 * Limits().frame_bytes_max  # what a client takes
+    listed, shown = cast("list[InvocationView]", told["invocations"]), end.ask("invocation", invocation="1")
+    assert listed[0].waits_for == (*many[:WAITS_SHOWN_MAX], f"and {10_000 - WAITS_SHOWN_MAX} more")
+    assert cast("InvocationView", shown["invocation"]).waits_for == many
 
 
 async def test_schedules_are_listed() -> None:
