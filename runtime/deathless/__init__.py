@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deathless.sdk import HandlerFailed as HandlerFailed
     from deathless.sdk import Invalid as Invalid
     from deathless.sdk import InvalidAwait as InvalidAwait
+    from deathless.sdk import Map as Map
     from deathless.sdk import Operation as Operation
     from deathless.sdk import OutcomeUnknown as OutcomeUnknown
     from deathless.sdk import Peer as Peer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Struct as Struct
     from deathless.sdk import Timer as Timer
     from deathless.sdk import current_activity as current_activity
+    from deathless.sdk import field as field
     from deathless.sdk import peer as peer
     from deathless.sdk.client import Client as Client
     from deathless.sdk.client import SyncClient as SyncClient
@@ -54,6 +56,7 @@ _HOMES = {
     "HandlerFailed": "deathless.sdk",
     "Invalid": "deathless.sdk",
     "InvalidAwait": "deathless.sdk",
+    "Map": "deathless.sdk",
     "Operation": "deathless.sdk",
     "OutcomeUnknown": "deathless.sdk",
     "Peer": "deathless.sdk",
@@ -65,6 +68,7 @@ _HOMES = {
     "SyncClient": "deathless.sdk.client",
     "Timer": "deathless.sdk",
     "current_activity": "deathless.sdk",
+    "field": "deathless.sdk",
     "peer": "deathless.sdk",
 }
 
@@ -83,6 +87,7 @@ __all__ = [
     "HandlerFailed",
     "Invalid",
     "InvalidAwait",
+    "Map",
     "Operation",
     "OutcomeUnknown",
     "Peer",
@@ -94,6 +99,7 @@ __all__ = [
     "SyncClient",
     "Timer",
     "current_activity",
+    "field",
     "peer",
 ]
 

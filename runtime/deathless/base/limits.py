@@ -14,9 +14,9 @@ from typing import Final
 from deathless.base.errors import InvalidConfig
 
 REPLICATED: Final = (
-    "entity_bytes_max", "idempotency_keys_max", "idempotency_window_s", "invocations_max", "key_bytes_max",
-    "key_queue_max", "message_bytes_max", "operations_max", "peers_max", "reply_bytes_max", "results_kept_s",
-    "results_max", "session_idle_max_s", "sessions_max", "targets_max", "time_jump_max_s",
+    "entity_bytes_max", "idempotency_keys_max", "idempotency_window_s", "invocations_max", "item_bytes_max",
+    "key_bytes_max", "key_queue_max", "message_bytes_max", "operations_max", "peers_max", "reply_bytes_max",
+    "results_kept_s", "results_max", "session_idle_max_s", "sessions_max", "targets_max", "time_jump_max_s",
 )  # fmt: skip
 """Limits that the state is a function of, beside the log: they are part of the fingerprint (I6), so that replicas with
 others of these never run one log."""
@@ -27,7 +27,8 @@ class Limits:
     """Maximums and periods; sizes in bytes, times in seconds, counts without unit."""
 
     message_bytes_max: int = 1 << 20  # one message with key, arguments and header
-    entity_bytes_max: int = 4 << 20  # encoded state of one key
+    entity_bytes_max: int = 4 << 20  # encoded state of one key, without the items of its maps
+    item_bytes_max: int = 1 << 20  # one encoded item of a map
     reply_bytes_max: int = 4 << 20  # one encoded reply
     key_bytes_max: int = 512  # one key, UTF-8
     frame_messages_max: int = 8192  # messages in one frame

@@ -75,7 +75,8 @@ class LimitsSpec(Part, frozen=True):
     """The maximums of `base.limits`, by the same names and with the same meanings; None: the default."""
 
     message_bytes_max: Annotated[Count | None, told("One message with key, arguments and header.")] = None
-    entity_bytes_max: Annotated[Count | None, told("Encoded state of one key.")] = None
+    entity_bytes_max: Annotated[Count | None, told("Encoded state of one key, without the items of its maps.")] = None
+    item_bytes_max: Annotated[Count | None, told("One encoded item of a map.")] = None
     reply_bytes_max: Annotated[Count | None, told("One encoded reply.")] = None
     key_bytes_max: Annotated[Count | None, told("One key, UTF-8.")] = None
     frame_messages_max: Annotated[Count | None, told("Messages in one frame.")] = None

@@ -54,7 +54,7 @@ from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
 from deathless.execution import depth, journal
 from deathless.execution.arrivals import Arrivals
 from deathless.execution.context import Context, Turn
-from deathless.execution.entities import Entities
+from deathless.execution.entities import Changed, Entities
 from deathless.execution.failure import bad_arguments, failed
 from deathless.execution.invocations import Invocations
 from deathless.execution.journal import CLIENT, Origin, Received, encode_record
@@ -166,7 +166,9 @@ class HandlerExecutor:
         sharding = sharding or Sharding()
         if service.single and sharding.shards > 1:
             raise InvalidService(f"service {service.name} is one object, so it has one shard, not {sharding.shards}")
-        plans = {name.encode(): Plan(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
+        self._entities = Entities(service, limits, sharding)
+        maps = bool(self._entities.states.maps)
+        plans = {name.encode(): Plan(spec, maps=maps) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._plans = {name: plan for name, plan in plans.items() if plan.spec.kind == "handler"}
         self._single = service.single
         self._small_bytes = min(FOLD_BYTES, limits.entity_bytes_max, limits.reply_bytes_max)  # up to this: no check
@@ -178,7 +180,6 @@ class HandlerExecutor:
             activities={spec.function: spec for spec in activities.values()},
             sharding=sharding,
         )
-        self._entities = Entities(service, limits, sharding)
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
         self._invocations = Invocations(self._plans, self._entities, self._settings, schedules)
@@ -317,8 +318,8 @@ class HandlerExecutor:
                     written = reply = bad_arguments(error)
                 else:
                     try:
-                        if plan.keys:
-                            written, reply, remembered = self._run_several(plan, arguments, context, turn, origin)
+                        if plan.apart:
+                            written, reply, remembered = self._run_apart(plan, arguments, context, turn, origin)
                             if not remembered:
                                 idem_len = 0
                         else:
@@ -328,7 +329,9 @@ class HandlerExecutor:
                             new = encode_state(entity)
                             decode_state(new)
                             if turn.used and turn.asks():
-                                written, reply, remembered = self._conclude(plan, {key: new}, result, turn, origin)
+                                written, reply, remembered = self._conclude(
+                                    plan, Changed({key: new}), result, turn, origin
+                                )
                                 if not remembered:
                                     idem_len = 0
                             else:
@@ -361,22 +364,22 @@ class HandlerExecutor:
         turn = Turn(self._settings.seed, kept.now_us, self._settings)
         return turn, Context(turn)
 
-    def _run_several(
+    def _run_apart(
         self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn, origin: Origin
     ) -> tuple[bytes, bytes, bool]:
-        """Run a handler of several keys; gives as `_divert`. Nothing is kept if it raises."""
+        """Run a handler of several keys or of maps; gives as `_divert`. Nothing is kept if it raises."""
         entities = self._entities
         if plan.ours:
             return (*entities.run_ours(plan, arguments, context, turn), True)
-        changed, result = entities.run_several(plan, arguments, context, turn)
+        changed, result = entities.run_apart(plan, arguments, context, turn)
         if turn.used and turn.asks():
             return self._conclude(plan, changed, result, turn, origin)
         reply = entities.reply(plan, result)
         entities.keep(changed, reply)
-        return b"".join((*changed.values(), reply)), reply, True
+        return b"".join((*changed.states.values(), reply)), reply, True
 
     def _conclude(
-        self, plan: Plan, changed: dict[bytes, bytes], result: object, turn: Turn, origin: Origin
+        self, plan: Plan, changed: Changed, result: object, turn: Turn, origin: Origin
     ) -> tuple[bytes, bytes, bool]:
         """End a turn that asked for something; gives as `_divert`, with what it caused."""
         lsn, now_us = turn.lsn, turn.now_us
@@ -613,9 +616,11 @@ class HandlerExecutor:
         return self._written.rolling_update()
 
     def state(self) -> dict[bytes, bytes]:
-        """Encoded state per key (UTF-8; b"" for a service of one object); the caller must not change it."""
-        state, held = self._entities.state, self._entities.probes.held
-        return {**state, **held} if held else state
+        """Encoded state per key (UTF-8; b"" for a service of one object); the caller must not change it.
+
+        Beside them stand entries of ours, under keys that no user may name: items of maps, counts of probes.
+        """
+        return self._entities.all()
 
     def count(self) -> int:
         """How many keys have a state."""
@@ -629,8 +634,7 @@ class HandlerExecutor:
         Raises: Diverged naming the invocation that did something else than before; CorruptCheckpoint.
         """
         self.discard()
-        self._entities.state.update(state)
-        self._entities.probes.restore(self._entities.state)
+        self._entities.restore(state)
         self._hidden(lambda: self._invocations.restore(suspended))
 
     def discard(self) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Final, NamedTuple, cast
 
@@ -31,7 +31,16 @@ from deathless.execution import depth
 from deathless.execution.context import Context
 from deathless.execution.entities import Entities
 from deathless.execution.failure import FATAL, bad_arguments, failed
-from deathless.execution.journal import Event, PendingActivity, Received, SuspendedInvocation, state_hash
+from deathless.execution.journal import (
+    Event,
+    PendingActivity,
+    Received,
+    SuspendedInvocation,
+    SuspendedLooks,
+    state_hash,
+)
+from deathless.execution.map_table import Change, Look
+from deathless.execution.maps import Map, view_of
 from deathless.execution.operations import CANCELLED, Activity, Operation, Waitable
 from deathless.execution.plan import Plan
 from deathless.execution.turn import Asked, Following, Settings, Turn
@@ -47,6 +56,7 @@ class Turned(NamedTuple):
     asked: Asked | None  # what is to be carried out; None: nothing
     reply: bytes | None  # None: it waits, or another handler goes on for it
     following: Following | None
+    items: Sequence[Change] = ()  # of maps; none where it was rolled back
 
 
 class Invocation:
@@ -62,8 +72,9 @@ class Invocation:
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_entity", "_first", "_variables", "admit", "asked", "current", "id", "journal",
-        "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "start", "turn", "waits",
+        "_context", "_coroutine", "_entity", "_first", "_look", "_variables", "admit", "asked", "current", "id",
+        "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "start", "turn",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +106,7 @@ class Invocation:
         self._context = Context(turn)
         self._coroutine: Coroutine[object, None, object] | None = None  # None: before the first turn, and at the end
         self._entity: object = None
+        self._look: Look | None = None  # None: its state has no maps
         # Of its own, and empty at first: what a `with decimal.localcontext()` around an await sets is nobody else's.
         self._variables = contextvars.Context()
         self.admit: Callable[[Asked], None] | None = None  # raises when a turn asks too much; None: it runs again
@@ -108,14 +120,17 @@ class Invocation:
 
     # ---- turns ------------------------------------------------------------------------------------------------
 
-    def begin(self, entities: Entities, start: bytes | None) -> Turned:
+    def begin(self, entities: Entities, start: bytes | None, looked: list[bytes | None] | None = None) -> Turned:
         """Run the first turn.
 
         Args:
             entities: how states are encoded, and born.
             start: state of the key; None: it has none.
+            looked: what it saw of its maps when it ran before; None: it never did.
         """
         self.start = start
+        if entities.states.maps:
+            self._look = Look(entities.maps, list(looked or ()), again=looked is not None)
         turn = self.turn
         self._open(self.lsn, self.now_us)
         if not turn.part:
@@ -127,8 +142,11 @@ class Invocation:
             except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
                 return self._end(None, bad_arguments(error))
             try:
-                state = entities.states.decode(start) if start is not None else None
-                self._entity = state if start is not None else entities.bear(self.received.key, self._context)
+                key = self.received.key
+                if start is not None:
+                    self._entity = entities.begin(start, key, self._look)
+                else:
+                    self._entity = entities.bear(key, self._context, self._look)
                 call = self.plan.call(self._entity, self._context, arguments)
             except Exception as error:  # noqa: BLE001  the birth handler may raise anything
                 return self._end(None, failed(error))
@@ -175,6 +193,8 @@ class Invocation:
     def _open(self, lsn: int, now_us: int) -> None:
         turn = self.turn
         turn.lsn, turn.now_us, turn.alive = lsn, now_us, True
+        if self._look is not None:
+            self._look.alive = True
         self.waits = None
 
     def _step(self, entities: Entities, error: Exception | None) -> Turned:
@@ -198,6 +218,7 @@ class Invocation:
         try:
             if not ended:
                 self._check_wait(waits)
+            items = entities.changes(self._entity, self.received.key)
             new = entities.close(self._entity)
             following = turn.asked.following if ended and turn.asked is not None else None
             reply = entities.reply(self.plan, result) if ended and following is None else None
@@ -206,7 +227,7 @@ class Invocation:
                 self.admit(turn.asked)
         except Exception as raised:  # noqa: BLE001  encoding runs code of the author's types
             return self._end(None, failed(raised))
-        return self._end(new, reply, following)
+        return self._end(new, reply, following, items)
 
     def _check_wait(self, waits: object) -> None:
         if not isinstance(waits, Waitable) or waits.owner is not self.turn:
@@ -215,11 +236,19 @@ class Invocation:
             raise InvalidAwait("what was awaited is done, so it would never be given again; await it by `await`")
         self.waits = waits
 
-    def _end(self, new: bytes | None, reply: bytes | None, following: Following | None = None) -> Turned:
+    def _end(
+        self,
+        new: bytes | None,
+        reply: bytes | None,
+        following: Following | None = None,
+        items: Sequence[Change] = (),
+    ) -> Turned:
         """End the turn; with `new` None as if it had never been, but for the reply."""
         turn = self.turn
         asked = turn.end()
         turn.alive = False
+        if self._look is not None:
+            self._look.alive = False
         turn.part += 1
         if new is None:
             asked = None
@@ -236,7 +265,7 @@ class Invocation:
                 self.operations.pop(operation.number, None)
         if self.waits is None or new is None:
             self.close()
-        return Turned(new, asked, reply, following)
+        return Turned(new, asked, reply, following, items)
 
     def kill(self) -> None:
         """Let the coroutine go, whatever its `finally` clauses raise: nothing of them is kept.
@@ -267,7 +296,12 @@ class Invocation:
         """Make the handler's state what others have left, in place."""
         names = [field.name for field in fields(state)] if is_dataclass(state) else state.__struct_fields__  # type: ignore[attr-defined]  # it is one or the other
         for name in names:
-            setattr(self._entity, name, getattr(state, name))
+            value = getattr(state, name)
+            if type(value) is Map:  # the handler goes on with the map it has, and sees what others have left
+                header = view_of(value)
+                view_of(getattr(self._entity, name)).reset(header.count, header.chain)
+            else:
+                setattr(self._entity, name, value)
 
     def history(self, count_max: int) -> History:
         """Give what it was given, the last `count_max` of it; of handlers that it continues, nothing."""
@@ -282,7 +316,7 @@ class Invocation:
     def suspend(self) -> SuspendedInvocation:
         """Give what brings it back."""
         count, order, part = self._first
-        return SuspendedInvocation(
+        record = SuspendedInvocation(
             id=self.id,
             received=self.received,
             lsn=self.lsn,
@@ -302,13 +336,17 @@ class Invocation:
             state_hash=state_hash(self.current),
             since_us=self.since_us,
         )
+        if self._look is None:
+            return record
+        return SuspendedLooks(*msgspec.structs.astuple(record), list(self._look.taken or ()))
 
     def run_again(self, entities: Entities, record: SuspendedInvocation) -> None:
         """Bring it to where `suspend` found it; what it asks for on the way is asked for no more.
 
         Raises: Diverged naming what it did otherwise.
         """
-        turned = self.begin(entities, record.start)
+        looked = record.looked if isinstance(record, SuspendedLooks) else []
+        turned = self.begin(entities, record.start, looked)
         for event in record.journal:
             if self.waits is None or self.ready:
                 raise self._difference(turned)
@@ -321,6 +359,8 @@ class Invocation:
             raise self._difference(turned)
         if state_hash(self.current) != record.state_hash:
             raise self._difference(turned, "it left another state")
+        if self._look is not None and not self._look.go_on():
+            raise self._difference(turned, "it looked at fewer items of its maps")
         for activity in record.activities:
             operation = self.operations.get(activity.operation)
             assert isinstance(operation, Activity), "it asked for the same"

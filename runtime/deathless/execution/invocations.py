@@ -51,7 +51,7 @@ from deathless.codec.peer_messages import (
 from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution import depth
 from deathless.execution.context import Context
-from deathless.execution.entities import Entities
+from deathless.execution.entities import Changed, Entities
 from deathless.execution.failure import bad_arguments, bounded, failed, is_fatal
 from deathless.execution.invocation import Invocation, Turned
 from deathless.execution.journal import (
@@ -288,7 +288,7 @@ class Invocations:
             depth.leave(limit)
 
     def _call_plain(self, plan: Plan, received: Received, context: Context, turn: Turn) -> bytes | None:
-        entities, key = self._entities, received.key
+        entities = self._entities
         try:
             arguments = plan.decode_arguments(received.arguments)
         except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
@@ -299,16 +299,11 @@ class Invocations:
             wrote, reply = entities.run_ours(plan, arguments, context, turn)
             self._wrote.append(wrote)
             return reply
-        if plan.keys:
-            changed, result = entities.run_several(plan, arguments, context, turn)
-        else:
-            entity = entities.open(key, context)
-            result = plan.call(entity, context, arguments)
-            changed = {key: entities.close(entity)}
+        changed, result = entities.run_apart(plan, arguments, context, turn)
         reply = self.conclude(plan, received.origin, changed, result, turn)
         return None if reply[0] == Status.ACCEPTED else reply
 
-    def conclude(self, plan: Plan, origin: Origin, changed: dict[bytes, bytes], result: object, turn: Turn) -> bytes:
+    def conclude(self, plan: Plan, origin: Origin, changed: Changed, result: object, turn: Turn) -> bytes:
         """End the turn of a plain handler: keep its states and carry out what it asked for; gives its reply.
 
         `run_todo` must follow. Raises: TooLarge, Overloaded, and what encoding the result raises; nothing was kept.
@@ -322,7 +317,7 @@ class Invocations:
         self._entities.keep(changed, reply)
         self.committing = True
         asked = turn.end()
-        self._wrote += changed.values()
+        self._wrote += changed.states.values()
         self._wrote.append(reply)
         if later:
             self.tables.owed[turn.lsn] = SuspendedReply(turn.lsn, origin, plan.spec.name, turn.key, turn.now_us)
@@ -346,6 +341,8 @@ class Invocations:
             if turned.new is not None:
                 self._entities.state[invocation.received.key] = turned.new
                 self._wrote.append(turned.new)
+                for change in turned.items:
+                    self._entities.maps.apply(change)
             if turned.asked is not None:
                 self._send(turned.asked)
                 for operation in turned.asked.operations:

@@ -2,6 +2,7 @@
 
     SuspendedInvocation   an `async def` handler that waits: its arguments, its state at its start, and in order what
                           it was given; run again, it must ask for the same and end in the same bytes
+    SuspendedLooks        the same, where the state has maps: with what it saw of them
     SuspendedReply        a caller of a plain handler that waits for a reply that comes later
     SuspendedMessage      a message that waits for the invocation that holds its key
     SuspendedSchedule     a schedule, and up to when its ticks are dealt with
@@ -87,6 +88,12 @@ class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
     since_us: int
 
 
+class SuspendedLooks(SuspendedInvocation, array_like=True, frozen=True, tag=5):
+    """See the module."""
+
+    looked: list[bytes | None]  # what it saw of its maps, in order
+
+
 class SuspendedReply(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """See the module."""
 
@@ -118,7 +125,7 @@ class SuspendedSchedule(msgspec.Struct, array_like=True, frozen=True, tag=4):
     problem: str  # how the last one that ended failed; empty: it did not
 
 
-Record = SuspendedInvocation | SuspendedReply | SuspendedMessage | SuspendedSchedule
+Record = SuspendedInvocation | SuspendedLooks | SuspendedReply | SuspendedMessage | SuspendedSchedule
 encode_record: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
 

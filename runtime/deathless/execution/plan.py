@@ -11,13 +11,15 @@ executor does. Imports base only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import msgspec
 
 from deathless.base.errors import InvalidArgument, TooLarge
+from deathless.execution.map_view import MapField
+from deathless.execution.maps import decode_map, encode_map
 from deathless.execution.service import HandlerSpec, Service
-from deathless.execution.signature import has_no_order
+from deathless.execution.signature import has_no_order, map_types
 
 Call = Callable[[object, object, msgspec.Struct], object]
 Decode = Callable[[bytes], object]
@@ -26,9 +28,27 @@ Encode = Callable[[object], bytes]
 _SCALARS: Final = {kind: kind for kind in (bool, int, float, str, bytes, type(None))}
 
 
+def _order(stated: object) -> Literal["deterministic"] | None:
+    return "deterministic" if has_no_order(stated) else None
+
+
 def encoder(stated: object) -> Encode:
     """Give the encoder for values of an annotation."""
-    return msgspec.msgpack.Encoder(order="deterministic" if has_no_order(stated) else None).encode
+    return msgspec.msgpack.Encoder(order=_order(stated)).encode
+
+
+def map_field(name: str, kind: type, value: object) -> MapField:
+    """Make a field of maps ready.
+
+    Args:
+        name: of the field.
+        kind: of keys.
+        value: annotation of the items.
+    """
+    hint = type(None) if value is None else value
+    plain = isinstance(hint, type) and hint in _SCALARS
+    decode: Decode = msgspec.msgpack.Decoder(value).decode
+    return MapField(name=name, kind=kind, plain=plain, decode=decode, encode=encoder(value))
 
 
 def adapter(spec: HandlerSpec) -> Call:
@@ -47,12 +67,18 @@ def adapter(spec: HandlerSpec) -> Call:
 
 
 class Plan:
-    """What it takes to run one handler or query."""
+    """What it takes to run one handler or query.
 
-    __slots__ = ("call", "check_result", "decode_arguments", "encode_result", "keys", "ours", "scalar", "spec")
+    Args:
+        spec: what is registered.
+        maps: the state holds maps.
+    """
 
-    def __init__(self, spec: HandlerSpec) -> None:
+    __slots__ = ("apart", "call", "check_result", "decode_arguments", "encode_result", "keys", "ours", "scalar", "spec")
+
+    def __init__(self, spec: HandlerSpec, *, maps: bool = False) -> None:
         self.spec = spec
+        self.apart = maps or bool(spec.keys)  # more than one state to decode and encode: it runs beside the flat loop
         self.call = adapter(spec)
         self.decode_arguments: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
         self.encode_result = encoder(spec.result_type)
@@ -78,11 +104,17 @@ class Plan:
 class StatePlan:
     """How the state of a service becomes bytes and back."""
 
-    __slots__ = ("decode", "default", "encode")
+    __slots__ = ("decode", "default", "encode", "maps")
 
     def __init__(self, service: Service) -> None:
-        self.decode: Decode = msgspec.msgpack.Decoder(service.state).decode
-        self.encode = encoder(service.state)
+        self.maps = [map_field(name, kind, value) for name, (kind, value) in map_types(service.state).items()]
+        if self.maps:
+            self.decode: Decode = msgspec.msgpack.Decoder(service.state, dec_hook=decode_map).decode
+            order = _order(service.state)
+            self.encode = msgspec.msgpack.Encoder(enc_hook=encode_map, order=order).encode
+        else:
+            self.decode = msgspec.msgpack.Decoder(service.state).decode
+            self.encode = encoder(service.state)
         # State of a key that was never used. Decoded for each like any other, so a default shares nothing.
         self.default = self.encode(service.state())
 

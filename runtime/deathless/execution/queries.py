@@ -17,6 +17,7 @@ from deathless.execution import depth
 from deathless.execution.context import QueryContext
 from deathless.execution.entities import Entities
 from deathless.execution.failure import bad_arguments, bounded, query_failed
+from deathless.execution.map_table import Look
 from deathless.execution.peer_intake import MALFORMED
 from deathless.execution.plan import Plan, check_key
 from deathless.execution.turn import Turn
@@ -61,15 +62,16 @@ class Queries:
         """
         limit = depth.enter()
         turn = Turn(self._seed, now_us)
+        look = Look(self._entities.maps)
         try:
-            return self._answer(message, turn)
+            return self._answer(message, turn, look)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a query may raise anything
             return query_failed(error)
         finally:
-            turn.alive = False
+            turn.alive = look.alive = False
             depth.leave(limit)
 
-    def _answer(self, message: bytes, turn: Turn) -> bytes:
+    def _answer(self, message: bytes, turn: Turn, look: Look) -> bytes:
         try:
             kind, method, key, _, encoded = decode(message)
         except CorruptFrame:
@@ -93,11 +95,11 @@ class Queries:
                 seen = entities.probes.open(series)
             else:
                 entities.check_shard(keys.values())
-                seen = MappingProxyType({name: entities.look(key) for name, key in keys.items()})
+                seen = MappingProxyType({name: entities.look(key, look) for name, key in keys.items()})
         else:
             if not entities.single:
                 check_key(key, self._limits.key_bytes_max, "key")
-            seen = entities.look(turn.key)
+            seen = entities.look(turn.key, look)
         reply = _OK + plan.encode_result(plan.call(seen, QueryContext(turn), arguments))
         plan.check_result(reply[1:])
         if len(reply) > self._limits.reply_bytes_max:

@@ -14,10 +14,11 @@ import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from enum import Enum
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
-from typing import Final, Protocol, get_type_hints
+from typing import Final, Protocol, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect as shapes
@@ -25,6 +26,7 @@ from msgspec import inspect as shapes
 from deathless.base.errors import InvalidService
 from deathless.execution.context import Context, QueryContext
 from deathless.execution.function import Function, place
+from deathless.execution.maps import Map, decode_map, encode_map
 
 
 class Hint(Protocol):
@@ -35,9 +37,14 @@ class Hint(Protocol):
         ...
 
 
-__all__ = ["MAPPING", "Function", "Signature", "check_state", "check_type", "has_no_order", "place", "read_activity",
-           "read_signature", "walk"]  # fmt: skip
+__all__ = ["MAPPING", "Function", "Signature", "check_state", "check_type", "has_no_order", "map_types", "place",
+           "read_activity", "read_signature", "walk"]  # fmt: skip
 CONTEXT_NAMES: Final = ("ctx", "context")
+_MAP_KEYS: Final = (str, int, bytes)
+_MAP_HINT: Final = (
+    "Map stands directly in the state, with the types of its keys and items: `items: Map[str, Item]`; "
+    "elsewhere give the items that are wanted, in a dict"
+)
 _SHAREABLE: Final = (bool, int, float, str, bytes, Enum, type(None))
 _EMPTY: Final = inspect.Parameter.empty
 
@@ -203,6 +210,8 @@ def check_type(stated: object, where: str) -> None:
     """
     try:
         for shape in walk(stated):
+            if isinstance(shape, shapes.CustomType) and shape.cls is Map:
+                raise InvalidService(f"{where}: a {_MAP_HINT}")
             if isinstance(shape, shapes.CustomType) and shape.cls is not object:
                 raise InvalidService(
                     f"{where}: {shape.cls.__name__} can't be encoded; use a Struct, a dataclass or plain types"
@@ -215,7 +224,52 @@ def check_type(stated: object, where: str) -> None:
 def has_no_order(stated: object) -> bool:
     """True when values of this type may hold sets, whose order differs between processes."""
     unordered = (shapes.SetType, shapes.FrozenSetType, shapes.AnyType, shapes.CustomType)
-    return any(isinstance(shape, unordered) for shape in walk(stated))
+    return any(isinstance(shape, unordered) and getattr(shape, "cls", None) is not Map for shape in walk(stated))
+
+
+def map_types(state: type) -> dict[str, tuple[type, object]]:
+    """Give the types of key and value of each field of a state that is a Map, by name."""
+    return {
+        name: (_bare(get_args(stated)[0]), get_args(stated)[1])
+        for name, stated in _fields(state).items()
+        if get_origin(stated) is Map
+    }
+
+
+def _fields(state: type) -> dict[str, object]:
+    """Give the annotations of a state's fields."""
+    if issubclass(state, msgspec.Struct):
+        return {field.name: field.type for field in msgspec.structs.fields(state)}
+    if not is_dataclass(state):
+        return {}
+    hints = get_type_hints(state, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclass_fields(state)}
+
+
+def _bare(kind: object) -> type:
+    """Give the class that a NewType stands for."""
+    while hasattr(kind, "__supertype__"):
+        kind = kind.__supertype__
+    return kind  # type: ignore[return-value]  # whatever else it is, is refused by `_check_maps`
+
+
+def _check_maps(state: type, where: str) -> None:
+    """Refuse maps that can't be kept, and what the other fields can't hold."""
+    maps = map_types(state)
+    for name, stated in _fields(state).items():
+        if name not in maps:
+            check_type(stated, f"{where}: field `{name}`")
+            continue
+        kind, value = maps[name]
+        if kind not in _MAP_KEYS:
+            raise InvalidService(f"{where}: keys of map `{name}` must be str, int or bytes, not {kind}")
+        check_type(value, f"{where}: items of map `{name}`")
+    first, second = state(), state()
+    for name in maps:
+        if getattr(first, name) is getattr(second, name):
+            raise InvalidService(
+                f"{where}: map `{name}` would be one object for all keys; write `= field(default_factory=Map)`"
+            )
 
 
 def check_state(state: object, where: str) -> None:
@@ -229,10 +283,20 @@ def check_state(state: object, where: str) -> None:
     config = getattr(state, "__struct_config__", parameters)
     if config is not None and config.frozen:
         raise InvalidService(f"{where}: {state.__name__} is frozen, but handlers change the state in place")
-    check_type(state, f"{where}: state {state.__name__}")
+    where_state = f"{where}: state {state.__name__}"
     try:
-        encoded = msgspec.msgpack.encode(state())
-        msgspec.msgpack.decode(encoded, type=state)
+        has_maps = bool(map_types(state))
+    except Exception:  # noqa: BLE001  an annotation is the author's code; `check_type` tells what is wrong with it
+        has_maps = False
+    try:
+        if has_maps:
+            _check_maps(state, where_state)
+        else:
+            check_type(state, where_state)
+        encoded = msgspec.msgpack.encode(state(), enc_hook=encode_map)
+        msgspec.msgpack.decode(encoded, type=state, dec_hook=decode_map)
+    except InvalidService:
+        raise
     except Exception as error:  # noqa: BLE001  the constructor is the author's code and may raise anything
         raise InvalidService(
             f"{where}: {state.__name__}() must give the state of a key that was never used: {error}"

@@ -4,7 +4,7 @@ A module of a service needs nothing else of ours: the registry, the context, the
 await, and the errors that it may raise or meet. Guarantees: these names stay. Does not: hold code of its own.
 """
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from deathless.base.errors import (
     ActivityFailed,
@@ -22,6 +22,7 @@ from deathless.base.errors import (
 from deathless.execution.activity_call import ActivityCall, current_activity
 from deathless.execution.context import Context, QueryContext
 from deathless.execution.generator import Random
+from deathless.execution.maps import Map
 from deathless.execution.operations import Activity, Call, Operation, Promise, Timer
 from deathless.execution.peer import Peer, peer
 from deathless.execution.service import HandlerSpec, Service
@@ -41,6 +42,7 @@ __all__ = [
     "HandlerSpec",
     "Invalid",
     "InvalidAwait",
+    "Map",
     "Operation",
     "OutcomeUnknown",
     "Peer",
@@ -52,5 +54,6 @@ __all__ = [
     "Struct",
     "Timer",
     "current_activity",
+    "field",
     "peer",
 ]

@@ -6,7 +6,7 @@ import pytest
 from deathless.base.errors import InvalidArgument, TooLarge
 from deathless.base.limits import Limits
 from deathless.execution.context import Context
-from deathless.execution.entities import Entities
+from deathless.execution.entities import Changed, Entities
 from deathless.execution.service import Service
 from deathless.execution.turn import Turn
 
@@ -32,16 +32,16 @@ def test_new_key_begins_with_the_default_and_shares_nothing(entities: Entities) 
 
 
 def test_kept_state_is_what_the_next_turn_sees(entities: Entities) -> None:
-    entities.keep({b"a": entities.close(State(log=["x"]))}, b"")
+    entities.keep(Changed({b"a": entities.close(State(log=["x"]))}), b"")
     assert entities.open(b"a", context()) == entities.look(b"a") == State(log=["x"])
 
 
 def test_all_states_are_kept_or_none(entities: Entities) -> None:
     good, bad = entities.close(State(log=["x"])), entities.close(State(log=["x" * 200]))
     with pytest.raises(TooLarge, match="'b'"):
-        entities.keep({b"a": good, b"b": bad}, b"")
+        entities.keep(Changed({b"a": good, b"b": bad}), b"")
     with pytest.raises(TooLarge, match="reply"):
-        entities.keep({b"a": good}, b"x" * 51)
+        entities.keep(Changed({b"a": good}), b"x" * 51)
     assert entities.state == {}
 
 
