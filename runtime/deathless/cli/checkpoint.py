@@ -64,6 +64,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     """Show the checkpoint at LSN (the newest if none is named): read back whole, with its checksums."""
     import msgspec
 
+    from deathless.codec.map_entries import owner_of, show_key
     from deathless.execution.journal import SuspendedSchedule, decode_record
     from deathless.shell.inspection import inspect
 
@@ -74,9 +75,11 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
         raise InvalidArgument(what, remedy="`deathless checkpoint ls` lists them")
     snapshot = look.checkpoints.load(names[0].name)
     schedules = sum(isinstance(decode_record(each), SuspendedSchedule) for each in snapshot.invocations)
+    keys = sum(owner_of(key) is key for key in snapshot.state)
     told: dict[str, object] = {
         "lsn": int(snapshot.lsn), "epoch": int(snapshot.epoch), "service": snapshot.service,
-        "time": show_time(snapshot.time_us), "keys": len(snapshot.state), "sessions": len(snapshot.sessions),
+        "time": show_time(snapshot.time_us), "keys": keys, "items": len(snapshot.state) - keys,
+        "sessions": len(snapshot.sessions),
         "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked),
         "invocations": len(snapshot.invocations) - schedules, "schedules": schedules,
         "peers": len(snapshot.peers), "results": len(snapshot.results),
@@ -85,9 +88,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
         "fingerprint": snapshot.fingerprint.hex(),
         "file": names[0].name,
     }  # fmt: skip
-    values = {
-        key.decode(errors="backslashreplace"): msgspec.msgpack.decode(value) for key, value in snapshot.state.items()
-    }
+    values = {show_key(key): msgspec.msgpack.decode(value) for key, value in snapshot.state.items()}
     if as_json:
         print_json({**told, **({"state": values} if state else {})})
         return 0

@@ -313,7 +313,7 @@ class Invocation:
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
-    def suspend(self) -> SuspendedInvocation:
+    def suspend(self) -> SuspendedInvocation | SuspendedLooks:
         """Give what brings it back."""
         count, order, part = self._first
         record = SuspendedInvocation(
@@ -336,16 +336,18 @@ class Invocation:
             state_hash=state_hash(self.current),
             since_us=self.since_us,
         )
-        if self._look is None:
-            return record
-        return SuspendedLooks(*msgspec.structs.astuple(record), list(self._look.taken or ()))
+        return record if self._look is None else SuspendedLooks(record, list(self._look.taken or ()))
 
-    def run_again(self, entities: Entities, record: SuspendedInvocation) -> None:
+    def run_again(self, entities: Entities, record: SuspendedInvocation, looked: list[bytes | None]) -> None:
         """Bring it to where `suspend` found it; what it asks for on the way is asked for no more.
+
+        Args:
+            entities: as for `begin`.
+            record: what `suspend` gave.
+            looked: likewise, what it saw of its maps.
 
         Raises: Diverged naming what it did otherwise.
         """
-        looked = record.looked if isinstance(record, SuspendedLooks) else []
         turned = self.begin(entities, record.start, looked)
         for event in record.journal:
             if self.waits is None or self.ready:

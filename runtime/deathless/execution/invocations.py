@@ -63,6 +63,7 @@ from deathless.execution.journal import (
     Origin,
     Received,
     SuspendedInvocation,
+    SuspendedLooks,
     SuspendedMessage,
     SuspendedReply,
     SuspendedSchedule,
@@ -566,7 +567,9 @@ class Invocations:
         for record in map(decode_record, suspended):
             match record:
                 case SuspendedInvocation():
-                    self._bring_back(record)
+                    self._bring_back(record, [])
+                case SuspendedLooks():
+                    self._bring_back(record.record, record.looked)
                 case SuspendedReply():
                     self.tables.owed[record.id] = record
                     self.tables.note_caller(record.origin, record.id)
@@ -576,7 +579,7 @@ class Invocations:
                     self.tables.put(record)
                     self.tables.note_caller(record.received.origin, record.id)
 
-    def _bring_back(self, record: SuspendedInvocation) -> None:
+    def _bring_back(self, record: SuspendedInvocation, looked: list[bytes | None]) -> None:
         plan = self._plans.get(record.received.method.encode())
         if plan is None or not plan.spec.waits:
             raise CorruptCheckpoint(
@@ -587,7 +590,7 @@ class Invocations:
             plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first
         )
         self.tables.note_caller(record.received.origin, record.id)
-        invocation.run_again(self._entities, record)  # its turns were admitted, when others were known
+        invocation.run_again(self._entities, record, looked)  # its turns were admitted, when others were known
         invocation.admit = self.targets.admit
         held = self._entities.state.get(record.received.key)
         if held is not None and held == invocation.current:

@@ -2,7 +2,7 @@
 
     SuspendedInvocation   an `async def` handler that waits: its arguments, its state at its start, and in order what
                           it was given; run again, it must ask for the same and end in the same bytes
-    SuspendedLooks        the same, where the state has maps: with what it saw of them
+    SuspendedLooks        the same where the state has maps, with what it saw of them
     SuspendedReply        a caller of a plain handler that waits for a reply that comes later
     SuspendedMessage      a message that waits for the invocation that holds its key
     SuspendedSchedule     a schedule, and up to when its ticks are dealt with
@@ -88,10 +88,16 @@ class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
     since_us: int
 
 
-class SuspendedLooks(SuspendedInvocation, array_like=True, frozen=True, tag=5):
+class SuspendedLooks(msgspec.Struct, array_like=True, frozen=True, tag=5):
     """See the module."""
 
+    record: SuspendedInvocation
     looked: list[bytes | None]  # what it saw of its maps, in order
+
+    @property
+    def id(self) -> int:
+        """Of the invocation."""
+        return self.record.id
 
 
 class SuspendedReply(msgspec.Struct, array_like=True, frozen=True, tag=2):

@@ -240,8 +240,7 @@ def _fields(state: type) -> dict[str, object]:
     """Give the annotations of a state's fields."""
     if issubclass(state, msgspec.Struct):
         return {field.name: field.type for field in msgspec.structs.fields(state)}
-    if not is_dataclass(state):
-        return {}
+    assert is_dataclass(state), "a state is one or the other"
     hints = get_type_hints(state, include_extras=True)
     return {field.name: hints[field.name] for field in dataclass_fields(state)}
 

@@ -27,6 +27,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DeathlessError, Diverged, InvalidArgument, UpgradeRequired
 from deathless.base.ids import Fingerprint
 from deathless.codec.frames import Cut, Frame, FrameKind, decode_data
+from deathless.codec.map_entries import owner_of, show_key
 from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.core.client_events import error_of
@@ -195,7 +196,7 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         base=plan.base,
         lsn=place.lsn,
         messages=ran,
-        keys=len(executor.state()),
+        keys=executor.count(),
         chain=place.chain.hex(),
         digest=place.digest.hex(),
         time_us=place.time_us,
@@ -354,13 +355,13 @@ def _tell(result: ReplayResult, order: ReplayOrder, before: dict[bytes, bytes], 
         return
     keys = sorted({*before, *after}) if order.tell == "diff" else sorted(after)
     if order.key is not None:
-        keys = [key for key in keys if key == order.key.encode()]
+        keys = [key for key in keys if owner_of(key) == order.key.encode()]
     if order.tell == "diff":
         keys = [key for key in keys if before.get(key) != after.get(key)]
     if len(keys) > KEYS_MAX:
         result.notes.append(f"only the first {KEYS_MAX} of {len(keys)} keys are told")
     for key in keys[:KEYS_MAX]:
-        name = key.decode(errors="backslashreplace")
+        name = show_key(key)
         if order.tell == "diff":
             result.changes.append(Change(name, _plain(before.get(key)), _plain(after.get(key))))
         else:

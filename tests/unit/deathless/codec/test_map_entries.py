@@ -29,7 +29,7 @@ def test_entries_of_two_maps_never_share_a_prefix(one: tuple[bytes, str], other:
 def test_bytes_of_keys_order_as_the_keys_do(kind: st.SearchStrategy[ItemKey]) -> None:
     @given(st.lists(kind))
     def check(items: list[ItemKey]) -> None:
-        assert sorted(items, key=encode_item) == sorted(items)  # type: ignore[type-var]  # of one kind
+        assert sorted(items, key=encode_item) == sorted(items)  # all of one kind
 
     check()
 

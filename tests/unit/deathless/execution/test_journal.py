@@ -13,6 +13,7 @@ from deathless.execution.journal import (
     Received,
     Record,
     SuspendedInvocation,
+    SuspendedLooks,
     SuspendedMessage,
     SuspendedReply,
     decode_record,
@@ -33,6 +34,9 @@ RECEIVED = Received(Origin(REQUEST, "svc", 1, 2, 3), "method", b"key", b"\x80", 
         SuspendedInvocation(
             7, RECEIVED, 8, 9, 1, 2, 3, None, [Event(1, b"\x00", 5, 6), Event(0, b"\x01", 5, 6, b"state")], [1, 2],
             [PendingActivity(1, 2, True, 3)], state_hash(b"x"), 4,
+        ),
+        SuspendedLooks(
+            SuspendedInvocation(7, RECEIVED, 8, 9, 1, 2, 3, b"s", [], [1], [], state_hash(b"x"), 4), [b"item", None]
         ),
         SuspendedReply(7, Origin(CLIENT), "method", b"key", 4),
         SuspendedMessage(7, RECEIVED, b"held", 4),
@@ -60,3 +64,4 @@ def test_bytes_of_a_record_stay_as_they_are() -> None:
         [PendingActivity(1, 2, attempted=True, not_before_us=3)], bytes(16), 4,
     )  # fmt: skip
     assert encode_record(record).hex() == GOLDEN
+    assert encode_record(SuspendedLooks(record, [b"i", None])).hex() == f"9305{GOLDEN}92c40169c0"

@@ -124,5 +124,5 @@ def test_turn_on_a_million_items_works_on_those_it_names(monkeypatch: pytest.Mon
         replies, _ = executor.execute(3, 1, 1, 7, [message])
         assert value(replies[0]) == result
         assert (method, work.encoded, work.decoded) == (method, encoded, decoded)
-        assert len(executor._entities.state[b"a"]) < 40  # noqa: SLF001  what a turn encodes beside the items
+        assert len(executor._entities.state[b"a"]) < 40  # what a turn encodes beside the items
     assert list(executor.state()) == [b"a"]

@@ -1,4 +1,4 @@
-"""Whatever turns do to a map, it holds what a dictionary would; through roll-backs, restarts, and handlers that wait."""
+"""Whatever turns do to a map, it holds what a dictionary would, through roll-backs, restarts and waiting."""
 
 from datetime import timedelta
 from itertools import islice
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.deathless.execution.messaging_bench import Hub, log_of, replay
 
+from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.codec.checkpoint import chunk_reader, decode, encode
 from deathless.codec.map_entries import encode_item, prefix_of
 from deathless.codec.snapshot import Snapshot
@@ -40,7 +41,7 @@ class State(msgspec.Struct):
     turns: int = 0
 
 
-class Stop(Exception):  # noqa: N818  it ends a turn, and is no error
+class Stop(Exception):
     pass
 
 
@@ -94,14 +95,15 @@ def model(items: Items, op: Op) -> list[object]:
         case "pop":
             return [items.pop(key, [])]
         case "popitem":
-            items.pop(order[0], None) if order else None
-            return order[:1]  # type: ignore[return-value]  # numbers are objects
+            for first in order[:1]:
+                del items[first]
+            return [*order[:1]]
         case "clear":
             items.clear()
         case "first":
             return [*order[:1]]
         case "above":
-            return [each for each in order if each > key][:2]
+            return [*[each for each in order if each > key][:2]]
         case "scan":
             return [[each, items[each]] for each in order]
         case "drop_scanned":
@@ -146,7 +148,7 @@ def model_walk(items: Items, ops: list[Op]) -> tuple[list[list[object]], Items]:
     """Give what is seen, and what stands behind the last turn but one."""
     kept = items.setdefault(0, [])
     before: Items = {}
-    seen = []
+    seen: list[list[object]] = []
     for op in ops:
         if op.kind == "turn":
             before = {key: list(numbers) for key, numbers in items.items()}
@@ -219,9 +221,17 @@ def test_map_goes_through_a_checkpoint_file(items: Items) -> None:
     hub, other = Hub(svc), Hub(svc)
     hub.call("run", ops=[Op("set", key, 1) for key in items], fail=False)
     written = Snapshot(
-        service="svc", service_id=bytes(16), incarnation=1, epoch=1, lsn=1, chain=bytes(16), digest=bytes(16),
-        time_us=1, fingerprint=bytes(16), state=hub.executor.state(),
-    )  # type: ignore[arg-type]  # fmt: skip  # plain values stand for the NewTypes
+        service="svc",
+        service_id=bytes(16),
+        incarnation=Incarnation(1),
+        epoch=Epoch(1),
+        lsn=Lsn(1),
+        chain=ChainHash(bytes(16)),
+        digest=Digest(bytes(16)),
+        time_us=1,
+        fingerprint=Fingerprint(bytes(16)),
+        state=hub.executor.state(),
+    )
     read = decode(chunk_reader(list(encode(written))))
     assert read.state_digest == written.state_digest
     other.executor.restore(read.state)

@@ -223,7 +223,7 @@ def test_executor_forgets_items_with_the_rest() -> None:
 def test_handler_that_waits_goes_on_with_its_maps(restarts: tuple[int, ...]) -> None:
     hub = Hub(shop)
     hub.call("put", items={"apple": 2})
-    invocation = hub.begin("count", names=["apple", "none", "late"])
+    invocation, waiting = hub.begin("count", names=["apple", "none", "late"]), 0
     for step in range(4):
         if step in restarts:
             hub.restart()
@@ -363,7 +363,7 @@ class Deep(msgspec.Struct):
 
 
 class Keyed(msgspec.Struct):
-    items: Map[float, int] = msgspec.field(default_factory=Map)  # type: ignore[type-var]  # as above
+    items: Map[float, int] = msgspec.field(default_factory=Map)  # type: ignore[type-var, arg-type]  # as above
 
 
 class Unencodable(msgspec.Struct):
@@ -388,7 +388,7 @@ class Filled(msgspec.Struct):
 
 @dataclass
 class Unresolved:
-    items: "Nowhere[str]" = None  # type: ignore[name-defined, assignment]  # noqa: F821  as above
+    items: "Nowhere[str]" = None  # type: ignore[name-defined]  # noqa: F821  as above
 
 
 @pytest.mark.parametrize(
