@@ -39,7 +39,7 @@ from deathless.simulation.checkers.history import Outcome
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.tap import PACKET_BYTES_MAX
 from deathless.simulation.verdict import Recovered, agreement, recover, released, stops
-from deathless.simulation.visits import Visit, applied_tags
+from deathless.simulation.visits import Visit, applied_tags, torn_maps
 
 
 class KeptOutbox(Outbox):
@@ -191,5 +191,9 @@ def _effects(
             if made and len(made) < len(tags):
                 missing = sorted(set(tags) - set(made))
                 texts.append(f"made in part, without {missing}: {operation}")
+    for name, recovered in found.items():
+        texts += [
+            f"the map of {name}/{key} holds something else" for key in torn_maps(recovered.shard.executor.state())
+        ]
     texts += [f"visited, and nobody asked for it: {tag}" for tag in counts if tag not in known]
     return [Violation(checker="effects", text=text) for text in texts]

@@ -17,6 +17,7 @@ visit waits for a key that it holds itself. Does not: know clusters. May import 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,8 +27,10 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import CallFailed, Invalid, OutcomeUnknown
+from deathless.codec.map_entries import PREFIX, take_apart
 from deathless.codec.messages import Kind, encode
 from deathless.execution.context import Context
+from deathless.execution.maps import Map, decode_map
 from deathless.execution.service import Service
 from deathless.simulation.workload import Request
 
@@ -88,6 +91,13 @@ class Cell(msgspec.Struct):
 
     number: int = 0  # sum of what its visits gave
     tags: list[str] = []  # visits, in order
+    marks: Map[str, int] = msgspec.field(default_factory=Map)  # how often each is among them
+
+
+def note(cell: Cell, tag: str) -> None:
+    """Note a visit, in the state and in its map."""
+    cell.tags.append(tag)
+    cell.marks[tag] = cell.marks.get(tag, 0) + 1
 
 
 def make_service(name: str) -> Service:
@@ -123,7 +133,7 @@ def make_service(name: str) -> Service:
         pad: str,  # noqa: ARG001  it makes the message longer
     ) -> int:
         """Note the tag, make the further visits, and give how many were waited for."""
-        cell.tags.append(tag)
+        note(cell, tag)
         if rests:
             await ctx.timer(after=timedelta(microseconds=rests))
         if acts:
@@ -131,7 +141,7 @@ def make_service(name: str) -> Service:
                 await ctx.run(activities[acts], tag)
             except OutcomeUnknown:
                 assert acts == "once", "any other is run until it succeeds"
-            cell.tags.append(f"{tag}!{acts}")
+            note(cell, f"{tag}!{acts}")
         waits = []
         for number, hop in enumerate(plan):
             for each in hop.tags(tag, number):
@@ -162,14 +172,14 @@ def make_service(name: str) -> Service:
     @service.handler
     def mark(cell: Cell, _ctx: Context, tag: str, pad: str) -> int:  # noqa: ARG001  it makes the message longer
         """Note the tag."""
-        cell.tags.append(tag)
+        note(cell, tag)
         cell.number += 1
         return 1
 
     @service.handler
     def refuse(cell: Cell, _ctx: Context, tag: str, pad: str) -> int:  # noqa: ARG001  it makes the message longer
         """Note the tag, and fail: the note is rolled back."""
-        cell.tags.append(tag)
+        note(cell, tag)
         raise RefusedError(f"{tag} is refused")
 
     return service
@@ -334,7 +344,28 @@ def draw_client(chance: random.Random, profile: VisitProfile, service: str, clie
 
 def cells_of(state: Mapping[bytes, bytes]) -> dict[str, Cell]:
     """Decode the state of every key."""
-    return {key.decode(): msgspec.msgpack.decode(data, type=Cell) for key, data in sorted(state.items())}
+    return {
+        key.decode(): msgspec.msgpack.decode(data, type=Cell, dec_hook=decode_map)
+        for key, data in sorted(state.items())
+        if not key.startswith(PREFIX)
+    }
+
+
+def torn_maps(state: Mapping[bytes, bytes]) -> list[str]:
+    """Give the keys whose map does not hold what stands in their list."""
+    marks: dict[str, Counter[str]] = {}
+    for entry, data in state.items():
+        if entry.startswith(PREFIX):
+            key, _, tag, _ = take_apart(entry)
+            marks.setdefault(key.decode(), Counter())[str(tag)] = msgspec.msgpack.decode(data, type=int)
+    cells = cells_of(state)
+    return [
+        key
+        for key in sorted({*cells, *marks})
+        if key not in cells
+        or marks.get(key, Counter()) != Counter(cells[key].tags)
+        or len(cells[key].marks) != len(set(cells[key].tags))
+    ]
 
 
 def applied_tags(states: Sequence[Mapping[bytes, bytes]]) -> list[str]:

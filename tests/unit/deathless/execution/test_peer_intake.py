@@ -130,3 +130,11 @@ def test_large_runs_are_folded_as_they_go() -> None:
     parts = [other.executor.execute_peer(STOCK, at, at, 7, [GOOD])[0] for at in range(1, 601)]
     assert digests == parts
     assert hub.executor.rolling_update() == other.executor.rolling_update()
+
+
+def test_messages_of_a_peer_run_as_part_of_a_frame() -> None:
+    hub, alone = Hub(service), Hub(service)
+    hub.executor.open()
+    digests = hub.executor.execute_peer(STOCK, 1, 1, 7, [GOOD])
+    hub.executor.close()
+    assert digests == alone.executor.execute_peer(STOCK, 1, 1, 7, [GOOD])
