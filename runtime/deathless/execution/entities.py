@@ -168,7 +168,9 @@ class Entities:
             else:
                 entity = self.open(turn.key, context, look)
                 entities, result = {turn.key: entity}, plan.call(entity, context, arguments)
-            items = [change for key, entity in entities.items() for change in self.changes(entity, key)]
+            items: Sequence[Change] = ()
+            if look is not None:
+                items = [change for key, entity in entities.items() for change in self.changes(entity, key)]
             return Changed({key: self.close(entity) for key, entity in entities.items()}, items), result
         finally:
             if look is not None:
@@ -183,13 +185,14 @@ class Entities:
         entities: dict[str, object] = {}
         for name, key in keys.items():
             old = self.state.get(key)
-            entities[name] = entity = self.begin(old or self.states.default, key, look)
+            held = old or self.states.default
+            entities[name] = entity = self.begin(held, key, look) if look is not None else self.states.decode(held)
             if old is None and self.birth is not None:
                 address, turn.key = turn.key, key
                 self.birth(entity, context)
                 turn.key = address
         result = plan.call(MappingProxyType(entities), context, arguments)
-        return {key: entities[name] for name, key in keys.items()}, result
+        return dict(zip(keys.values(), entities.values(), strict=True)), result
 
     def run_ours(self, plan: Plan, arguments: msgspec.Struct, context: Context, turn: Turn) -> tuple[bytes, bytes]:
         """Run a built-in handler; give (what it wrote, reply). Nothing is kept if it raises."""
