@@ -28,7 +28,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
-from deathless.codec.peer_messages import RETRY, ActivityStart, Adopt, Order, Retried, Target, encode_body
+from deathless.codec.peer_messages import RETRY, ActivityStart, Adopt, Crowd, Order, Retried, Target, encode_body
 from deathless.codec.wire import AdminReply, ReplyError, Type, decode_struct, error_reply, struct_packet
 from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
@@ -63,6 +63,10 @@ def _holds_nothing(_invocation: int) -> bool:
     return False
 
 
+def _nobody() -> Crowd:
+    return Crowd(0, 0, 0)
+
+
 def _nothing_retried(_parked: int) -> Retried:
     return Retried(0, error_reply(NotParked.code, NotParked.__name__, _text(NotParked)))
 
@@ -77,6 +81,7 @@ class Tables:
 
     Attributes:
         activities: all that have no outcome, in the order in which they were asked for.
+        crowd: how much is suspended.
         holds: has this invocation begun and not ended?
         retried: what became of the last order to run again what is parked at this lsn, once it is executed.
         due_us: logical time at which a time record has something to do; 0: never.
@@ -86,6 +91,7 @@ class Tables:
     peers: PeerTable = field(default_factory=lambda: PeerTable(Limits()))
     results: Results = field(default_factory=lambda: Results(Limits()))
     activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
+    crowd: Callable[[], Crowd] = _nobody
     holds: Callable[[int], bool] = _holds_nothing
     retried: Callable[[int], Retried] = _nothing_retried
     due_us: Callable[[], int] = _never

@@ -17,6 +17,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -367,6 +368,10 @@ class Executor(Protocol):
 
     def invocation_count(self) -> int:
         """How many handlers have begun, or wait to, and not ended."""
+        ...
+
+    def crowd(self) -> Crowd:
+        """How much is suspended."""
         ...
 
     def invocations(self) -> list[InvocationView]:

@@ -41,6 +41,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -573,6 +574,10 @@ class HandlerExecutor:
     def invocation_count(self) -> int:
         """How many have begun, or wait to, and not ended."""
         return len(self._invocations.tables)
+
+    def crowd(self) -> Crowd:
+        """How much is suspended, to compare with its maximums."""
+        return self._invocations.tables.crowd()
 
     def invocations(self) -> list[InvocationView]:
         """All invocations that have begun and not ended, for operators."""

@@ -75,6 +75,12 @@ from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
 
+INVOCATION_BYTES: Final = 1024
+"""What a suspended handler costs beside its own bytes, in round numbers."""
+
+SMALL_BYTES: Final = 256
+"""A reply up to this is always given: that a timer fired, an error. `operations_max` bounds those."""
+
 Find = Callable[[bytes], Plan | None]
 _NONE: Final[dict[bytes, Plan]] = {}
 UNREFUSED: Final = (FORK, TICK)
@@ -207,10 +213,16 @@ class Invocations:
 
         One that nobody waits for is never refused, and one that has waited for its key was taken already.
         """
-        most = self._entities.limits.invocations_max
-        if origin.kind in UNREFUSED or self._taken or len(self.tables) < most:
+        if origin.kind in UNREFUSED or self._taken:
             return None
-        return error_reply(Overloaded.code, Overloaded.__name__, f"{most} invocations have begun and not ended")
+        limits, tables = self._entities.limits, self.tables
+        if len(tables) >= limits.invocations_max:
+            text = f"{limits.invocations_max} invocations have begun and not ended"
+        elif tables.bytes >= limits.suspended_bytes_max:
+            text = f"suspended handlers and messages that wait keep {limits.suspended_bytes_max} bytes"
+        else:
+            return None
+        return error_reply(Overloaded.code, Overloaded.__name__, text)
 
     def _line_up(self, message: SuspendedMessage) -> bytes | None:
         origin = message.received.origin
@@ -232,10 +244,11 @@ class Invocations:
             return self._run_plain(plan, received, invocation, now_us)
         if (refusal := self._full(received.origin)) is not None:
             return refusal
-        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0))
+        start = self._entities.state.get(received.key)
+        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0), start)
         self.tables.note_caller(received.origin, invocation)
         begun.admit = self.targets.admit
-        turned = begun.begin(self._entities, self._entities.state.get(received.key))
+        turned = begun.begin(self._entities, start)
         return self._carry_out(begun, turned, lsn, now_us)
 
     def _invocation(
@@ -247,8 +260,9 @@ class Invocations:
         now_us: int,
         since_us: int,
         first: tuple[int, int, int],
+        start: bytes | None,
     ) -> Invocation:
-        """Make an invocation and enter it; it holds its key from now on."""
+        """Make an invocation and enter it; it holds its key, whose state is `start`, from now on."""
         shared = plan.spec.shared
         begun = Invocation(
             invocation,
@@ -261,7 +275,8 @@ class Invocations:
             since_us=since_us,
             first=first,
         )
-        self.tables.live[invocation] = begun
+        begun.size = INVOCATION_BYTES + len(received.arguments) + len(start or b"")
+        self.tables.enter(begun)
         if not shared:
             self.tables.held[received.key] = invocation
         return begun
@@ -359,7 +374,8 @@ class Invocations:
                 text = f"ctx.continue_with needs an `async def` handler of the same kind, not {received.method!r}"
                 turned = Turned(None, None, error_reply(UnknownHandler.code, UnknownHandler.__name__, text), None)
                 break
-            turn = invocation.turn
+            turn, start = invocation.turn, self._entities.state.get(received.key)
+            self.tables.leave(invocation)
             invocation = self._invocation(
                 plan,
                 received,
@@ -368,10 +384,11 @@ class Invocations:
                 now_us,
                 invocation.since_us,
                 (turn.count, turn.order, turn.part),
+                start,
             )
             self.committing = False
             invocation.admit = self.targets.admit
-            turned = invocation.begin(self._entities, self._entities.state.get(received.key))
+            turned = invocation.begin(self._entities, start)
             self.committing = True
         reply = turned.reply
         if reply is not None:
@@ -426,7 +443,7 @@ class Invocations:
         """Take an invocation that has ended out of the tables; its key is free."""
         self._give_up(invocation)
         invocation.close()
-        del self.tables.live[invocation.id]
+        self.tables.leave(invocation)
         self.tables.forget_caller(invocation.received.origin)
         if not invocation.plan.spec.shared:
             key = invocation.received.key
@@ -466,12 +483,26 @@ class Invocations:
         found = self.tables.live.get(invocation)
         if found is None or operation not in found.operations:
             return
-        event = Event(operation, reply, lsn, now_us)
+        event = Event(operation, self._fitting(found, reply), lsn, now_us)
         found.give(event)
         if found.ready:
             self.resume(found, event)
         else:
-            found.journal.append(event)
+            self.tables.grow(found, found.take_down(event))
+
+    def _fitting(self, invocation: Invocation, reply: bytes) -> bytes:
+        """Give a reply as an invocation may be given it: an error when its journal has no room for it."""
+        most = self._entities.limits.journal_bytes_max
+        if len(reply) <= SMALL_BYTES or invocation.given + len(reply) <= most:
+            return reply
+        text = f"a reply of {len(reply)} bytes, but a handler is given at most {most}; go on with ctx.continue_with"
+        return error_reply(TooLarge.code, TooLarge.__name__, text)
+
+    def end(self, invocation: Invocation, reply: bytes) -> None:
+        """End an invocation from outside; its caller is told `reply`."""
+        invocation.kill()
+        self.leave(invocation)
+        self.answer(invocation.received.origin, invocation.id, reply)
 
     def resume(self, invocation: Invocation, event: Event) -> None:
         """Run the turn behind an event that the invocation was given; its caller is told if it ends."""
@@ -479,7 +510,12 @@ class Invocations:
         state = self._entities.state.get(invocation.received.key)
         if state != invocation.current:
             event = Event(event.operation, event.reply, event.lsn, event.now_us, state)
-        invocation.journal.append(event)
+            most = self._entities.limits.journal_bytes_max
+            if invocation.given + len(state or b"") > most:
+                text = f"others change its state too often: a handler is given at most {most} bytes"
+                self.end(invocation, error_reply(TooLarge.code, TooLarge.__name__, text))
+                return
+        self.tables.grow(invocation, invocation.take_down(event))
         turned = invocation.resume(self._entities, event)
         reply = self._carry_out(invocation, turned, event.lsn, event.now_us)
         if reply is not None:
@@ -587,10 +623,11 @@ class Invocations:
             )
         first = (record.count, record.order, record.part)
         invocation = self._invocation(
-            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first
+            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first, record.start
         )
         self.tables.note_caller(record.received.origin, record.id)
         invocation.run_again(self._entities, record)  # its turns were admitted, when others were known
+        self.tables.grow(invocation, invocation.given)
         invocation.admit = self.targets.admit
         held = self._entities.state.get(record.received.key)
         if held is not None and held == invocation.current:

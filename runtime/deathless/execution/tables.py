@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from deathless.codec.peer_messages import ActivityStart, History, InvocationView, Target
+from deathless.codec.peer_messages import ActivityStart, Crowd, History, InvocationView, Target
 from deathless.execution.invocation import Invocation
 from deathless.execution.journal import (
     FORK,
@@ -37,13 +37,16 @@ from deathless.execution.operations import Activity, Call, Operation, Timer
 DUE_MIN: Final = 1024
 """So many deadlines are kept before those of operations that are gone are looked for."""
 
+MESSAGE_BYTES: Final = 256
+"""What a message that waits costs beside its own bytes, in round numbers."""
+
 O = TypeVar("O", bound=Operation[object])  # noqa: E741  stands for an operation
 
 
 class Tables:
     """The tables above; see there."""
 
-    __slots__ = ("_callers", "_due", "_due_max", "held", "live", "owed", "queued", "queues")
+    __slots__ = ("_callers", "_due", "_due_max", "bytes", "held", "live", "owed", "queued", "queues")
 
     def __init__(self) -> None:
         self.live: dict[int, Invocation] = {}
@@ -51,6 +54,7 @@ class Tables:
         self.queues: dict[bytes, deque[SuspendedMessage]] = {}
         self.queued: dict[int, bytes] = {}  # message to the key it waits for
         self.owed: dict[int, SuspendedReply] = {}
+        self.bytes = 0  # Invariant: `size` of all invocations, and `size_of` all messages that wait
         self._callers: dict[tuple[str, int, int, int], int] = {}
         self._due: list[tuple[int, int, int]] = []  # heap of (due, invocation, operation), with some that are gone
         self._due_max = DUE_MIN  # when it is longer, those that are gone are let go
@@ -63,6 +67,23 @@ class Tables:
         """True for one that has begun, or waits to, and not ended."""
         return invocation in self.live or invocation in self.queued or invocation in self.owed
 
+    # ---- invocations ------------------------------------------------------------------------------------------
+
+    def enter(self, invocation: Invocation) -> None:
+        """Take an invocation in; what it keeps so far is counted."""
+        self.live[invocation.id] = invocation
+        self.bytes += invocation.size
+
+    def grow(self, invocation: Invocation, size: int) -> None:
+        """An invocation that is in keeps so many bytes more."""
+        invocation.size += size
+        self.bytes += size
+
+    def leave(self, invocation: Invocation) -> None:
+        """Let an invocation go."""
+        del self.live[invocation.id]
+        self.bytes -= invocation.size
+
     # ---- queues -----------------------------------------------------------------------------------------------
 
     def put(self, message: SuspendedMessage) -> None:
@@ -73,6 +94,7 @@ class Tables:
         else:  # it has waited for another of its keys before
             insort(queue, message, key=_id_of)
         self.queued[message.id] = message.waits_for
+        self.bytes += size_of(message)
 
     def take(self, message: SuspendedMessage) -> None:
         """Take a message out of its queue."""
@@ -84,6 +106,7 @@ class Tables:
         if not queue:
             del self.queues[message.waits_for]
         del self.queued[message.id]
+        self.bytes -= size_of(message)
         self.forget_caller(message.received.origin)
 
     def first(self, key: bytes) -> SuspendedMessage | None:
@@ -219,6 +242,10 @@ class Tables:
             return History(message.received.arguments, [], 0)
         return History(b"\x80", [], 0) if invocation in self.owed else None  # its arguments are not kept
 
+    def crowd(self) -> Crowd:
+        """Say how much is suspended."""
+        return Crowd(len(self), len(self.queued), self.bytes)
+
     def suspended(self) -> list[bytes]:
         """Give all of it as records, ascending by id."""
         records: list[Record] = [invocation.suspend() for invocation in self.live.values()]
@@ -226,6 +253,12 @@ class Tables:
         for queue in self.queues.values():
             records += queue
         return [encode_record(record) for record in sorted(records, key=_id_of)]
+
+
+def size_of(message: SuspendedMessage) -> int:
+    """Give the bytes that a message keeps while it waits."""
+    received = message.received
+    return len(received.arguments) + len(received.key) + len(received.method) + MESSAGE_BYTES
 
 
 def _asked_by(origin: Origin, caller: Target) -> bool:

@@ -195,6 +195,7 @@ class Messaging:
             problems |= primary.messaging.peering.refused
         sends = [target for target in shard.outbox.targets() if target != SELF]
         known = {peer.target: peer for peer in shard.peers.peers()}
+        admission = primary.admission if primary is not None else None
         found: list[dict[str, object]] = []
         for target in sorted({*links, *known, *problems, *sends}):
             link, peer = links.get(target), known.get(target)
@@ -210,6 +211,7 @@ class Messaging:
                     "received": session.next_seq - 1 if session is not None else 0,
                     "incarnation": peer.incarnation if peer is not None else 0,
                     "serviceId": peer.service_id.hex() if peer is not None else "",
+                    "heldBack": admission.held_back(peer.session) if admission is not None and peer is not None else "",
                     "problem": problems.get(target) or (link.problem if link is not None else ""),
                 }
             )
@@ -218,15 +220,21 @@ class Messaging:
     def status(self) -> dict[str, object]:
         """Give numbers for metrics."""
         shard = self._engine.shard
+        crowd = shard.executor.crowd()
         leads = self._engine.core.primary is not None
         found: dict[str, object] = {
-            "invocations": shard.executor.invocation_count(),
+            "invocations": crowd.invocations,
+            "waiting_messages": crowd.waiting,
+            "suspended_bytes": crowd.bytes,
             "outbox_bytes": shard.outbox.bytes,
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
             peers = self.peers()
             names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
+            found["peer_held_back"] = {
+                name: int(bool(each["heldBack"])) for name, each in zip(names, peers, strict=True)
+            }
             found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
             found["peer_connected"] = {
                 name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)

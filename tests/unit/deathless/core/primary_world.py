@@ -22,6 +22,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -136,6 +137,9 @@ class Echo:
     def invocation_count(self) -> int:
         """See the port."""
         return len(self.invocations())
+
+    def crowd(self) -> Crowd:
+        return Crowd(0, 0, 0)
 
     def invocations(self) -> list[InvocationView]:
         return []

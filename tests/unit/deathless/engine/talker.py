@@ -20,6 +20,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -177,6 +178,10 @@ class Talker:
     def invocation_count(self) -> int:
         """See the port."""
         return len(self.invocations())
+
+    def crowd(self) -> Crowd:
+        """See the port."""
+        return Crowd(0, 0, 0)
 
     def invocations(self) -> list[InvocationView]:
         return []
