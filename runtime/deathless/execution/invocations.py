@@ -70,6 +70,7 @@ from deathless.execution.journal import (
 )
 from deathless.execution.operations import Activity, Call, Operation, Promise
 from deathless.execution.plan import Plan
+from deathless.execution.running import Blame
 from deathless.execution.schedules import Schedules
 from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
@@ -97,15 +98,21 @@ class Invocations:
         entities: state of the keys.
         settings: of all turns.
         schedules: of the service.
+        blame: told whose turn begins, where a message causes turns of others (I11).
     """
 
     __slots__ = (
-        "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo", "_turns", "_wrote",
-        "committing", "entering", "schedules", "tables", "targets",
+        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
+        "_turns", "_wrote", "committing", "entering", "schedules", "tables", "targets",
     )  # fmt: skip
 
     def __init__(
-        self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings, schedules: Schedules
+        self,
+        plans: Mapping[bytes, Plan],
+        entities: Entities,
+        settings: Settings,
+        schedules: Schedules,
+        blame: Blame,
     ) -> None:
         self._plans = plans
         self._flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
@@ -114,6 +121,9 @@ class Invocations:
         self.schedules = schedules
         self.tables = Tables()
         self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
+        self._blame = blame
+        self._caused = False  # True: turns run that are not those of the message being run
+        self._blamed = False  # True: the running page names another than that
         self.committing = False  # True: a turn is being carried out, so what is raised now is no handler's
         self._taken = False  # True: a message runs that has waited for its key
         self._todo: deque[Completion | bytes] = deque()  # promises to complete, and keys that became free
@@ -134,6 +144,7 @@ class Invocations:
         self._turns = []
         self.targets.taken()
         self._taken = False
+        self._caused = self._blamed = False
         self.committing = False
 
     # ---- messages ---------------------------------------------------------------------------------------------
@@ -523,12 +534,18 @@ class Invocations:
 
     def _note_turn(self, lsn: int, invocation: int | None, received: Received) -> None:
         """Note a turn that the message at `lsn` does not name; `invocation` None: the running page names it."""
-        if self.entering is not None and invocation is not None:
+        if invocation is None:
+            pass
+        elif self.entering is not None:
             self.entering(invocation)
+        elif self._caused:
+            self._blame.turn_of(invocation)
+            self._blamed = True
         self._turns.append(Ran(lsn, received.method, received.key.decode(errors="replace")))
 
     def run_todo(self, lsn: int, now_us: int) -> None:
         """Run what turns have caused: completed promises, and messages whose key is free now."""
+        self._caused = True
         while self._todo:
             match self._todo.popleft():
                 case Completion(invocation, 0, reply):
@@ -539,6 +556,10 @@ class Invocations:
                 case key:
                     assert isinstance(key, bytes)
                     self._go_on(key, lsn, now_us)
+            if self._blamed:
+                self._blame.back(lsn)
+                self._blamed = False
+        self._caused = False
 
     def pay(self, invocation: int, reply: bytes) -> None:
         """Give a reply that was to come later."""
