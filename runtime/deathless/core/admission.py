@@ -174,8 +174,8 @@ class Admission:
         messages = cut_messages(batch)[skip:]
         held: list[Effect] = []
         if session.peer and (at := self._first_held(session, messages)) is not None:
-            error = Overloaded(self._held_back[session_id])
-            held = [self._refuse(conn, session_id, expected + at, error, HELD_RETRY_MS, run.count - at)]
+            why = Overloaded(self._held_back[session_id])
+            held = [self._refuse(conn, session_id, expected + at, why, HELD_RETRY_MS, run.count - at)]
             if not at:
                 return [*effects, *held]
             messages, run = messages[:at], Run(session_id, expected, acked, at)

@@ -7,6 +7,7 @@ nature but the directory's is not, so `Lock` is synchronous too and a shell with
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NewType, Protocol
 
@@ -374,8 +375,8 @@ class Executor(Protocol):
         """How much is suspended."""
         ...
 
-    def invocations(self) -> list[InvocationView]:
-        """All invocations that have begun and not ended, for operators."""
+    def invocations(self, first: int = 0, count_max: int = sys.maxsize) -> list[InvocationView]:
+        """Invocations that have begun and not ended, from id `first` on, the first `count_max`, for operators."""
         ...
 
     def history(self, invocation: int, count_max: int) -> History | None:

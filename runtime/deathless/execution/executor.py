@@ -583,9 +583,9 @@ class HandlerExecutor:
         """How much is suspended, to compare with its maximums."""
         return self._invocations.tables.crowd()
 
-    def invocations(self) -> list[InvocationView]:
-        """All invocations that have begun and not ended, for operators."""
-        return self._invocations.tables.views()
+    def invocations(self, first: int = 0, count_max: int = sys.maxsize) -> list[InvocationView]:
+        """Invocations that have begun and not ended, from id `first` on, `count_max` of them; for operators."""
+        return self._invocations.tables.views(first, count_max)
 
     def history(self, invocation: int, count_max: int) -> History | None:
         """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""

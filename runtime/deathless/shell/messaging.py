@@ -150,12 +150,12 @@ class Messaging:
         return None
 
     def _list(self, first: int) -> dict[str, object]:
-        found = self._engine.shard.executor.invocations()
-        listed = [brief(view) for view in found if view.invocation >= first][:SHOWN_MAX]
-        return {"count": len(found), "invocations": listed, "nowUs": self._engine.place.time_us}
+        executor = self._engine.shard.executor
+        listed = [brief(view) for view in executor.invocations(first, SHOWN_MAX)]
+        return {"count": executor.invocation_count(), "invocations": listed, "nowUs": self._engine.place.time_us}
 
     def _show(self, invocation: int) -> dict[str, object]:
-        for view in self._engine.shard.executor.invocations():
+        for view in self._engine.shard.executor.invocations(invocation, 1):
             if view.invocation == invocation:
                 return {"invocation": view, "nowUs": self._engine.place.time_us, **self._history(invocation)}
         raise InvocationUnknown(f"no invocation {invocation} waits here")

@@ -141,7 +141,7 @@ class Echo:
     def crowd(self) -> Crowd:
         return Crowd(0, 0, 0)
 
-    def invocations(self) -> list[InvocationView]:
+    def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
     def history(self, invocation: int, count_max: int) -> History | None:
@@ -207,6 +207,7 @@ class World:
                 peers=self.shard.peers,
                 results=self.shard.results,
                 activities=self.executor.activities,
+                crowd=self.executor.crowd,
                 holds=self.executor.holds,
                 retried=self.shard.take_retried,
                 due_us=lambda: self.place.due_us,

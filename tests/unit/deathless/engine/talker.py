@@ -183,7 +183,7 @@ class Talker:
         """See the port."""
         return Crowd(0, 0, 0)
 
-    def invocations(self) -> list[InvocationView]:
+    def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
     def schedules(self) -> list[ScheduleView]:

@@ -59,7 +59,8 @@ class End:
         messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
         self.shard = SimpleNamespace(
             executor=SimpleNamespace(
-                invocations=lambda: self.views,
+                invocations=lambda first, most: [v for v in self.views if v.invocation >= first][:most],
+                invocation_count=lambda: len(self.views),
                 crowd=lambda: Crowd(len(self.views), 0, 0),
                 schedules=lambda: self.schedules,
                 history=lambda invocation, count_max: History(msgspec.msgpack.encode({"n": invocation}), self.given, 9),
