@@ -61,7 +61,7 @@ from deathless.codec.wire import (
     encode_replies,
     struct_packet,
 )
-from deathless.core.crowd import CLIENTS_SHARE, crowded
+from deathless.core.crowd import HeldBack, nobody
 from deathless.core.effects import Effect, Send
 from deathless.core.events import Conn, RunResult
 from deathless.core.sessions import Session, SessionTable
@@ -76,7 +76,6 @@ HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is d
 Runs = list[tuple[Run, Sequence[bytes]]]
 _KIND_OF: Final = itemgetter(0)  # a message's first byte
 _CALL: Final = int(Kind.CALL)
-_FORK: Final = bytes([Kind.FORK])
 _OF_PEERS: Final = frozenset(map(int, (Kind.FORK, Kind.REQUEST, Kind.RESPONSE, Kind.CANCEL)))
 
 
@@ -115,7 +114,7 @@ class Admission:
         deaths: dict[tuple[int, int], int],
         lag: Callable[[], int],
         outbox_bytes: Callable[[], int] = lambda: 0,
-        crowd: Callable[[], Crowd] = lambda: Crowd(0, 0, 0),
+        crowd: Callable[[], Crowd] = nobody,
     ) -> None:
         self.full = False  # the log has no room: calls are refused with 507
         self._sessions = sessions
@@ -125,8 +124,7 @@ class Admission:
         self._deaths = deaths
         self._lag = lag
         self._outbox_bytes = outbox_bytes
-        self._crowd = crowd
-        self._held_back: dict[int, str] = {}  # session of a peer whose FORK was refused last -> why
+        self.held_back = HeldBack(crowd, limits)
         # Oldest first: run, its messages, their bytes. Invariant: runs of one session are in the order of their seqs.
         self._pending: deque[tuple[Run, Sequence[bytes], int]] = deque()
         self._pending_messages = 0  # Invariant: count of messages in `_pending`
@@ -173,8 +171,8 @@ class Admission:
         run = Run(session_id, expected, acked, count - skip)
         messages = cut_messages(batch)[skip:]
         held: list[Effect] = []
-        if session.peer and (at := self._first_held(session, messages)) is not None:
-            why = Overloaded(self._held_back[session_id])
+        if session.peer and (at := self.held_back.first(session_id, messages)) is not None:
+            why = Overloaded(self.held_back.why(session_id))
             held = [self._refuse(conn, session_id, expected + at, why, HELD_RETRY_MS, run.count - at)]
             if not at:
                 return [*effects, *held]
@@ -192,10 +190,6 @@ class Admission:
             for part in self._cut(run, messages):
                 self._enqueue(*part)
         return [*effects, *held]
-
-    def held_back(self, session_id: int) -> str:
-        """Say why FORKs of this peer's session are refused; empty: they are not."""
-        return self._held_back.get(session_id, "") if crowded(self._crowd(), self._limits) else ""
 
     def position_of_peer(self, session_id: int, conn: Conn) -> int:
         """Give the first position of a peer that is not confirmed; from now on its batches count on `conn` alone."""
@@ -377,7 +371,7 @@ class Admission:
         if not session.peer and self._outbox_bytes() >= limits.outbox_bytes_max:
             text = f"peers have not confirmed {limits.outbox_bytes_max} bytes of messages"
             return OutboxFull(text), OUTBOX_RETRY_MS
-        if not session.peer and (why := crowded(self._crowd(), limits, CLIENTS_SHARE)):
+        if not session.peer and (why := self.held_back.why_clients()):
             return Overloaded(why), OUTBOX_RETRY_MS
         # With nothing pending one batch fits, however large: or it would be refused for ever.
         if self._pending and self._pending_messages + run.count > limits.pending_messages_max:
@@ -394,17 +388,6 @@ class Admission:
         if self._lag() > limits.follower_lag_messages_max:
             return Overloaded(f"every follower lags by more than {limits.follower_lag_messages_max}"), WINDOW_RETRY_MS
         return None
-
-    def _first_held(self, session: Session, messages: Sequence[bytes]) -> int | None:
-        """Give the index of the first message of a peer that is held back, because too much is suspended here."""
-        why = crowded(self._crowd(), self._limits)
-        if not why:
-            self._held_back.clear()
-            return None
-        at = next((at for at, message in enumerate(messages) if message[:1] == _FORK), None)
-        if at is not None:
-            self._held_back[session.id] = why
-        return at
 
     def _misformed(self, messages: Sequence[bytes], *, peer: bool) -> tuple[DeathlessError | None, int]:
         size_max = self._limits.message_bytes_max

@@ -17,11 +17,14 @@ Guarantees: a function of what is suspended. Does not: refuse. Imports codec and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from deathless.base.limits import Limits
+from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import Crowd
 
+_FORK: Final = bytes([Kind.FORK])
 CLIENTS_SHARE: Final = 2
 """At so many times the maximum clients' calls are not admitted at all."""
 
@@ -38,3 +41,40 @@ def crowded(crowd: Crowd, limits: Limits, times: int = 1) -> str:
     if crowd.bytes >= times * limits.suspended_bytes_max:
         return f"suspended handlers and messages that wait keep {crowd.bytes} bytes (limits.suspended_bytes_max)"
     return ""
+
+
+class HeldBack:
+    """The peers whose FORKs a primary refused last.
+
+    Args:
+        crowd: gives how much is suspended.
+    """
+
+    def __init__(self, crowd: Callable[[], Crowd], limits: Limits) -> None:
+        self._crowd = crowd
+        self._limits = limits
+        self._why: dict[int, str] = {}  # by session; none, once there is room and somebody sends
+
+    def first(self, session: int, messages: Sequence[bytes]) -> int | None:
+        """Give the index of the first message of a peer that is held back now; None: none of them."""
+        why = crowded(self._crowd(), self._limits)
+        if not why:
+            self._why.clear()
+            return None
+        at = next((at for at, message in enumerate(messages) if message[:1] == _FORK), None)
+        if at is not None:
+            self._why[session] = why
+        return at
+
+    def why(self, session: int) -> str:
+        """Say why FORKs of this session are refused; empty: they are not."""
+        return self._why.get(session, "") if crowded(self._crowd(), self._limits) else ""
+
+    def why_clients(self) -> str:
+        """Say why clients are not admitted; empty: they are."""
+        return crowded(self._crowd(), self._limits, CLIENTS_SHARE)
+
+
+def nobody() -> Crowd:
+    """Give what is suspended where nothing ever is."""
+    return Crowd(0, 0, 0)

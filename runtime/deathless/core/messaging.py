@@ -33,6 +33,7 @@ from deathless.codec.wire import AdminReply, ReplyError, Type, decode_struct, er
 from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
 from deathless.core.attached import Attached, Unknown
+from deathless.core.crowd import nobody
 from deathless.core.effects import Effect, Send
 from deathless.core.events import (
     ActivityEnded,
@@ -63,10 +64,6 @@ def _holds_nothing(_invocation: int) -> bool:
     return False
 
 
-def _nobody() -> Crowd:
-    return Crowd(0, 0, 0)
-
-
 def _nothing_retried(_parked: int) -> Retried:
     return Retried(0, error_reply(NotParked.code, NotParked.__name__, _text(NotParked)))
 
@@ -91,7 +88,7 @@ class Tables:
     peers: PeerTable = field(default_factory=lambda: PeerTable(Limits()))
     results: Results = field(default_factory=lambda: Results(Limits()))
     activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
-    crowd: Callable[[], Crowd] = _nobody
+    crowd: Callable[[], Crowd] = nobody
     holds: Callable[[int], bool] = _holds_nothing
     retried: Callable[[int], Retried] = _nothing_retried
     due_us: Callable[[], int] = _never

@@ -195,7 +195,7 @@ class Messaging:
             problems |= primary.messaging.peering.refused
         sends = [target for target in shard.outbox.targets() if target != SELF]
         known = {peer.target: peer for peer in shard.peers.peers()}
-        admission = primary.admission if primary is not None else None
+        held_back = primary.admission.held_back if primary is not None else None
         found: list[dict[str, object]] = []
         for target in sorted({*links, *known, *problems, *sends}):
             link, peer = links.get(target), known.get(target)
@@ -211,7 +211,7 @@ class Messaging:
                     "received": session.next_seq - 1 if session is not None else 0,
                     "incarnation": peer.incarnation if peer is not None else 0,
                     "serviceId": peer.service_id.hex() if peer is not None else "",
-                    "heldBack": admission.held_back(peer.session) if admission is not None and peer is not None else "",
+                    "heldBack": held_back.why(peer.session) if held_back is not None and peer is not None else "",
                     "problem": problems.get(target) or (link.problem if link is not None else ""),
                 }
             )

@@ -465,16 +465,16 @@ def test_i10_forks_of_a_peer_are_held_back_where_too_much_is_suspended_and_nothi
     [refused] = place.refusals()
     assert (refused.code, refused.first_seq, refused.retry_after_ms) == (Overloaded.code, 2, HELD_RETRY_MS)
     assert place.commits() == [1]
-    assert place.primary.admission.held_back(session) == refused.text
+    assert place.primary.admission.held_back.why(session) == refused.text
     place.peer_sends(session, 2, b"2")
     assert [each.first_seq for each in place.refusals()] == [2, 2]
     place.peer_sends(other, 1, b"x", conn=OTHER_PEER, kind=Kind.RESPONSE)
     place.send(place.session, 1, b"completes a promise")
     place.settle()
     assert (place.commits(OTHER_PEER), len(place.replies(place.session))) == ([1], 1)
-    assert place.primary.admission.held_back(other) == ""
+    assert place.primary.admission.held_back.why(other) == ""
     place.script.suspended_here = Crowd(9, 9, 0)
-    assert place.primary.admission.held_back(session) == ""
+    assert place.primary.admission.held_back.why(session) == ""
     place.peer_sends(session, 2, b"2", b"3")
     place.settle()
     assert place.commits()[-1] == 3

@@ -53,7 +53,8 @@ class End:
         self.problems: list[PeerView] = []
         self.refused: dict[Target, str] = {}
         self.held_back: dict[int, str] = {}
-        admission = SimpleNamespace(held_back=lambda session: self.held_back.get(session, ""))
+        held = SimpleNamespace(why=lambda session: self.held_back.get(session, ""))
+        admission = SimpleNamespace(held_back=held)
         limits = Limits()
         outreach = SimpleNamespace(views=lambda: self.problems, first_kept=lambda target: 12 if target == STOCK else 1)
         messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
