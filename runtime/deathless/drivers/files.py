@@ -314,8 +314,8 @@ def _locked(path: Path) -> Iterator[None]:
                     remedy="if that process is frozen, let it go on (kill -CONT) or end it (kill -KILL)",
                 )
             time.sleep(LOCK_AGAIN_S)
-        holder = f"process {os.getpid()} on {socket.gethostname()}\n".encode()[:HOLDER_BYTES_MAX]
-        os.pwrite(descriptor, holder.ljust(HOLDER_BYTES_MAX), 0)  # always as long, so that nothing of another is left
+        us = f"process {os.getpid()} on {socket.gethostname()}\n".encode()[:HOLDER_BYTES_MAX]
+        os.pwrite(descriptor, us.ljust(HOLDER_BYTES_MAX), 0)  # always as long, so that nothing of another is left
         yield
     finally:
         os.close(descriptor)
