@@ -29,6 +29,7 @@ class Peer(msgspec.Struct, rename="camel"):
     incarnation: int
     service_id: str
     problem: str
+    held_back: str = ""  # why its forks are not taken in; empty: they are
 
 
 class _Found(msgspec.Struct):
@@ -44,7 +45,7 @@ def peers() -> None:
 @service_options
 @json_option
 def list_(manifest: str, directory: str, as_json: bool) -> int:
-    """List other services: connected or not and why, messages sent to them, not confirmed by them, received."""
+    """List other services: connected or not and why, what was sent, not confirmed by them, received, held back."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
@@ -55,9 +56,17 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
         print("this service has sent to nobody and heard from nobody")
     else:
         print_table(
-            ("service", "connected", "sent", "lag", "received", "problem"),
+            ("service", "connected", "sent", "lag", "received", "held back", "problem"),
             [
-                (_named(p, told), "yes" if p.connected else "no", p.sent, p.lag, p.received, p.problem or "-")
+                (
+                    _named(p, told),
+                    "yes" if p.connected else "no",
+                    p.sent,
+                    p.lag,
+                    p.received,
+                    p.held_back or "-",
+                    p.problem or "-",
+                )
                 for p in told
             ],
         )
