@@ -1,7 +1,8 @@
 """Where etcd is and how to speak to it: endpoints, user, TLS files, times.
 
 Guarantees: `EtcdSettings.validate` and `EtcdTls.context` refuse what cannot work, naming the setting as the
-manifest calls it; certificates and password are read again when their files change. Does not: connect, or print the password. Imports base only.
+manifest calls it; certificates and password are read again when their files change. Does not: connect, or print the
+password. Imports base only.
 """
 
 from __future__ import annotations
