@@ -5,6 +5,7 @@
     POD_UID                       its instance: two pods of one name may live at once
     POD_IP                        announced; its family decides which "every address" is listened on
     POD_NAMESPACE                 where its pod is
+    /etc/deathless-operator-token/token   what operators show at the HTTP ingress; without it nobody is one there
 
 Guarantees: `pod_config` is a function of file and environment; what is missing or wrong is named. Does not: start
 anything. Imports base.
@@ -27,6 +28,8 @@ from deathless.shell.instance import check_instance
 
 CONFIG_PATH: Final = "/etc/deathless/replica.json"
 TERMINATION_PATH: Final = "/dev/termination-log"
+OPERATOR_TOKEN_PATH: Final = "/etc/deathless-operator-token/token"  # noqa: S105 - a path; the operator mounts it there
+OPERATOR_TOKEN_BYTES_MIN: Final = 16
 PORTS: Final = {
     "client_listen": 7401,
     "replication_listen": 7402,
@@ -52,7 +55,9 @@ def pod_of(set_name: str, replica: str) -> str:
     return f"{set_name}-{ordinal}" if replica.startswith("r") and ordinal.isdecimal() else ""
 
 
-def read_pod_config(path: str, environment: Mapping[str, str]) -> ReplicaConfig:
+def read_pod_config(
+    path: str, environment: Mapping[str, str], operator_token_path: str = OPERATOR_TOKEN_PATH
+) -> ReplicaConfig:
     """Read the shared file and make it this pod's. Raises: InvalidConfig."""
     try:
         shared = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, object])
@@ -61,7 +66,11 @@ def read_pod_config(path: str, environment: Mapping[str, str]) -> ReplicaConfig:
     except msgspec.MsgspecError as error:
         raise InvalidConfig(f"{path}: {error}") from None
     config = pod_config(shared, environment, path)
-    return msgspec.structs.replace(config, token=_read_token(config)) if config.token_file else config
+    return msgspec.structs.replace(
+        config,
+        token=_read_token(config) if config.token_file else config.token,
+        operator_token=config.operator_token or _read_operator_token(Path(operator_token_path)),
+    )
 
 
 def pod_config(shared: Mapping[str, object], environment: Mapping[str, str], path: str = CONFIG_PATH) -> ReplicaConfig:
@@ -117,6 +126,19 @@ def _read_token(config: ReplicaConfig) -> str:
         raise InvalidConfig(f"token_file {config.token_file}: {getattr(error, 'strerror', None) or error}") from None
     if not token:
         raise InvalidConfig(f"token_file {config.token_file} is empty")
+    return token
+
+
+def _read_operator_token(path: Path) -> str:
+    """Read the operators' token; empty where none is mounted, as by an operator that is older than it."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"operators' token {path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(token) < OPERATOR_TOKEN_BYTES_MIN:
+        raise InvalidConfig(f"operators' token {path} has less than {OPERATOR_TOKEN_BYTES_MIN} characters")
     return token
 
 
