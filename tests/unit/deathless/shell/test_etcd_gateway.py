@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Self
 
 import pytest
 from aiohttp import web
@@ -401,7 +402,7 @@ class TlsMember:
         self.seen.append(request.transport.get_extra_info("peercert")["serialNumber"])
         return web.json_response({"header": {"cluster_id": "1", "member_id": "1", "revision": "1", "raft_term": "1"}})
 
-    async def __aenter__(self) -> TlsMember:
+    async def __aenter__(self) -> Self:
         app = web.Application()
         app.router.add_post("/v3/kv/range", self._answer)
         self._runner = web.AppRunner(app)

@@ -108,3 +108,16 @@ def test_file_that_can_not_be_used_is_named(tmp_path: Path, content: str | None,
         path.write_text(content)
     with pytest.raises(InvalidConfig, match=text):
         read_pod_config(str(path), POD)
+
+
+def test_operators_token_is_the_one_that_is_mounted(tmp_path: Path) -> None:
+    path, mounted = tmp_path / "replica.json", tmp_path / "token"
+    path.write_text(json.dumps(SHARED))
+    assert read_pod_config(str(path), POD, str(mounted)).operator_token == "", "an older operator mounts none"
+    mounted.write_text("operators-0123456789\n")
+    assert read_pod_config(str(path), POD, str(mounted)).operator_token == "operators-0123456789"
+    mounted.write_text("short")
+    with pytest.raises(InvalidConfig, match="characters"):
+        read_pod_config(str(path), POD, str(mounted))
+    with pytest.raises(InvalidConfig, match="directory"):
+        read_pod_config(str(path), POD, str(tmp_path))
