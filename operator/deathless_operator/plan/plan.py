@@ -138,21 +138,14 @@ class _Planner:
     def _token(self, objects: Objects) -> list[Action]:
         """Make the operators' token where there is none; it is kept for as long as the service is there.
 
-        One that somebody made himself is used as it is.
+        One that somebody made himself is used as it is; a former service's goes by itself, and then there is none. Pods
+        start without it and learn it when it comes.
         """
         name = names.operator_token_secret(self.snapshot.resource.name)
-        if self._is_formers(name):
-            self.foreign.append(f"Secret {name}")
-            return []
         if name in {secret.name for secret in self.snapshot.lock_secrets}:
             return []
         manifest = objects.make("v1", "Secret", name, {"type": "Opaque"})
         return [MakeToken(manifest=manifest, why="operators show it at the HTTP ingress")]
-
-    def _is_formers(self, secret: str) -> bool:
-        """Tell whether a Secret of ours goes with somebody else: a pod that mounts it would soon hold an old one."""
-        child = self.snapshot.child("Secret", secret)
-        return child is not None and is_foreign(child, self.snapshot)
 
     def _look_again(self, after_s: float | None) -> None:
         if after_s is not None:
@@ -269,9 +262,6 @@ class _Planner:
             return "certificates"
         if self.spec.log_storage.claim_name and self.snapshot.claim is None:
             return f"claim {self.spec.log_storage.claim_name}"
-        own = names.operator_token_secret(self.snapshot.resource.name)
-        if self._is_formers(own):
-            return f"Secret {own} of a former service to go"
         token = self.spec.token_secret_ref
         if token is not None and token.name not in {secret.name for secret in self.snapshot.lock_secrets}:
             return f"Secret {token.name} (spec.tokenSecretRef)"

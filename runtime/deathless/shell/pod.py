@@ -29,7 +29,6 @@ from deathless.shell.instance import check_instance
 CONFIG_PATH: Final = "/etc/deathless/replica.json"
 TERMINATION_PATH: Final = "/dev/termination-log"
 OPERATOR_TOKEN_PATH: Final = "/etc/deathless-operator-token/token"  # noqa: S105 - a path; the operator mounts it there
-OPERATOR_TOKEN_BYTES_MIN: Final = 16
 PORTS: Final = {
     "client_listen": 7401,
     "replication_listen": 7402,
@@ -55,9 +54,7 @@ def pod_of(set_name: str, replica: str) -> str:
     return f"{set_name}-{ordinal}" if replica.startswith("r") and ordinal.isdecimal() else ""
 
 
-def read_pod_config(
-    path: str, environment: Mapping[str, str], operator_token_path: str = OPERATOR_TOKEN_PATH
-) -> ReplicaConfig:
+def read_pod_config(path: str, environment: Mapping[str, str]) -> ReplicaConfig:
     """Read the shared file and make it this pod's. Raises: InvalidConfig."""
     try:
         shared = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, object])
@@ -66,11 +63,7 @@ def read_pod_config(
     except msgspec.MsgspecError as error:
         raise InvalidConfig(f"{path}: {error}") from None
     config = pod_config(shared, environment, path)
-    return msgspec.structs.replace(
-        config,
-        token=_read_token(config) if config.token_file else config.token,
-        operator_token=config.operator_token or _read_operator_token(Path(operator_token_path)),
-    )
+    return msgspec.structs.replace(config, token=_read_token(config)) if config.token_file else config
 
 
 def pod_config(shared: Mapping[str, object], environment: Mapping[str, str], path: str = CONFIG_PATH) -> ReplicaConfig:
@@ -102,6 +95,7 @@ def pod_config(shared: Mapping[str, object], environment: Mapping[str, str], pat
         "ingress_tls": "Server",
         "announce_kubernetes": True,
         "termination_file": TERMINATION_PATH,
+        "operator_token_file": OPERATOR_TOKEN_PATH,
         **shared,
         "replica": f"r{ordinal}",
         "instance": environment["POD_UID"],
@@ -126,19 +120,6 @@ def _read_token(config: ReplicaConfig) -> str:
         raise InvalidConfig(f"token_file {config.token_file}: {getattr(error, 'strerror', None) or error}") from None
     if not token:
         raise InvalidConfig(f"token_file {config.token_file} is empty")
-    return token
-
-
-def _read_operator_token(path: Path) -> str:
-    """Read the operators' token; empty where none is mounted, as by an operator that is older than it."""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"operators' token {path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(token) < OPERATOR_TOKEN_BYTES_MIN:
-        raise InvalidConfig(f"operators' token {path} has less than {OPERATOR_TOKEN_BYTES_MIN} characters")
     return token
 
 

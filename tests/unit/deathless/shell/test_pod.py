@@ -110,14 +110,7 @@ def test_file_that_can_not_be_used_is_named(tmp_path: Path, content: str | None,
         read_pod_config(str(path), POD)
 
 
-def test_operators_token_is_the_one_that_is_mounted(tmp_path: Path) -> None:
-    path, mounted = tmp_path / "replica.json", tmp_path / "token"
-    path.write_text(json.dumps(SHARED))
-    assert read_pod_config(str(path), POD, str(mounted)).operator_token == "", "an older operator mounts none"
-    mounted.write_text("operators-0123456789\n")
-    assert read_pod_config(str(path), POD, str(mounted)).operator_token == "operators-0123456789"
-    mounted.write_text("short")
-    with pytest.raises(InvalidConfig, match="characters"):
-        read_pod_config(str(path), POD, str(mounted))
-    with pytest.raises(InvalidConfig, match="directory"):
-        read_pod_config(str(path), POD, str(tmp_path))
+def test_operators_token_is_looked_for_where_the_operator_mounts_it() -> None:
+    config = pod_config(SHARED, POD)
+    assert config.operator_token_file == "/etc/deathless-operator-token/token"
+    assert config.operator_token == "", "it is read while the ingress runs"

@@ -486,22 +486,3 @@ def test_token_that_somebody_made_is_kept() -> None:
     world.secrets["bank-operator-token"] = SecretFacts(name="bank-operator-token", keys=("token",))
     world.operate()
     assert world.tokens_made == 0
-
-
-def test_token_of_a_former_service_is_waited_out() -> None:
-    world = World()
-    former = world.children
-    former["Secret", "bank-operator-token"] = {
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {
-            "name": "bank-operator-token", "namespace": "prod", "uid": "u-old", "labels": names.labels("bank"),
-            "ownerReferences": [{"uid": "of-a-former", "controller": True}],
-        },
-    }  # fmt: skip
-    world.secrets["bank-operator-token"] = SecretFacts(name="bank-operator-token", keys=("token",), managed=True)
-    world.operate()
-    assert ("StatefulSet", "bank") not in world.children
-    del former["Secret", "bank-operator-token"], world.secrets["bank-operator-token"]
-    world.operate()
-    assert world.tokens_made == 1
-    assert ("StatefulSet", "bank") in world.children
