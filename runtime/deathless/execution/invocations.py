@@ -48,6 +48,7 @@ from deathless.codec.peer_messages import (
     Target,
     encode_body,
 )
+from deathless.codec.traces import within
 from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution import depth
 from deathless.execution.context import Context
@@ -68,9 +69,10 @@ from deathless.execution.journal import (
     SuspendedSchedule,
     decode_record,
 )
-from deathless.execution.operations import Activity, Call, Operation, Promise
+from deathless.execution.operations import CANCELLED, Activity, Call, Operation, Promise
 from deathless.execution.plan import Plan
 from deathless.execution.schedules import Schedules
+from deathless.execution.spans import Spans
 from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
@@ -95,7 +97,7 @@ class Invocations:
 
     __slots__ = (
         "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo", "_turns", "_wrote",
-        "committing", "entering", "schedules", "tables", "targets",
+        "committing", "entering", "schedules", "spans", "tables", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +116,7 @@ class Invocations:
         self._wrote: list[bytes] = []
         self._outputs = _no_outputs()
         self._turns: list[Ran] = []
+        self.spans = Spans(settings)
         self.targets = Targets(settings.limits.targets_max)
 
     def clear(self) -> None:
@@ -126,6 +129,7 @@ class Invocations:
         self._wrote.clear()
         self._outputs = _no_outputs()
         self._turns = []
+        self.spans.take()
         self.targets.taken()
         self._taken = False
         self.committing = False
@@ -229,7 +233,9 @@ class Invocations:
         self, plan: Plan, received: Received, invocation: int, lsn: int, now_us: int, since_us: int
     ) -> bytes | None:
         if not plan.spec.waits:
-            return self._run_plain(plan, received, invocation, now_us)
+            reply = self._run_plain(plan, received, invocation, now_us)
+            self.spans.handled(received, invocation, since_us, reply)
+            return reply
         if (refusal := self._full(received.origin)) is not None:
             return refusal
         begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0))
@@ -272,6 +278,8 @@ class Invocations:
         """Run a plain handler outside the executor's loop; gives its reply, or None when that comes later."""
         turn = Turn(self._settings.seed, now_us, self._settings)
         turn.lsn, turn.key = lsn, received.key
+        if received.trace:
+            turn.trace = within(received.trace, turn.span(0))
         context = Context(turn)
         limit = depth.enter()
         try:
@@ -376,7 +384,7 @@ class Invocations:
         reply = turned.reply
         if reply is not None:
             self._wrote.append(reply)
-            self.leave(invocation)
+            self.leave(invocation, reply)
         self.committing = False
         return reply
 
@@ -405,6 +413,11 @@ class Invocations:
         self._wrote.append(encode_body(start))
 
     def undo(self, operation: Operation[object]) -> None:
+        """Give up an operation that is not wanted any more."""
+        self.spans.resolved(operation, CANCELLED)
+        self.withdraw(operation)
+
+    def withdraw(self, operation: Operation[object]) -> None:
         """Tell whom it concerns that an operation is not wanted any more."""
         if isinstance(operation, Call):
             owner = operation.owner
@@ -422,9 +435,10 @@ class Invocations:
             self.undo(operation)
         invocation.operations.clear()
 
-    def leave(self, invocation: Invocation) -> None:
-        """Take an invocation that has ended out of the tables; its key is free."""
+    def leave(self, invocation: Invocation, reply: bytes) -> None:
+        """Take an invocation that has ended with `reply` out of the tables; its key is free."""
         self._give_up(invocation)
+        self.spans.handled(invocation.received, invocation.id, invocation.since_us, reply)
         invocation.close()
         del self.tables.live[invocation.id]
         self.tables.forget_caller(invocation.received.origin)
@@ -467,6 +481,7 @@ class Invocations:
         if found is None or operation not in found.operations:
             return
         event = Event(operation, reply, lsn, now_us)
+        self.spans.resolved(found.operations[operation], reply)
         found.give(event)
         if found.ready:
             self.resume(found, event)
@@ -551,9 +566,10 @@ class Invocations:
 
     def take_outputs(self) -> Outputs | None:
         """Give what is to be sent, told, started and stopped, since the last call; None: nothing."""
-        if not (self._turns or any(self._outputs)):
+        if not (self._turns or any(self._outputs) or self.spans):
             return None
-        outputs, self._outputs = self._outputs._replace(turns=self._turns), _no_outputs()
+        outputs = self._outputs._replace(turns=self._turns, spans=self.spans.take())
+        self._outputs = _no_outputs()
         self.targets.taken()
         self._turns = []
         return outputs
@@ -602,7 +618,7 @@ class Invocations:
 def _following(received: Received, turned: Turned) -> Received:
     assert turned.following is not None
     method, arguments = turned.following
-    return Received(received.origin, method, received.key, arguments, received.chain, received.deadline_us)
+    return msgspec.structs.replace(received, method=method, arguments=arguments)
 
 
 def _no_outputs() -> Outputs:

@@ -26,11 +26,16 @@ PACKET_BYTES_MAX: Final = 1 << 20
 GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates", "dropped", "queries", "proofs"})
 """Numbers of the status that only grow: counters."""
 
+COUNTED: Final = frozenset({"spans_exported", "spans_lost"})
+"""Those of MESSAGING that only grow."""
+
 MESSAGING: Final = {
     "invocations": "Handlers that have begun and wait.",
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
+    "spans_exported": "Spans that the collector took.",
+    "spans_lost": "Spans that could not be exported.",
     "peer_connected": "1 while a connection to the primary of a peer stands.",
 }
 
@@ -92,7 +97,7 @@ def _messaging(status: Mapping[str, object], labels: Mapping[str, str]) -> bytes
     for name, text in MESSAGING.items():
         value = told.get(name)
         if isinstance(value, int | float):
-            metrics.gauge(name, text, _constant(float(value)))
+            metrics.gauge(name, text, _constant(float(value)), counts=name in COUNTED)
         elif isinstance(value, Mapping):
             by_peer = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
             metrics.gauge(name, text, _constant(by_peer), labels=("peer",))

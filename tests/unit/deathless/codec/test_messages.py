@@ -76,11 +76,32 @@ def test_a_message_shorter_than_its_lengths_is_refused(length: int) -> None:
         messages.decode(sample_call()[:length])
 
 
-@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("bit", range(1, 8))
 def test_a_flag_that_version_1_does_not_know_is_refused(bit: int) -> None:
     data = bytearray(sample_call())
     data[1] = 1 << bit
     with pytest.raises(CorruptFrame, match="unknown flags"):
+        messages.decode(bytes(data))
+
+
+def test_a_trace_context_is_left_out_of_the_arguments() -> None:
+    plain = sample_call()
+    data = bytearray(plain + bytes(messages.TRACE_BYTES))
+    data[1] = messages.TRACED
+    assert messages.decode(bytes(data)) == messages.decode(plain)
+
+
+def test_only_a_call_has_a_trace_context_behind_its_arguments() -> None:
+    data = bytearray(messages.encode(Kind.FORK, args=bytes(messages.TRACE_BYTES)))
+    data[1] = messages.TRACED
+    with pytest.raises(CorruptFrame, match="unknown flags"):
+        messages.decode(bytes(data))
+
+
+def test_a_flag_without_a_trace_context_is_refused() -> None:
+    data = bytearray(messages.encode(Kind.CALL, args=bytes(messages.TRACE_BYTES - 1)))
+    data[1] = messages.TRACED
+    with pytest.raises(CorruptFrame, match="shorter"):
         messages.decode(bytes(data))
 
 
