@@ -29,8 +29,14 @@ def running(folder: Path, tracing: dict[str, object] | None) -> Iterator[tuple[R
         own = folder / name
         own.mkdir()
         peer = {"name": other, "directory": str(folder / other / "data")}
-        settings: dict[str, object] = {"ingress_listen": "127.0.0.1:0"} if name == "front" else {}
-        found = ReplicaSet(own, service=name, module=f"{MODULE}:{name}", peers=[peer], tracing=tracing, **settings)
+        found = ReplicaSet(
+            own,
+            service=name,
+            module=f"{MODULE}:{name}",
+            peers=[peer],
+            tracing=tracing,
+            ingress_listen="127.0.0.1:0" if name == "front" else "",
+        )
         found.environment["OTEL_BSP_SCHEDULE_DELAY"] = "20"
         return found
 

@@ -138,10 +138,6 @@ class Counting(SpanExporter):
         """See SpanExporter."""
         self._inner.shutdown()
 
-    def force_flush(self, timeout_millis: int = LAST_MS) -> bool:
-        """See SpanExporter."""
-        return self._inner.force_flush(timeout_millis)
-
 
 def serve(pair: socket.socket, resource: Resource, processor: BatchSpanProcessor) -> None:
     """Hand on what comes until the worker is gone."""

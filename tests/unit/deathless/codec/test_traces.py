@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
+from tests.unit.deathless.codec.test_messages import sample_call
 
 from deathless.base.errors import CorruptFrame
 from deathless.codec.messages import TRACE_BYTES, TRACED, Kind, decode, encode
@@ -86,6 +88,10 @@ def test_a_call_with_a_context_is_the_same_call() -> None:
     assert untraced(data) == (CALL, trace)
     assert decode(data) == decode(CALL)
     assert untraced(CALL) == (CALL, b"")
+
+
+def test_the_bytes_of_a_call_with_a_context_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+    golden("message_traced", traced(sample_call(), from_traceparent(HEADER)))
 
 
 def test_a_flag_without_room_for_a_context_is_left_as_it_is() -> None:

@@ -99,7 +99,7 @@ def call_of(hub: Hub, method: str, trace: bytes = TRACE, idempotency_key: bytes 
 
 
 def call(hub: Hub, method: str, trace: bytes = TRACE, **arguments: object) -> bytes:
-    return hub.run([call_of(hub, method, trace, **arguments)])[0]
+    return hub.run([traced(hub.message(method, "a", b"", **arguments), trace)])[0]
 
 
 def own_id(invocation: int, operation: int = 0) -> bytes:
@@ -114,7 +114,9 @@ def hub() -> Hub:
 def sent_trace(message: bytes) -> bytes:
     """The context in the envelope of a message."""
     kind, _, _, envelope, _ = decode(message)
-    return decode_body(TracedFork if kind == Kind.FORK else TracedRequest, envelope).trace
+    if kind == Kind.FORK:
+        return decode_body(TracedFork, envelope).trace
+    return decode_body(TracedRequest, envelope).trace
 
 
 def answer(hub: Hub, reply: bytes) -> None:
