@@ -90,6 +90,11 @@ async def use(state: State, ctx: Context) -> str:
 
 
 @service.handler
+async def nap(state: State, ctx: Context) -> None:
+    await ctx.timer(after=timedelta(seconds=1))
+
+
+@service.handler
 async def goes_on(state: State, ctx: Context) -> None:
     ctx.continue_with("ask")
 
@@ -286,6 +291,12 @@ def test_an_invocation_that_goes_on_as_another_is_one_span(hub: Hub) -> None:
     assert [(span.kind, span.method) for span in hub.spans] == [(SpanKind.REQUEST, "answer"), (SpanKind.CALL, "ask")]
 
 
+def test_a_timer_is_no_span(hub: Hub) -> None:
+    call(hub, "nap")
+    hub.tick()
+    assert [(span.kind, span.method) for span in hub.spans] == [(SpanKind.CALL, "nap")]
+
+
 def test_a_handler_that_replies_later_is_a_span_of_its_turn(hub: Hub) -> None:
     call(hub, "later")
     assert [(span.method, span.error) for span in hub.spans] == [("later", b"")]
@@ -349,7 +360,8 @@ def test_a_broken_call_with_a_context_is_refused(hub: Hub, method: str) -> None:
     if method == "nobody":
         assert error(call(hub, method)).code == "DL3004"
         return
-    broken = bytearray(call_of(hub, method))
-    broken[6:8] = b"\xff\xff"
-    assert error(hub.run([bytes(broken)])[0]).text == "the message is malformed"
+    for at in (2, 4, 6):
+        broken = bytearray(call_of(hub, method))
+        broken[at : at + 2] = b"\xff\xff"
+        assert error(hub.run([bytes(broken)])[0]).text == "the message is malformed"
     assert hub.spans == []
