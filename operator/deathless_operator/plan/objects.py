@@ -13,7 +13,7 @@ import msgspec
 
 from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.limits import REPLICATED, Limits
-from deathless.base.manifest import ServiceSpec, driver_configs, limits_of
+from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, tracing_config
 from deathless.base.manifest_parts import REPLICAS_MAX, Ingress, Peer, TlsSpec
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
@@ -95,6 +95,7 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         ),
         activities=ActivitiesConfig(workers=spec.activities.workers),
         drivers=driver_configs(spec, "."),
+        tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
         limits={name: value for name, value in limits_of(spec).items() if name not in REPLICATED} | code.limits,

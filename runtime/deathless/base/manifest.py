@@ -22,7 +22,15 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.config import ActivitiesConfig, DriverConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import (
+    ActivitiesConfig,
+    DriverConfig,
+    EtcdConfig,
+    PeerConfig,
+    ReplicaConfig,
+    TlsConfig,
+    TracingConfig,
+)
 from deathless.base.errors import InvalidConfig
 from deathless.base.manifest_parts import (
     DRIVERS_MAX,
@@ -49,6 +57,7 @@ from deathless.base.manifest_parts import (
     Text,
     Texts,
     TlsSpec,
+    Tracing,
     UpdateStrategy,
     told,
 )
@@ -187,6 +196,7 @@ class ServiceSpec(Part, frozen=True):
         Meta(max_length=DRIVERS_MAX),
         told("Processes beside each replica that bring what is sent to them to databases, files and HTTP addresses."),
     ] = ()
+    tracing: Annotated[Tracing | None, told("Traces of what handlers and activities do. When absent: none.")] = None
     network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
@@ -440,12 +450,21 @@ def replica_configs(
             ),
             activities=ActivitiesConfig(workers=spec.activities.workers),
             drivers=driver_configs(spec, folder),
+            tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),
         )
         for shard in range(spec.shards)
         for index, name in enumerate(replica_names(manifest))
     ]
+
+
+def tracing_config(spec: ServiceSpec) -> TracingConfig | None:
+    """Give where spans go, for a replica; None: nowhere."""
+    tracing = spec.tracing
+    if tracing is None:
+        return None
+    return TracingConfig(endpoint=tracing.endpoint, sample_ratio=tracing.sample_ratio)
 
 
 def _local_tls(tls: TlsSpec | None) -> TlsConfig | None:

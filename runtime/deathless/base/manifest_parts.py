@@ -317,6 +317,23 @@ class Activities(Part, frozen=True):
     ] = 2
 
 
+class Tracing(Part, frozen=True):
+    """Traces of what the service does, for a collector that speaks OTLP over HTTP."""
+
+    endpoint: Annotated[
+        Annotated[str, Meta(pattern=r"^$|^https?://[^\s,]+$", max_length=512)],
+        told(
+            "Base URL of the collector, http://host:4318 for instance; /v1/traces follows. When empty: as the "
+            "environment's OTEL_EXPORTER_OTLP_ENDPOINT says."
+        ),
+    ] = ""
+    sample_ratio: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        told("Part of the requests that begin a trace where their caller has none. A caller's own decision is kept."),
+    ] = 1.0
+
+
 class Driver(Part, frozen=True):
     """An out-driver: what this service sends to its name reaches a database, a file or an HTTP address."""
 

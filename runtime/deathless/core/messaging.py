@@ -34,7 +34,7 @@ from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
 from deathless.core.attached import Attached, Unknown
 from deathless.core.crowd import nobody
-from deathless.core.effects import Effect, Send
+from deathless.core.effects import Effect, ExportSpans, Send
 from deathless.core.events import (
     ActivityEnded,
     AttachReceived,
@@ -201,6 +201,8 @@ class Messaging:
             effects += self.outreach.frame_confirmed(event.sent, now)
         if event.starts or event.stops:
             effects += self.activities.frame_confirmed(event.starts, event.stops, now, wall_us)
+        if event.spans:
+            effects.append(ExportSpans(event.spans))
         return effects
 
     def take_unknown(self, synced_lsn: int) -> list[Unknown]:

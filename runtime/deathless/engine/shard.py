@@ -27,6 +27,7 @@ from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
 from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
 from deathless.core.keys import KeyTable
@@ -59,6 +60,7 @@ class Executed:
     starts: list[ActivityStart] = field(default_factory=list)
     stops: list[Reference] = field(default_factory=list)
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
+    spans: list[Span] = field(default_factory=list)  # what is over, for traces
 
 
 class Shard:
@@ -109,7 +111,9 @@ class Shard:
         messaging = self._messaging
         asked = messaging.asked
         sent = messaging.sent()
-        return Executed(payload, len(messages), results, registered, sent, asked.starts, asked.stops, asked.finished)
+        return Executed(
+            payload, len(messages), results, registered, sent, asked.starts, asked.stops, asked.finished, asked.spans
+        )
 
     def apply(self, frame: Frame) -> list[RunResult]:
         """Run a confirmed frame and compare.

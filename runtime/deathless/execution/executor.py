@@ -51,6 +51,7 @@ from deathless.codec.peer_messages import (
     ScheduleView,
     Target,
 )
+from deathless.codec.traces import readable, traceparent, untraced, within
 from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
 from deathless.execution import depth, journal
 from deathless.execution.arrivals import Arrivals
@@ -59,7 +60,7 @@ from deathless.execution.entities import Entities
 from deathless.execution.failure import bad_arguments, failed
 from deathless.execution.invocations import Invocations
 from deathless.execution.journal import CLIENT, Origin, Received, encode_record
-from deathless.execution.peer_intake import MALFORMED, is_sender, take_in
+from deathless.execution.peer_intake import MALFORMED, is_plain_sender, take_in
 from deathless.execution.plan import Plan
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.queries import Queries, unknown
@@ -75,13 +76,13 @@ FOLD_MESSAGES: Final = 256
 FOLD_BYTES: Final = 16384
 """And at once when a message writes more than this."""
 
-# As codec.messages.HEADER, with kind and flags taken as one number: version 1 knows no flags.
+# As codec.messages.HEADER, with kind and flags taken as one number: the loop knows no flags.
 _HEADER: Final = struct.Struct("<HHHH")
 _NO_HEADER: Final = (0, 0, 0, 0)
 _CALL: Final = int(Kind.CALL)
 _FORK: Final = int(Kind.FORK)
 _NO_KIND: Final = -1  # what no message has
-_UNREADABLE: Final = -2  # a message whose envelope is none
+_UNREADABLE: Final = -2  # a FORK whose envelope is none, or holds a trace context
 _OK: Final = ok_reply(b"")
 _REQUEST_HASH_BYTES: Final = 16
 _FROM_CLIENT: Final = Origin(CLIENT)
@@ -282,7 +283,7 @@ class HandlerExecutor:
             if peer is not None:
                 idem_len = 0  # an envelope stands there, mostly the same
                 if kind == call and message[idem_at:args_at] != envelope:
-                    if is_sender(message[idem_at:args_at]):
+                    if is_plain_sender(message[idem_at:args_at]):
                         envelope = message[idem_at:args_at]
                     else:
                         kind = _UNREADABLE
@@ -392,12 +393,38 @@ class HandlerExecutor:
         return self._invocations.take_wrote(), reply, reply[0] != Status.ERROR  # an error is a refusal here
 
     def _of_peer(self, peer: Target | None, message: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes]:
-        """Run what is no CALL, or a FORK that may have to wait; gives what it wrote, and the reply to a client."""
+        """Run what the loop does not: what is no CALL, what has a trace context, and a FORK that may have to wait.
+
+        Gives what it wrote, and the reply to a client.
+        """
         if peer is None:
-            return MALFORMED, MALFORMED
+            return self._call_traced(message, lsn, now_us)
         return take_in(self._invocations, self._arrivals, peer, message, lsn, now_us), b""
 
-    def _divert(self, method: bytes, key: bytes, arguments: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes, bool]:
+    def _call_traced(self, message: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes]:
+        """Run a CALL with a trace context as any other; gives as `_of_peer`. Whatever else there is, is malformed."""
+        plain, trace = untraced(message)
+        if not trace:
+            return MALFORMED, MALFORMED
+        try:
+            _, method, key, third, arguments = decode(plain)
+        except CorruptFrame:
+            return MALFORMED, MALFORMED
+        request = b""
+        if third:
+            args_at = len(plain) - len(arguments)
+            request = _request_hash(plain, args_at - len(third), args_at)
+            recorded = self._keys.check(third, request, now_us)
+            if recorded is not None:
+                return recorded, recorded
+        written, reply, remembered = self._divert(method, key, arguments, lsn, now_us, readable(trace))
+        if third and remembered:
+            self._keys.remember(third, request, reply, now_us)
+        return written, reply
+
+    def _divert(
+        self, method: bytes, key: bytes, arguments: bytes, lsn: int, now_us: int, trace: bytes = b""
+    ) -> tuple[bytes, bytes, bool]:
         """Run a CALL that may have to wait, or that nothing handles.
 
         Returns: what it wrote, its reply, and whether that is to be remembered under its idempotency key.
@@ -406,7 +433,7 @@ class HandlerExecutor:
         if method not in self._plans:
             reply = unknown(method, self._queries.plans, "a query: ask it as one")
             return reply, reply, True
-        received = Received(_FROM_CLIENT, method.decode(), b"" if self._single else key, arguments)
+        received = Received(_FROM_CLIENT, method.decode(), b"" if self._single else key, arguments, trace=trace)
         answer = table.receive(received, lsn, now_us)
         reply = accepted_reply(lsn) if answer is None else answer
         self._catching_up = True
@@ -492,6 +519,7 @@ class HandlerExecutor:
 
         Returns: b"" when it was run, or waits for its key; else the error reply that says why nothing happened.
         """
+        message, trace = untraced(message)
         try:
             kind, method, key, third, arguments = decode(message)
         except CorruptFrame:
@@ -509,7 +537,7 @@ class HandlerExecutor:
 
         def again() -> None:
             self._running.enter(SYSTEM_SESSION, parked)
-            received = Received(_FROM_CLIENT, method.decode(), key, arguments)
+            received = Received(_FROM_CLIENT, method.decode(), key, arguments, trace=readable(trace))
             reply = self._invocations.receive_again(received, lsn, now_us)
             if request:
                 self._keys.remember(third, request, accepted_reply(lsn) if reply is None else reply, now_us)
@@ -570,6 +598,13 @@ class HandlerExecutor:
     def activities(self) -> list[ActivityStart]:
         """All activities without an outcome, in the order in which they were asked for."""
         return self._invocations.tables.activities()
+
+    def traceparent(self, invocation: int, operation: int) -> str:
+        """Give the trace context of what an operation causes, as the header of that name; empty: none."""
+        found = self._invocations.tables.live.get(invocation)
+        if found is None or not found.turn.trace:
+            return ""
+        return traceparent(within(found.turn.trace, found.turn.span(operation)))
 
     def holds(self, invocation: int) -> bool:
         """Has this invocation begun, and not ended? One that waits for its key has."""

@@ -27,6 +27,7 @@ import msgspec
 
 from deathless.base.errors import Cancelled, Diverged, InvalidAwait
 from deathless.codec.peer_messages import Given, History
+from deathless.codec.traces import within
 from deathless.execution import depth
 from deathless.execution.context import Context
 from deathless.execution.entities import Entities
@@ -93,6 +94,8 @@ class Invocation:
         turn.alive = False
         turn.count, turn.order, turn.part = self._first = first
         turn.before = turn.count
+        if received.trace:
+            turn.trace = within(received.trace, turn.span(0))
         self._context = Context(turn)
         self._coroutine: Coroutine[object, None, object] | None = None  # None: before the first turn, and at the end
         self._entity: object = None

@@ -48,6 +48,7 @@ from deathless.codec.peer_messages import (
     Target,
     encode_body,
 )
+from deathless.codec.traces import within
 from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution import depth
 from deathless.execution.context import Context
@@ -68,10 +69,11 @@ from deathless.execution.journal import (
     SuspendedSchedule,
     decode_record,
 )
-from deathless.execution.operations import Activity, Call, Operation, Promise
+from deathless.execution.operations import CANCELLED, Activity, Call, Operation, Promise
 from deathless.execution.plan import Plan
 from deathless.execution.running import Blame
 from deathless.execution.schedules import Schedules
+from deathless.execution.spans import Spans
 from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
@@ -103,7 +105,7 @@ class Invocations:
 
     __slots__ = (
         "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
-        "_turns", "_wrote", "committing", "entering", "schedules", "tables", "targets",
+        "_turns", "_wrote", "committing", "entering", "schedules", "spans", "tables", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +132,7 @@ class Invocations:
         self._wrote: list[bytes] = []
         self._outputs = _no_outputs()
         self._turns: list[Ran] = []
+        self.spans = Spans(settings)
         self.targets = Targets(settings.limits.targets_max)
 
     def clear(self) -> None:
@@ -142,6 +145,7 @@ class Invocations:
         self._wrote.clear()
         self._outputs = _no_outputs()
         self._turns = []
+        self.spans.take()
         self.targets.taken()
         self._taken = False
         self._caused = self._blamed = False
@@ -252,7 +256,9 @@ class Invocations:
         self, plan: Plan, received: Received, invocation: int, lsn: int, now_us: int, since_us: int
     ) -> bytes | None:
         if not plan.spec.waits:
-            return self._run_plain(plan, received, invocation, now_us)
+            reply = self._run_plain(plan, received, invocation, now_us)
+            self.spans.handled(received, invocation, since_us, reply)
+            return reply
         if (refusal := self._full(received.origin)) is not None:
             return refusal
         start = self._entities.state.get(received.key)
@@ -298,6 +304,8 @@ class Invocations:
         """Run a plain handler outside the executor's loop; gives its reply, or None when that comes later."""
         turn = Turn(self._settings.seed, now_us, self._settings)
         turn.lsn, turn.key = lsn, received.key
+        if received.trace:
+            turn.trace = within(received.trace, turn.span(0))
         context = Context(turn)
         limit = depth.enter()
         try:
@@ -404,7 +412,7 @@ class Invocations:
         reply = turned.reply
         if reply is not None:
             self._wrote.append(reply)
-            self.leave(invocation)
+            self.leave(invocation, reply)
         self.committing = False
         return reply
 
@@ -433,6 +441,11 @@ class Invocations:
         self._wrote.append(encode_body(start))
 
     def undo(self, operation: Operation[object]) -> None:
+        """Give up an operation that is not wanted any more."""
+        self.spans.resolved(operation, CANCELLED)
+        self.withdraw(operation)
+
+    def withdraw(self, operation: Operation[object]) -> None:
         """Tell whom it concerns that an operation is not wanted any more."""
         if isinstance(operation, Call):
             owner = operation.owner
@@ -450,9 +463,10 @@ class Invocations:
             self.undo(operation)
         invocation.operations.clear()
 
-    def leave(self, invocation: Invocation) -> None:
-        """Take an invocation that has ended out of the tables; its key is free."""
+    def leave(self, invocation: Invocation, reply: bytes) -> None:
+        """Take an invocation that has ended with `reply` out of the tables; its key is free."""
         self._give_up(invocation)
+        self.spans.handled(invocation.received, invocation.id, invocation.since_us, reply)
         invocation.close()
         self.tables.leave(invocation)
         self.tables.forget_caller(invocation.received.origin)
@@ -494,7 +508,9 @@ class Invocations:
         found = self.tables.live.get(invocation)
         if found is None or operation not in found.operations:
             return
-        event = Event(operation, self._fitting(found, reply), lsn, now_us)
+        reply = self._fitting(found, reply)
+        event = Event(operation, reply, lsn, now_us)
+        self.spans.resolved(found.operations[operation], reply)
         found.give(event)
         if found.ready:
             self.resume(found, event)
@@ -512,7 +528,7 @@ class Invocations:
     def end(self, invocation: Invocation, reply: bytes) -> None:
         """End an invocation from outside; its caller is told `reply`."""
         invocation.kill()
-        self.leave(invocation)
+        self.leave(invocation, reply)
         self.answer(invocation.received.origin, invocation.id, reply)
 
     def resume(self, invocation: Invocation, event: Event) -> None:
@@ -608,9 +624,10 @@ class Invocations:
 
     def take_outputs(self) -> Outputs | None:
         """Give what is to be sent, told, started and stopped, since the last call; None: nothing."""
-        if not (self._turns or any(self._outputs)):
+        if not (self._turns or any(self._outputs) or self.spans):
             return None
-        outputs, self._outputs = self._outputs._replace(turns=self._turns), _no_outputs()
+        outputs = self._outputs._replace(turns=self._turns, spans=self.spans.take())
+        self._outputs = _no_outputs()
         self.targets.taken()
         self._turns = []
         return outputs
@@ -660,7 +677,7 @@ class Invocations:
 def _following(received: Received, turned: Turned) -> Received:
     assert turned.following is not None
     method, arguments = turned.following
-    return Received(received.origin, method, received.key, arguments, received.chain, received.deadline_us)
+    return msgspec.structs.replace(received, method=method, arguments=arguments)
 
 
 def _no_outputs() -> Outputs:

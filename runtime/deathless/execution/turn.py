@@ -23,8 +23,19 @@ import msgspec
 from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, TooLarge
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, shard_of
-from deathless.codec.messages import U64, Kind, encode
-from deathless.codec.peer_messages import SELF, ActivityStart, Request, Sender, Target, encode_body, is_service_name
+from deathless.codec.messages import U64, Kind, decode, encode
+from deathless.codec.peer_messages import (
+    SELF,
+    ActivityStart,
+    Request,
+    Sender,
+    Target,
+    TracedFork,
+    TracedRequest,
+    encode_body,
+    is_service_name,
+)
+from deathless.codec.traces import span_id, within
 from deathless.codec.wire import ok_reply
 from deathless.execution.activity import SECOND_US, ActivitySpec
 from deathless.execution.function import Function
@@ -67,7 +78,7 @@ class Turn:
 
     __slots__ = (
         "alive", "asked", "before", "chain", "count", "key", "lsn", "now_us", "order", "part", "random", "seed",
-        "settings", "used", "waits",
+        "settings", "trace", "used", "waits",
     )  # fmt: skip
 
     def __init__(self, seed: bytes, now_us: int, settings: Settings | None = None) -> None:
@@ -86,6 +97,7 @@ class Turn:
         self.count = 0  # operations of the invocation, of committed turns
         self.order = 0  # resolved ones
         self.part = 0  # turns of the invocation before this one
+        self.trace = b""  # context of what the handler causes; empty: none
 
     def chance(self) -> Random:
         """Give the generator of this turn."""
@@ -121,6 +133,11 @@ class Turn:
         asked, self.asked = self.asked, None
         self.used = False
         return asked
+
+    def span(self, operation: int) -> bytes:
+        """Give the id of the span of an operation, or with 0 of the invocation."""
+        assert self.settings is not None
+        return span_id(self.seed, self.settings.sharding.shard, self.waits or self.lsn, operation)
 
     def next_order(self) -> int:
         """Give the place of what is resolved now."""
@@ -191,6 +208,15 @@ class Asked:
             raise TooLarge(f"the message to {'/'.join(address)} would have {size} bytes, at most {most}")
         return encoded
 
+    def _with_trace(self, message: bytes, envelope: TracedFork | TracedRequest) -> bytes:
+        """Give a message with its trace context; without it where it would be too long, for nobody must notice."""
+        kind, method, key, _, arguments = decode(message)
+        try:
+            traced = encode(kind, method=method, key=key, idempotency_key=encode_body(envelope), args=arguments)
+        except TooLarge:
+            return message
+        return traced if len(traced) <= self._limits.message_bytes_max else message
+
     def _target(self, service: str, key: str) -> Target:
         """Give where a key of a service lives; nobody is asked, so every replica and every replay finds the same."""
         if not service:
@@ -215,6 +241,8 @@ class Asked:
             self._sender = encode_body(Sender(self._turn.chain))
         message = self._message(Kind.FORK, address, self._sender, arguments)
         self._note("fork", message, address[0])
+        if self._turn.trace:
+            message = self._with_trace(message, TracedFork(self._turn.chain, "", self._turn.trace))
         self.messages.append((target, message))
 
     def call(
@@ -236,6 +264,9 @@ class Asked:
         envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
         message = self._message(Kind.REQUEST, address, envelope, arguments)
         self._note("call", message, address[0])
+        if turn.trace:
+            context = within(turn.trace, turn.span(number))
+            message = self._with_trace(message, TracedRequest(turn.waits, number, deadline_us, turn.chain, context))
         service, key, method = address
         shard = self._settings.sharding.shard if target == SELF else target.shard
         call = Call(turn, number, turn.now_us, f"{service}/{shard}/{key} {method}", decode, target, deadline_us)

@@ -29,13 +29,13 @@ from typing import Final, cast
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ActivityFailed, DeathlessError
 from deathless.codec.peer_messages import ActivityStart, Reference
-from deathless.codec.wire import PacketReader, error_reply, struct_packet
+from deathless.codec.wire import PacketReader, error_reply, packet, struct_packet
 from deathless.core import events as ev
 
 _LOG: Final = logging.getLogger("deathless.activities")
-START, ENDED, BEAT, READY = 1, 2, 3, 4
-"""Packets of the pipe: a start (ActivityStart), what it gave (reply bytes), a sign of life (empty), and that the
-process has imported the service (empty): from then on time limits count."""
+START, ENDED, BEAT, READY, TRACE = 1, 2, 3, 4, 5
+"""Packets of the pipe: a start (ActivityStart), what it gave (reply bytes), a sign of life (empty), that the
+process has imported the service (empty): from then on time limits count; and the traceparent of the start behind it."""
 ENDED_EARLY, TOO_LONG, SILENT = "ActivityFailed", "ActivityTimeout", "ActivitySilent"
 """Types of the recorded error, by which a handler tells them apart."""
 PIPE_BYTES_MAX: Final = 16 << 20  # one packet of a worker process
@@ -109,6 +109,11 @@ class _Worker(asyncio.Protocol):
             self._transport.abort()
 
 
+def no_trace(_invocation: int, _operation: int) -> str:
+    """Give the trace context of an operation where there is none."""
+    return ""
+
+
 class Activities:
     """The activities of one primary.
 
@@ -116,6 +121,7 @@ class Activities:
         command: what starts a worker process, given the number of its descriptor.
         workers: processes at most.
         tell: takes events for the core.
+        traceparent: gives the trace context of an operation of an invocation, empty for none.
     """
 
     def __init__(
@@ -124,10 +130,12 @@ class Activities:
         *,
         workers: int,
         tell: Callable[[ev.Event], None],
+        traceparent: Callable[[int, int], str] = no_trace,
     ) -> None:
         self._command = command
         self._most = workers
         self._tell = tell
+        self._traceparent = traceparent
         self._loop = asyncio.get_running_loop()
         self._workers: dict[int, _Worker] = {}
         self._count = 0
@@ -219,6 +227,9 @@ class Activities:
         worker.start = start
         if worker.ready:
             self._count_time(worker, start)
+        trace = self._traceparent(start.invocation, start.operation)
+        if trace:
+            worker.send(packet(TRACE, trace.encode()))
         worker.send(struct_packet(START, start))
 
     def _count_time(self, worker: _Worker, start: ActivityStart) -> None:

@@ -34,7 +34,7 @@ from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
 from deathless.execution import activity_call
 from deathless.execution.failure import query_failed
 from deathless.execution.service import Service
-from deathless.shell.activities import BEAT, ENDED, PIPE_BYTES_MAX, READY, START
+from deathless.shell.activities import BEAT, ENDED, PIPE_BYTES_MAX, READY, START, TRACE
 from deathless.shell.children import die_with_parent
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
@@ -48,7 +48,7 @@ class Pipe:
 
     def __init__(self, pair: socket.socket) -> None:
         self._pair = pair
-        self.starts: queue.SimpleQueue[ActivityStart] = queue.SimpleQueue()  # at most one waits
+        self.starts: queue.SimpleQueue[tuple[ActivityStart, str]] = queue.SimpleQueue()  # at most one waits
         self._writing = threading.Lock()  # a function may give signs of life from threads of its own
 
     def send(self, kind: int, body: bytes = b"") -> None:
@@ -62,21 +62,25 @@ class Pipe:
     def read(self) -> None:
         """Read until the other end is gone, and end this process then."""
         reader = PacketReader(PIPE_BYTES_MAX)
+        trace = ""
         try:
             while data := self._pair.recv(RECEIVE_BYTES):
                 for kind, body in reader.take(data):
-                    if kind == START:
-                        self.starts.put(decode_struct(ActivityStart, body))
+                    if kind == TRACE:
+                        trace = body.decode()
+                    elif kind == START:
+                        self.starts.put((decode_struct(ActivityStart, body), trace))
+                        trace = ""
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None]) -> bytes:
+def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None], trace: str = "") -> bytes:
     """Run one activity's function; gives its reply."""
     spec = service.activities.get(start.name)
     if spec is None:  # an older version of the code asked for it
         return query_failed(UnknownHandler(f"{service.name} has no activity {start.name!r}"))
-    activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat))
+    activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat, trace))
     try:
         arguments = msgspec.msgpack.decode(start.arguments, type=spec.args_type)
         named = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
@@ -106,8 +110,8 @@ def main(arguments: list[str]) -> None:
     service = load_service(module)
     pipe.send(READY)
     while True:
-        start = pipe.starts.get()
-        pipe.send(ENDED, run_activity(service, start, lambda: pipe.send(BEAT)))
+        start, trace = pipe.starts.get()
+        pipe.send(ENDED, run_activity(service, start, lambda: pipe.send(BEAT), trace))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ from deathless.core.client_link import State
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
+from deathless.shell.active_trace import tracer
 from deathless.shell.admin import access_of
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
@@ -123,6 +124,7 @@ class Ingress:
         self._name = service.name.encode()
         self._bearer = token.encode()
         self._key_bytes_max = limits.key_bytes_max
+        self.trace = tracer(None)
         self._timeout_s = request_timeout_s
         self._pending: dict[Pending, None] = {}  # in the order they came
         self.late = LateResults(self._name, client)  # those that wait for the result of a handler that waits
@@ -241,7 +243,7 @@ class Ingress:
             arguments = route.from_json(request.body, key)
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise InvalidArgument(str(error)) from None
-        message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
+        message = self.trace(request, self.client.encode(route.name, key, arguments, idempotency_key.decode()))
         shard = shard_of(key.encode(), self.client.shards)
         pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
         refusal = self.client.shard(shard).refusal()
@@ -304,8 +306,7 @@ class Ingress:
         if len(key) > 2 and key[:1] == key[-1:] == b'"':
             key = key[1:-1]
         if not _KEY_TEXT.fullmatch(key):
-            text = f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters"
-            raise InvalidArgument(text)
+            raise InvalidArgument(f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters")
         return key
 
     # ---- answers ---------------------------------------------------------------------------------------------
@@ -450,6 +451,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
                 refusal=refusal_to_callers(config),
             ),
         )
+        ingress.trace = tracer(config.tracing, limits.message_bytes_max)
         http = HttpServer(
             ingress,
             HttpLimits(body_bytes_max=limits.message_bytes_max, connections_max=limits.connections_max),

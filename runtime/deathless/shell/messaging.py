@@ -43,7 +43,7 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.activities import Activities, worker_command
+from deathless.shell.activities import Activities, no_trace, worker_command
 from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
@@ -62,6 +62,7 @@ class Messaging:
         config: of the replica.
         engine: its engine.
         post: takes events for it.
+        traceparent: gives the trace context of an operation of an invocation, empty for none.
     """
 
     def __init__(
@@ -70,11 +71,13 @@ class Messaging:
         limits: Limits,
         engine: ReplicaEngine,
         post: Callable[[ev.Event], None],
+        traceparent: Callable[[int, int], str] = no_trace,
     ) -> None:
         self._config = config
         self._limits = limits
         self._engine = engine
         self._post = post
+        self._traceparent = traceparent
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
 
@@ -99,6 +102,7 @@ class Messaging:
                 worker_command(self._config),
                 workers=self._config.activities.workers,
                 tell=self._post,
+                traceparent=self._traceparent,
             )
         return self._activities
 

@@ -26,6 +26,9 @@ PACKET_BYTES_MAX: Final = 1 << 20
 GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates", "dropped", "queries", "proofs"})
 """Numbers of the status that only grow: counters."""
 
+COUNTED: Final = frozenset({"spans_exported", "spans_lost"})
+"""Those of MESSAGING that only grow."""
+
 MESSAGING: Final = {
     "invocations": "Handlers that have begun and wait.",
     "waiting_messages": "Messages that wait for a key that is held.",
@@ -34,6 +37,8 @@ MESSAGING: Final = {
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
     "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",
+    "spans_exported": "Spans that the collector took.",
+    "spans_lost": "Spans that could not be exported.",
     "peer_connected": "1 while a connection to the primary of a peer stands.",
 }
 
@@ -95,7 +100,7 @@ def _messaging(status: Mapping[str, object], labels: Mapping[str, str]) -> bytes
     for name, text in MESSAGING.items():
         value = told.get(name)
         if isinstance(value, int | float):
-            metrics.gauge(name, text, _constant(float(value)))
+            metrics.gauge(name, text, _constant(float(value)), counts=name in COUNTED)
         elif isinstance(value, Mapping):
             by_peer = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
             metrics.gauge(name, text, _constant(by_peer), labels=("peer",))

@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
@@ -35,6 +35,7 @@ from deathless.base.limits import Limits
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
     AdminReply,
@@ -89,6 +90,7 @@ from deathless.shell.packets import (
     split_address,
 )
 from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.spans import Spans, exporter_command
 from deathless.shell.storage import open_log
 from deathless.shell.tls import client_context, refresh, server_context
 
@@ -186,6 +188,7 @@ class Worker:
         self.engine: ReplicaEngine
         self._intake: Intake
         self._messaging: Messaging
+        self._spans: Spans
         self.exit_code = 0
         self.primary_is = PrimaryIs(0, "", "", "")
         self.client_address = ""
@@ -261,7 +264,8 @@ class Worker:
                 adopted=adopted.code_pairs,
             )
             self._intake = Intake(self.engine, self._admin)
-            self._messaging = Messaging(config, self.limits, self.engine, self._post)
+            self._messaging = Messaging(config, self.limits, self.engine, self._post, executor.traceparent)
+            self._spans = Spans(config, exporter_command(config))
             client_server, client = await listen(self._accept, config.client_listen, tls)
             follower_server, replication = await listen(self._accept, config.replication_listen, tls)
             self.client_address = announced(client, config.advertise_host)
@@ -319,6 +323,8 @@ class Worker:
         self._ended = True
         if hasattr(self, "_messaging"):
             self._messaging.close()
+        if hasattr(self, "_spans"):
+            self._spans.close()
         self._following = False
         self._watch_lock()
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
@@ -554,6 +560,10 @@ class Worker:
         """See Outside."""
         self._messaging.activities.stop(reference)
 
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """See Outside."""
+        self._spans.export(spans, self.wall_us())
+
     # ---- the primary's stream --------------------------------------------------------------------------------
 
     def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
@@ -706,7 +716,7 @@ class Worker:
             "parked": len(engine.shard.parked),
             "uptime_s": time.monotonic() - self._started,
             "counters": counters,
-            "messaging": self._messaging.status(),
+            "messaging": {**self._messaging.status(), **self._spans.status()},
         }
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Future[None]:

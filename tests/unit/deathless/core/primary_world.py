@@ -303,7 +303,7 @@ class World:
         self.place.chain = chain
         event = ev.FrameSynced(
             frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
-            done.sent, done.starts, done.stops, done.finished,
+            done.sent, done.starts, done.stops, done.finished, done.spans,
         )  # fmt: skip
         self.primary.digest = self.place.digest
         self.do(self.primary.frame_synced(event, self.now, self.wall_us))

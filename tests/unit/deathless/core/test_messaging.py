@@ -25,6 +25,7 @@ from deathless.codec.peer_messages import (
     Reference,
     Target,
 )
+from deathless.codec.traces import Span, begun
 from deathless.codec.wire import (
     AdminReply,
     PeerWelcome,
@@ -66,7 +67,7 @@ class Scripted(Relay):
         found = super().take_outputs()
         give, self.give = self.give, Outputs([], [], [], [], [])
         if found is not None:
-            return found._replace(results=give.results, starts=give.starts, stops=give.stops)
+            return found._replace(results=give.results, starts=give.starts, stops=give.stops, spans=give.spans)
         return give if any(give) else None
 
     def activities(self) -> list[ActivityStart]:
@@ -576,6 +577,18 @@ def test_an_activity_is_ended_when_nobody_wants_it() -> None:
     place.send(place.session, 2, b"x")
     place.settle()
     assert place.effects(fx.StopActivity) == [fx.StopActivity(Reference(9, 1))]
+
+
+def test_spans_are_exported_when_their_frame_is_confirmed() -> None:
+    place = Place()
+    span = Span(1, begun(b"\x01" * 16, sampled=True), b"\x02" * 8, "svc", "add", "a", 1, 0, 0, 5, b"")
+    place.script.give = Outputs([], [], [], [], [], [span])
+    place.send(place.session, 1, b"x")
+    place.drained()
+    place.sync()
+    assert place.effects(fx.ExportSpans) == []
+    place.prove()
+    assert place.effects(fx.ExportSpans) == [fx.ExportSpans([span])]
 
 
 def test_outcomes_of_a_primary_that_lets_go_are_left_to_the_next() -> None:
