@@ -132,9 +132,15 @@ class ServerConnection(asyncio.Protocol):
             transport.abort()
             return
         if not buffered and self._descriptor >= 0:
-            data = written_at_once(self._descriptor, data)
-        if data:
-            transport.write(data)
+            # The transport may keep bytes until the end of this turn of the loop; a reply need not wait for that.
+            try:
+                written = os.write(self._descriptor, data)
+            except OSError:
+                written = 0  # full, or broken: the transport finds out
+            if written == len(data):
+                return
+            data = data[written:]
+        transport.write(data)
 
     def send_soon(self, data: bytes) -> None:
         """Write within SOON_S, together with what comes until then: for a receiver whom nobody waits for."""
@@ -177,12 +183,10 @@ class ClientConnection(asyncio.Protocol):
         self._lost = lost
         self._reader = PacketReader(packet_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._descriptor = -1  # as of a ServerConnection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
-        self._descriptor = plain_descriptor(transport)
         keep_alive(transport)
         self._transport.write(struct_packet(Type.HELLO, self._hello))
 
@@ -212,14 +216,10 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        buffered = transport.get_write_buffer_size()
-        if buffered > SEND_BYTES_MAX:
+        if transport.get_write_buffer_size() > SEND_BYTES_MAX:
             transport.abort()
             return
-        if not buffered and self._descriptor >= 0:
-            data = written_at_once(self._descriptor, data)
-        if data:
-            transport.write(data)
+        transport.write(data)
 
     def close(self) -> None:
         """Abort at once."""
@@ -253,19 +253,6 @@ def plain_descriptor(transport: asyncio.BaseTransport) -> int:
         return -1
     descriptor: int = sock.fileno()
     return descriptor
-
-
-def written_at_once(descriptor: int, data: bytes) -> bytes:
-    """Write to a stream past its transport, which has nothing to write; gives what is left for that.
-
-    The transport may keep bytes until the end of this turn of the loop, and what follows in it may be a sync of the log:
-    what somebody waits for need not wait for that.
-    """
-    try:
-        written = os.write(descriptor, data)
-    except OSError:
-        return data  # full, or broken: the transport finds out
-    return data[written:]
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
