@@ -17,7 +17,7 @@ from typing import Final
 RUN_S: Final = 0.005
 """About what a frame with peers' messages may take, its sync included."""
 
-COUNT_MIN: Final = 64
+COUNT_MIN: Final = 128
 """So many messages go into one however long they take: below, frames cost more than their messages."""
 
 WEIGHT: Final = 0.25

@@ -13,6 +13,7 @@ not: send anything (the turn's `Asked` holds what is to be sent). Imports base a
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar, cast
@@ -59,6 +60,13 @@ class Owner(Protocol):
 
 def decoder(stated: type[T]) -> Callable[[bytes], T]:
     """Give what makes a value of an annotation out of its bytes."""
+    if isinstance(stated, type):  # what a call names nearly always; other annotations need have no hash
+        return cast("Callable[[bytes], T]", _decoder_of(stated))
+    return msgspec.msgpack.Decoder(stated).decode
+
+
+@functools.lru_cache(maxsize=1024)  # asked for with every call
+def _decoder_of(stated: type[object]) -> Callable[[bytes], object]:
     return msgspec.msgpack.Decoder(stated).decode
 
 

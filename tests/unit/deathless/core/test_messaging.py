@@ -177,21 +177,21 @@ def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
     session = place.introduce()
     texts = [b"%d" % number for number in range(512)]
     place.peer_sends(session, 1, *texts)
-    place.now += 512 * RUN_S / 100
+    place.now += 512 * RUN_S / 200
     place.sync()
     place.prove()
-    place.peer_sends(session, 513, *texts[:250])
+    place.peer_sends(session, 513, *texts[:450])
     place.send(place.session, 1, b"a")
     place.send(place.session, 2, b"b")
     sizes = []
     while place.owes(fx.RunFrame):
         sizes.append(len(place.records()))
-        place.now += sizes[-1] * RUN_S / 100
+        place.now += sizes[-1] * RUN_S / 200
         place.sync()
         place.prove()
-    assert sizes == [100, 100, 50 + 2]  # two clients' calls behind what came before them
-    assert place.commits() == [512, 612, 712, 762]
-    assert [text for _, text in place.script.got] == texts + texts[:250]
+    assert sizes == [200, 200, 50 + 2]  # two clients' calls behind what came before them
+    assert place.commits() == [512, 712, 912, 962]
+    assert [text for _, text in place.script.got] == texts + texts[:450]
 
 
 def test_what_clients_send_is_not_cut_by_what_it_takes() -> None:
