@@ -123,7 +123,8 @@ async def forks(setting: Setting) -> list[Figure]:
                 samples=rounds * messages,
                 peers=peers,
                 goal=goal,
-                note=f"workers of both: {cost / rounds / messages * 1e6:.1f} us of processor time per message; {spread(rates)}",
+                note=f"workers of both: {cost / rounds / messages * 1e6:.1f} us of processor time per message; "
+                f"{spread(rates)}",
             )
         )
     return figures
