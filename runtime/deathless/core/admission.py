@@ -136,6 +136,7 @@ class Admission:
         self._nonces: dict[bytes, Conn] = {}  # registrations under way -> who waits
         self._taken = 0  # frames formed since we are primary, those refused for lack of space left out
         self._confirmed = 0  # of these, confirmed. Invariant: <= _taken
+        self.peers_count_max = limits.frame_messages_max  # messages of peers in a frame; set by who knows (core.pace)
         self._held: deque[tuple[int, Send]] = deque()  # refusals that wait until so many frames are confirmed
 
     # ---- in --------------------------------------------------------------------------------------------------
@@ -184,10 +185,11 @@ class Admission:
         if session_id not in self._next:
             self._unconfirmed[session_id] = expected
         self._next[session_id] = expected + run.count
-        if run.count <= self._piece_max() and size <= self._limits.frame_bytes_max // 2:
+        piece_max = self._piece_max(peer=session.peer)
+        if run.count <= piece_max and size <= self._limits.frame_bytes_max // 2:
             self._enqueue(run, messages, size)
         else:
-            for part in self._cut(run, messages):
+            for part in self._cut(run, messages, piece_max):
                 self._enqueue(*part)
         return [*effects, *held]
 
@@ -245,7 +247,7 @@ class Admission:
         share = 2 if half else 1
         count_max, size_max = limits.frame_messages_max // share, limits.frame_bytes_max // share
         passed = bool(size)
-        taken = taken_size = 0
+        taken = taken_size = of_peers = 0
         while pending:
             run, messages, weight = pending[0]
             if self._deaths and self._holds_killer(run):
@@ -254,6 +256,10 @@ class Admission:
                 continue
             if (taken or passed) and (count + len(messages) > count_max or size + weight > size_max):
                 break
+            if self._is_of_peer(run):
+                of_peers += len(messages)
+                if taken and of_peers > self.peers_count_max:
+                    break
             pending.popleft()
             count += len(messages)
             taken += len(messages)
@@ -429,14 +435,19 @@ class Admission:
         self._pending_messages += len(messages)
         self._pending_bytes += size
 
-    def _piece_max(self) -> int:
-        """Messages of one sender that go into a frame in one piece: others shall find room beside it."""
-        return max(1, self._limits.frame_messages_max // 2)
+    def _is_of_peer(self, run: Run) -> bool:
+        session = self._sessions.get(run.session)
+        return session is not None and session.peer
 
-    def _cut(self, run: Run, messages: Sequence[bytes]) -> Iterator[tuple[Run, Sequence[bytes], int]]:
+    def _piece_max(self, *, peer: bool) -> int:
+        """Messages of one sender that go into a frame in one piece: others shall find room beside it."""
+        most = max(1, self._limits.frame_messages_max // 2)
+        return min(most, self.peers_count_max) if peer else most
+
+    def _cut(self, run: Run, messages: Sequence[bytes], piece_max: int) -> Iterator[tuple[Run, Sequence[bytes], int]]:
         """Cut a run into pieces of which at least two fit a frame, but for a single large message."""
         session, first, acked, count = run
-        piece_max, size_max = self._piece_max(), self._limits.frame_bytes_max // 2
+        size_max = self._limits.frame_bytes_max // 2
         at = 0
         while at < count:
             end, size = at + 1, len(messages[at])

@@ -12,6 +12,7 @@ Imports base and codec.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,12 @@ from deathless.execution.operations import CANCELLED, Activity, Call, Operation,
 T = TypeVar("T")
 KEY_BYTES: Final = 16  # of an activity's idempotency key
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+_target: Final = functools.lru_cache(maxsize=1024)(Target)  # asked for with every message that a turn sends
+
+
+@functools.lru_cache(maxsize=1024)  # likewise
+def _checksum(text: str) -> int:
+    return crc32(text.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +190,7 @@ class Asked:
         if self.count - self._turn.before >= self._limits.operations_max:
             raise TooLarge(f"more than {self._limits.operations_max} operations; use ctx.continue_with in a long one")
         self.count += 1
-        self.prints.append(crc32(what, crc32((kind + service).encode())))
+        self.prints.append(crc32(what, _checksum(kind + service)))
         return self.count
 
     def _number(self, what: str) -> int:
@@ -225,7 +232,7 @@ class Asked:
             raise InvalidArgument(f"{service[:100]!r} is no name of a service")
         ours = self._settings.sharding
         if service != self._settings.service:
-            return Target(service, ours.place(service, key.encode()))
+            return _target(service, ours.place(service, key.encode()))
         shard = shard_of(key.encode(), ours.shards)
         return SELF if shard == ours.shard else Target(service, shard)
 

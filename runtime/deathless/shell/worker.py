@@ -52,7 +52,7 @@ from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.failures import as_ours
-from deathless.engine.intake import Intake
+from deathless.engine.intake import PEER, Intake
 from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
@@ -199,6 +199,7 @@ class Worker:
         self._lock: AsyncLock
         self._connections: dict[int, ServerConnection] = {}
         self._followers: set[int] = set()
+        self._unhurried: set[int] = set()  # connections on which nobody waits for an answer: followers' and peers'
         self._conn_number = 0
         self._upstream: ClientConnection | None = None
         self._flushing = False
@@ -489,8 +490,10 @@ class Worker:
         connection = self._connections.get(conn)
         if connection is None:
             return
-        if conn in self._followers and not self._leaving:
-            connection.send_soon(data)  # on one machine a follower would take the processor from who waits for us
+        if conn in self._unhurried and not self._leaving:
+            # On one machine a follower would take the processor from who waits for us; and a peer that is told of each
+            # message by itself that it is confirmed would do that first, and then look at the reply.
+            connection.send_soon(data)
         else:
             connection.send(data)
 
@@ -647,6 +650,8 @@ class Worker:
         self._connections[connection.number] = connection
         if hello.kind == "follower":
             self._followers.add(connection.number)
+        if hello.kind in ("follower", PEER):
+            self._unhurried.add(connection.number)
         leads = self.engine.core.role_for_clients == "primary"
         primary = self.client_address if leads else self.primary_is.client
         connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary))
@@ -656,6 +661,7 @@ class Worker:
         """See packets.Owner."""
         if self._connections.pop(connection.number, None) is not None:
             self._followers.discard(connection.number)
+            self._unhurried.discard(connection.number)
             self._intake.lost(ev.Conn(connection.number))
             self._post(ev.ConnectionLost(ev.Conn(connection.number)))
 

@@ -42,6 +42,7 @@ from deathless.core.admission import HELD_RETRY_MS
 from deathless.core.handover import Stage
 from deathless.core.messaging import Tables
 from deathless.core.outreach import TRIM_S
+from deathless.core.pace import RUN_S
 
 A = PeerHello("a", 0, b"a" * 16, 1)
 B = Target("b", 0)
@@ -177,6 +178,41 @@ def test_a_large_message_of_ours_that_found_no_room_begins_the_next_frame() -> N
     assert place.records() == [Kind.FORK]
     place.settle()
     assert [reply[:1] for _, reply in place.replies(place.session)] == [b"s", b"y", b"z"]
+
+
+def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
+    """So the peer works on the first replies while we run the rest, and does not wait for all."""
+    place = Place(Limits(clock_step_us=1 << 62))
+    session = place.introduce()
+    texts = [b"%d" % number for number in range(512)]
+    place.peer_sends(session, 1, *texts)
+    place.now += 512 * RUN_S / 200
+    place.sync()
+    place.prove()
+    place.peer_sends(session, 513, *texts[:450])
+    place.send(place.session, 1, b"a")
+    place.send(place.session, 2, b"b")
+    sizes = []
+    while place.owes(fx.RunFrame):
+        sizes.append(len(place.records()))
+        place.now += sizes[-1] * RUN_S / 200
+        place.sync()
+        place.prove()
+    assert sizes == [200, 200, 50 + 2]  # two clients' calls behind what came before them
+    assert place.commits() == [512, 712, 912, 962]
+    assert [text for _, text in place.script.got] == texts + texts[:450]
+
+
+def test_what_clients_send_is_not_cut_by_what_it_takes() -> None:
+    place = Place(Limits(clock_step_us=1 << 62))
+    place.send(place.session, 1, *[b"a"] * 512)
+    place.drained()
+    place.now += 512 * RUN_S
+    place.sync()
+    place.send(place.session, 513, *[b"b"] * 512)
+    place.drained()
+    assert len(place.records()) == 512
+    place.settle()
 
 
 def test_own_work_that_killed_twice_is_parked_and_the_next_goes_on() -> None:

@@ -44,6 +44,7 @@ from deathless.shell.peer_links import (
     Where,
     shards_of,
     where_is,
+    without_overtaken,
 )
 from deathless.shell.tls import server_context
 
@@ -217,6 +218,27 @@ def test_a_lost_connection_is_told_once_and_made_again(tmp_path: Path) -> None:
         await ended(ours)
 
     run(main())
+
+
+def test_of_confirmations_that_come_together_the_last_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        replica = await Replica(tmp_path / "stock").open()
+        ours = Ours(config_in(tmp_path))
+        ours.links.dial(STOCK)
+        await ours.wait_told(1)
+        replica.accepted[0].send(b"".join(encode_peer_commit(40, through) for through in (3, 4, 9)))
+        await ours.wait_told(2)
+        assert ours.told[1:] == [ev.PeerCommitted(STOCK, 9)]
+        await ended(ours)
+
+    run(main())
+
+
+def test_other_packets_beside_confirmations_stay_in_their_order() -> None:
+    pong, first, last = (Type.PONG, b""), (Type.PEER_COMMIT, b"1"), (Type.PEER_COMMIT, b"2")
+    assert without_overtaken([first, pong, last, pong]) == [pong, last, pong]
+    assert without_overtaken([pong, pong]) == [pong, pong]
+    assert without_overtaken([last]) == [last]
 
 
 def test_what_is_sent_while_no_connection_stands_is_lost(tmp_path: Path) -> None:
