@@ -65,6 +65,8 @@ def runner_manifest(
         f"--unavailable-max={spec.limits.unavailable_seconds_max:g}",
         f"--deadline={max(DEADLINE_MIN_S, spec.active_deadline_seconds - DEADLINE_MARGIN_S)}",
     ]
+    if service.shards > 1:
+        arguments += [f"--shard={spec.fault.shard}", f"--shards={service.shards}"]
     if secure:
         arguments.append(f"--tls={names.TLS_FOLDER}")
         volumes.append({"name": "tls", "secret": {"secretName": names.client_tls_secret(name)}})

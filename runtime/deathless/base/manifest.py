@@ -151,8 +151,7 @@ class ServiceSpec(Part, frozen=True):
         int,
         Meta(ge=1, le=SHARDS_MAX),
         told(
-            "Into how many logs keys are divided, each with replicas of its own; 1 in a cluster. Fixed at creation.",
-            cluster_maximum=1,
+            "Into how many logs keys are divided, each with replicas of its own. Fixed at creation.",
         ),
     ] = 1
     log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()

@@ -37,12 +37,27 @@ def test_policies_that_another_tool_owns_are_not_looked_for() -> None:
     assert not any(kind is CERTIFICATE for kind, _ in expected_names("bank", LISTED, network_policies=True))
 
 
+def test_objects_of_every_shard_are_looked_for() -> None:
+    found = {(kind.kind, name) for kind, name in expected_names("bank", LISTED, 2, network_policies=True)}
+    assert {("StatefulSet", "bank"), ("StatefulSet", "bank-s1"), ("Service", "bank-s1-primary")} <= found
+    assert {
+        ("Service", "bank-s1-replicas"),
+        ("ConfigMap", "bank-s1-config"),
+        ("PodDisruptionBudget", "bank-s1"),
+    } <= found
+    assert not any(name.startswith("bank-s1") for _, name in expected_names("bank", LISTED, network_policies=True))
+    warned = Warned(kind="StatefulSet", name="bank-s1", reason="r", message="m", at=0.0)
+    assert is_about(warned, "bank", 2)
+    assert not is_about(warned, "bank"), "it is another service's"
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "about"),
     [
         ("StatefulSet", "bank", True),
         ("Pod", "bank-0", True),
         ("Pod", "bank-check-1a2b", True),
+        ("Pod", "bank-s1-0", True),
         ("PersistentVolumeClaim", "bank-log", True),
         ("StatefulSet", "bank-2", False),
         ("Pod", "bank-2-0", False),
