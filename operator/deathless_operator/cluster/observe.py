@@ -304,6 +304,7 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
         etcd.tls_secret_ref if etcd is not None else None,
         etcd.user_secret_ref if etcd is not None else None,
         spec.token_secret_ref,
+        *(driver.secret_ref for driver in spec.drivers),
     )
     return found | {each.name for each in references if each is not None}
 

@@ -64,6 +64,7 @@ TLS_FOLDER: Final = "/etc/deathless-tls"
 LOCK_TLS_FOLDER: Final = "/etc/deathless-lock-tls"
 LOCK_USER_FOLDER: Final = "/etc/deathless-lock-user"
 TOKEN_FOLDER: Final = "/etc/deathless-token"  # noqa: S105 - a folder's name, no secret
+DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
 CONTAINER: Final = "replica"

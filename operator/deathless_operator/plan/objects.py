@@ -95,7 +95,7 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         log_level=spec.log_level,
         peers=_peers(resource.namespace, spec, code),
         activities=ActivitiesConfig(workers=spec.activities.workers),
-        drivers=driver_configs(spec, "."),
+        drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
         limits={name: value for name, value in limits_of(spec).items() if name not in REPLICATED} | code.limits,

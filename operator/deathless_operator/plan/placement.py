@@ -270,6 +270,11 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
         if secret:
             volumes.append({"name": volume, "secret": {"secretName": secret, "defaultMode": 0o440}})
             mounts.append(_mount(volume, folder, read_only=True))
+    for index, driver in enumerate(spec.drivers):
+        if driver.secret_ref is not None:
+            volume = f"deathless-driver-{index}"
+            volumes.append({"name": volume, "secret": {"secretName": driver.secret_ref.name, "defaultMode": 0o440}})
+            mounts.append(_mount(volume, f"{names.DRIVERS_FOLDER}/{driver.name}", read_only=True))
     return volumes, mounts
 
 

@@ -315,6 +315,10 @@ class _Planner:
         token = self.spec.token_secret_ref
         if token is not None and token.name not in {secret.name for secret in self.snapshot.lock_secrets}:
             return f"Secret {token.name} (spec.tokenSecretRef)"
+        known = {secret.name for secret in self.snapshot.lock_secrets}
+        for driver in self.spec.drivers:
+            if driver.secret_ref is not None and driver.secret_ref.name not in known:
+                return f"Secret {driver.secret_ref.name} (of driver {driver.name})"
         return ""
 
     def _facts(

@@ -247,6 +247,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.tls.issuer": tls.issuer != "Operator",
         "spec.tls.issuerRef": tls.issuer_ref is not None,
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
+        "spec.drivers[].secretRef": any(driver.secret_ref is not None for driver in spec.drivers),
         "spec.updateStrategy": spec.update_strategy is not None,
         "spec.suspend": spec.suspend,
         "spec.replaceAfterSeconds": spec.replace_after_seconds != ServiceSpec(module="x:x").replace_after_seconds,
@@ -331,12 +332,13 @@ def _driver_problems(manifest: Manifest) -> list[Problem]:
     return found
 
 
-def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
+def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[DriverConfig, ...]:
     """Give what the processes of `spec.drivers` are started with.
 
     Args:
         spec: in order.
         folder: absolute; what relative paths in options start from.
+        secrets: absolute; has a folder for each driver with a Secret, which its paths start from. Empty: there is none.
     """
     return tuple(
         DriverConfig(
@@ -345,7 +347,7 @@ def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
             on_refusal=driver.on_refusal,
             batch_messages=driver.batch_messages,
             options=driver.options,
-            folder=folder,
+            folder=f"{secrets}/{driver.name}" if secrets and driver.secret_ref is not None else folder,
         )
         for driver in spec.drivers
     )

@@ -342,6 +342,12 @@ class Driver(Part, frozen=True):
     ] = "stop"
     batch_messages: Annotated[int, Meta(ge=1, le=10_000), told("Messages that are delivered together at most.")] = 256
     options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
+    secret_ref: Annotated[
+        SecretRef | None,
+        told(
+            "Secret whose keys are the files that options name by relative paths, in a cluster. No effect on a laptop."
+        ),
+    ] = None
 
 
 class SecretKeyRef(Part, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.manifest import ServiceSpec
-from deathless.base.manifest_parts import EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
+from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
 from deathless_operator.cluster.kinds import CERTIFICATE, NETWORK_POLICY
 from deathless_operator.cluster.observe import LISTED, claim_name, expected_names, is_about, secret_names
 from deathless_operator.plan.snapshot import Warned
@@ -24,6 +24,8 @@ def test_secrets_that_the_spec_names_are_looked_at_beside_our_own() -> None:
     found = secret_names("bank", spec(lock=LockSpec(etcd=etcd), token_secret_ref=SecretKeyRef(name="token")))
     assert {"etcd-tls", "etcd-user", "token", "bank-tls", "bank-client-tls"} <= found
     assert secret_names("bank", None) == secret_names("bank", spec())
+    driver = Driver(name="ledger", kind="postgresql", secret_ref=SecretRef(name="db"))
+    assert secret_names("bank", spec(drivers=(driver,))) == secret_names("bank", None) | {"db"}
 
 
 def test_claim_is_the_specs_or_ours() -> None:
