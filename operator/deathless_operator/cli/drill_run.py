@@ -36,6 +36,7 @@ def draw_series(shard: int, shards: int) -> str:
 @click.option("--service", required=True, help="Name of the service that is called.")
 @click.option("--url", required=True, help="Its front door: http(s)://host:port.")
 @click.option("--clients", default=4, type=click.IntRange(1, 64))
+@click.option("--witnesses", default=2, type=click.IntRange(0, 64), help="Clients besides that wait, however long.")
 @click.option("--per-second", default=50.0, type=click.FloatRange(0.1, 1000), help="Calls of all clients together.")
 @click.option("--warm", default=5.0, type=click.FloatRange(0), help="Seconds that calls must go well before the fault.")
 @click.option("--observe", default=30.0, type=click.FloatRange(0), help="Seconds of calls from then on.")
@@ -56,6 +57,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     service: str,
     url: str,
     clients: int,
+    witnesses: int,
     per_second: float,
     warm: float,
     observe: float,
@@ -73,6 +75,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     """Call a service through its front door while something of it is broken, and judge what came of it."""
     pace = Pace(
         clients=clients,
+        witnesses=witnesses,
         per_second=per_second,
         warm_s=warm,
         observe_s=observe,
@@ -84,7 +87,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
 
     async def work(token: str) -> RunnerReport:
         series = draw_series(shard, shards)
-        door = HttpFrontDoor(url, service, series, clients=clients, tls=tls, token=token)
+        door = HttpFrontDoor(url, service, series, clients=clients + witnesses, tls=tls, token=token)
         async with door, Readiness(ready_port) as readiness:
             runner = Runner(door=door, pace=pace, told=readiness.become_ready)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.terminate)

@@ -74,6 +74,14 @@ class Probe(Part, frozen=True):
 
     calls_per_second: Annotated[int, Meta(ge=1, le=1000), told("How many calls the runner sends per second.")] = 50
     clients: Annotated[int, Meta(ge=1, le=64), told("How many independent clients share them.")] = 4
+    witnesses: Annotated[
+        int,
+        Meta(ge=0, le=64),
+        told(
+            "How many clients besides wait on one connection each, however long: they hear what a frozen primary "
+            "answers when it wakes. How long they wait counts for nothing. When 0, a missing fence may go unnoticed."
+        ),
+    ] = 2
     warm_up_seconds: Annotated[int, Meta(ge=1, le=600), told("How long calls must go well before the fault.")] = 5
     settle_seconds: Annotated[
         int, Meta(ge=1, le=3600), told("How long calls go on after the service answers again and the fault is undone.")

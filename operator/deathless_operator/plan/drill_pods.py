@@ -57,6 +57,7 @@ def runner_manifest(
         f"--service={name}",
         f"--url={'https' if secure else 'http'}://{host}:{names.SERVICE_HTTP_PORT}",
         f"--clients={spec.probe.clients}",
+        f"--witnesses={spec.probe.witnesses}",
         f"--per-second={spec.probe.calls_per_second}",
         f"--warm={spec.probe.warm_up_seconds}",
         f"--observe={observe_seconds(spec)}",
