@@ -235,7 +235,9 @@ def test_drill_hits_and_calls_the_shard_it_names() -> None:
         spec = world.service.spec if world.service is not None else None
         assert spec is not None
         made: Any = runner_manifest(world.resource(), world.spec, DrillRun(id="r"), spec, world.settings)
-        assert {f"--shard={shard}", "--shards=2"} <= set(made["spec"]["containers"][0]["args"])
+        door = pod.rpartition("-")[0] + "-primary"
+        wanted = {f"--shard={shard}", "--shards=2", f"--primary-url=https://{door}.ns.svc:80"}
+        assert wanted <= set(made["spec"]["containers"][0]["args"]), "witnesses hear the primary that is hit"
 
 
 def test_drill_of_a_shard_that_is_not_there_does_not_begin() -> None:
