@@ -14,11 +14,21 @@ from pathlib import Path
 
 import click
 
+from deathless.base.shards import SHARDS_MAX, checked_shard, shard_of
 from deathless_operator.drill.front_door import HttpFrontDoor
 from deathless_operator.drill.leave import TERMINATION_LOG, leave
 from deathless_operator.drill.readiness import Readiness
 from deathless_operator.drill.runner import Pace, Runner, run_and_judge
 from deathless_operator.plan.drill_reports import RunnerReport
+
+
+def draw_series(shard: int, shards: int) -> str:
+    """Draw the key of a run's calls, on the shard that something happens to. Raises: InvalidArgument: there is none."""
+    checked_shard(shard, shards)
+    while True:
+        series = f"drill-{secrets.token_hex(8)}"
+        if shard_of(series.encode(), shards) == shard:
+            return series
 
 
 @click.command(name="drill-run")
@@ -39,6 +49,8 @@ from deathless_operator.plan.drill_reports import RunnerReport
 )
 @click.option("--tls", type=click.Path(path_type=Path), help="Folder with ca.crt, tls.crt and tls.key.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that callers must show.")
+@click.option("--shard", default=0, type=click.IntRange(0, SHARDS_MAX - 1), help="The one that is called.")
+@click.option("--shards", default=1, type=click.IntRange(1, SHARDS_MAX), help="How many the service has.")
 @click.option("--ready-port", default=8081, type=click.IntRange(0, 65535))
 @click.option("--report", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where the report is left.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
@@ -57,6 +69,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     call_timeout: float,
     tls: Path | None,
     token_file: Path | None,
+    shard: int,
+    shards: int,
     ready_port: int,
     report: str,
 ) -> int:
@@ -74,7 +88,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     )
 
     async def work(token: str) -> RunnerReport:
-        series = f"drill-{secrets.token_hex(8)}"
+        series = draw_series(shard, shards)
         door = HttpFrontDoor(
             url,
             service,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from deathless.base.shards import SHARDS_MAX
 from deathless_operator.cli.plugin_cluster import Cluster
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.connection import connect
@@ -57,6 +58,9 @@ def common(function: Command) -> Command:
 
 
 service_argument = click.argument("service", shell_complete=complete_service)
+shard_option = click.option(
+    "--shard", type=click.IntRange(0, SHARDS_MAX - 1), metavar="K", help="Which shard, where the service has several."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 timeout_option = click.option(
     "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.manifest_parts import Name, ObjectName, Part, Text, told
+from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model.status import Condition, StatusPart
 
 FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"]
@@ -47,6 +48,9 @@ class Fault(Part, frozen=True):
             "lock store."
         ),
     ]
+    shard: Annotated[
+        int, Meta(ge=0, lt=SHARDS_MAX), told("Of which shard, where the service has several; calls go to it alone.")
+    ] = 0
     role: Annotated[
         Literal["Primary", "Checkpointer", "Standby", "Any"],
         told("Which replica it happens to, by role at that moment."),

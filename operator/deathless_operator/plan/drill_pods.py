@@ -50,7 +50,7 @@ def runner_manifest(
     secure = service.tls is None or service.tls.issuer != "Off"
     url, primary_url = (
         f"{'https' if secure else 'http'}://{host}.{resource.namespace}.svc:{names.SERVICE_HTTP_PORT}"
-        for host in (name, names.primary_service(name))
+        for host in (name, names.primary_service(names.of_shard(name, spec.fault.shard)))
     )
     mounts: list[Json] = []
     volumes: list[Json] = []
@@ -70,6 +70,8 @@ def runner_manifest(
         f"--unavailable-max={spec.limits.unavailable_seconds_max:g}",
         f"--deadline={max(DEADLINE_MIN_S, spec.active_deadline_seconds - DEADLINE_MARGIN_S)}",
     ]
+    if service.shards > 1:
+        arguments += [f"--shard={spec.fault.shard}", f"--shards={service.shards}"]
     if secure:
         arguments.append(f"--tls={names.TLS_FOLDER}")
         volumes.append({"name": "tls", "secret": {"secretName": names.client_tls_secret(name)}})

@@ -171,8 +171,7 @@ class ServiceSpec(Part, frozen=True):
         int,
         Meta(ge=1, le=SHARDS_MAX),
         told(
-            "Into how many logs keys are divided, each with replicas of its own; 1 in a cluster. Fixed at creation.",
-            cluster_maximum=1,
+            "Into how many logs keys are divided, each with replicas of its own. Fixed at creation.",
         ),
     ] = 1
     log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()
@@ -269,6 +268,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.tls.issuer": tls.issuer != "Operator",
         "spec.tls.issuerRef": tls.issuer_ref is not None,
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
+        "spec.drivers[].secretRef": any(driver.secret_ref is not None for driver in spec.drivers),
         "spec.updateStrategy": spec.update_strategy is not None,
         "spec.suspend": spec.suspend,
         "spec.replaceAfterSeconds": spec.replace_after_seconds != ServiceSpec(module="x:x").replace_after_seconds,
@@ -353,12 +353,13 @@ def _driver_problems(manifest: Manifest) -> list[Problem]:
     return found
 
 
-def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
+def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[DriverConfig, ...]:
     """Give what the processes of `spec.drivers` are started with.
 
     Args:
         spec: in order.
         folder: absolute; what relative paths in options start from.
+        secrets: absolute; has a folder for each driver with a Secret, which its paths start from. Empty: there is none.
     """
     return tuple(
         DriverConfig(
@@ -367,7 +368,7 @@ def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
             on_refusal=driver.on_refusal,
             batch_messages=driver.batch_messages,
             options=driver.options,
-            folder=folder,
+            folder=f"{secrets}/{driver.name}" if secrets and driver.secret_ref is not None else folder,
         )
         for driver in spec.drivers
     )
