@@ -89,13 +89,14 @@ async def _restart(cluster: Cluster, count: int) -> float:
 async def suspended(setting: Setting) -> list[Figure]:
     """Handlers that each wait for one timer: memory, and the time until a restarted service serves."""
     count = setting.size(100_000, 1_000)
-    async with two(setting, 1) as pair:
+    limits: dict[str, float] = {"turn_max_s": 60.0}
+    async with two(setting, 1, limits=limits) as pair:
         primary = await pair.asker.primary()
         idle = resident_bytes(primary.worker_pid)
         until_us = int((time.time() + 86_400) * 1e6)
         calls = [
             asyncio.create_task(
-                pair.ask.call("nap", f"n{number}", timers=1, until_us=until_us, apart_us=0, timeout=WAIT_S)
+                pair.ask.call("nap", f"n{number}", timers=1, until_us=until_us, apart_us=0, timeout=86_400)
             )
             for number in range(count)
         ]

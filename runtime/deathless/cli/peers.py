@@ -29,6 +29,10 @@ class Peer(msgspec.Struct, rename="camel"):
     incarnation: int
     service_id: str
     problem: str
+    driver: bool = False  # a replica of an earlier version does not say this and what follows
+    idle: bool = False  # nothing is to be sent, so no connection is kept
+    last_problem: str = ""  # also when it is over
+    errors: int = 0  # attempts that failed since the primary leads
 
 
 class _Found(msgspec.Struct):
@@ -44,7 +48,10 @@ def peers() -> None:
 @service_options
 @json_option
 def list_(manifest: str, directory: str, as_json: bool) -> int:
-    """List other services: connected or not and why, messages sent to them, not confirmed by them, received."""
+    """List other services and drivers: connected, idle (nothing is to be sent) or not and why, and how many messages.
+
+    Messages: sent to them, not confirmed by them (lag), and received from them.
+    """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
@@ -56,12 +63,15 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
     else:
         print_table(
             ("service", "connected", "sent", "lag", "received", "problem"),
-            [
-                (_named(p, told), "yes" if p.connected else "no", p.sent, p.lag, p.received, p.problem or "-")
-                for p in told
-            ],
+            [(_named(p, told), _standing(p), p.sent, p.lag, p.received, p.problem or "-") for p in told],
         )
     return 0
+
+
+def _standing(peer: Peer) -> str:
+    if peer.connected:
+        return "yes"
+    return "idle" if peer.idle else "no"
 
 
 def _named(peer: Peer, told: list[Peer]) -> str:
