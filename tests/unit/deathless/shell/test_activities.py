@@ -369,9 +369,10 @@ def test_one_that_waits_in_a_process_is_stopped_without_ending_what_runs_there()
 def test_one_that_began_before_it_could_be_asked_back_is_ended_with_its_process() -> None:
     async def main() -> Pool:
         pool = Pool(workers=1)
-        for operation in (1, 2, 3):
+        pool.activities.start(start("hang", 1))
+        (worker,) = await pool.wait_ready(1)
+        for operation in (2, 3):
             pool.activities.start(start("hang", operation))
-            (worker,) = await pool.wait_ready(1)
         pool.activities.stop(Reference(7, 2))
         pool.activities.answered(worker, b"\0")  # the first one ended, before the answer to BACK
         assert pool.pids() != [worker.process.pid]
