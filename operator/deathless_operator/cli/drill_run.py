@@ -25,7 +25,9 @@ from deathless_operator.plan.drill_reports import RunnerReport
 @click.option("--run", required=True, help="The run's mark: namespace/drill/run.")
 @click.option("--service", required=True, help="Name of the service that is called.")
 @click.option("--url", required=True, help="Its front door: http(s)://host:port.")
+@click.option("--primary-url", default="", help="Where witnesses find the primary itself; the front door when empty.")
 @click.option("--clients", default=4, type=click.IntRange(1, 64))
+@click.option("--witnesses", default=2, type=click.IntRange(0, 64), help="Clients besides that wait, however long.")
 @click.option("--per-second", default=50.0, type=click.FloatRange(0.1, 1000), help="Calls of all clients together.")
 @click.option("--warm", default=5.0, type=click.FloatRange(0), help="Seconds that calls must go well before the fault.")
 @click.option("--observe", default=30.0, type=click.FloatRange(0), help="Seconds of calls from then on.")
@@ -43,7 +45,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     run: str,
     service: str,
     url: str,
+    primary_url: str,
     clients: int,
+    witnesses: int,
     per_second: float,
     warm: float,
     observe: float,
@@ -59,6 +63,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     """Call a service through its front door while something of it is broken, and judge what came of it."""
     pace = Pace(
         clients=clients,
+        witnesses=witnesses,
         per_second=per_second,
         warm_s=warm,
         observe_s=observe,
@@ -70,7 +75,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
 
     async def work(token: str) -> RunnerReport:
         series = f"drill-{secrets.token_hex(8)}"
-        door = HttpFrontDoor(url, service, series, clients=clients, tls=tls, token=token)
+        door = HttpFrontDoor(
+            url,
+            service,
+            series,
+            clients=clients,
+            witnesses=witnesses,
+            primary_url=primary_url,
+            tls=tls,
+            token=token,
+        )
         async with door, Readiness(ready_port) as readiness:
             runner = Runner(door=door, pace=pace, told=readiness.become_ready)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.terminate)

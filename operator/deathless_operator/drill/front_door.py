@@ -1,10 +1,10 @@
-"""A service's front door as an impatient client uses it: HTTP, one try at a time, never longer than a moment.
+"""A service's front door as a client uses it: HTTP, one try at a time, never longer than it has patience for.
 
 A Service without endpoints rarely refuses: most packets just vanish, so a try has a short time for its connection and a
 short one for its answer, and what a try did not learn the next one does, under the same idempotency key. A connection
 that gave anything but an answer is closed, so that the next try may reach another replica.
 
-Guarantees: a try ends within `TRY_TIMEOUT_S`; nothing that happens on the wire raises. Does not: repeat, or count.
+Guarantees: a try ends within its patience; nothing that happens on the wire raises. Does not: repeat, or count.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Try:
 class FrontDoor(Protocol):
     """What a runner calls."""
 
-    async def call(self, client: int, number: int) -> Try:
-        """Send one probe call once."""
+    async def call(self, client: int, number: int, patience_s: float = TRY_TIMEOUT_S) -> Try:
+        """Send one probe call once, and wait so long for its answer."""
         ...
 
     async def read(self) -> Held | str:
@@ -59,16 +59,28 @@ class HttpFrontDoor:
         service: its name, the first part of each path.
         series: of the run, letters and digits.
         clients: how many sessions.
+        witnesses: how many more of them, the last ones, that call the primary itself.
+        primary_url: where they find it; empty: at `url` like the others.
         tls: folder with `ca.crt`, and `tls.crt` with `tls.key` for a client certificate; None: as the URL says.
         token: shown as a bearer; empty: none.
     """
 
     def __init__(
-        self, url: str, service: str, series: str, *, clients: int, tls: Path | None = None, token: str = ""
+        self,
+        url: str,
+        service: str,
+        series: str,
+        *,
+        clients: int,
+        witnesses: int = 0,
+        primary_url: str = "",
+        tls: Path | None = None,
+        token: str = "",
     ) -> None:
+        path = f"/{quote(service, safe='')}/{quote(series, safe='')}/{PROBE}"
         self._series = series
-        self._path = f"{url.rstrip('/')}/{quote(service, safe='')}/{quote(series, safe='')}/{PROBE}"
-        self._count = clients
+        self._path, self._primary_path = (f"{at.rstrip('/')}{path}" for at in (url, primary_url or url))
+        self._clients, self._count = clients, clients + witnesses
         self._ssl = _context(tls)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._sessions: list[aiohttp.ClientSession] = []
@@ -80,7 +92,6 @@ class HttpFrontDoor:
     def _open(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._ssl, ttl_dns_cache=None),
-            timeout=aiohttp.ClientTimeout(total=TRY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
             headers=self._headers,
             trust_env=False,
             auto_decompress=False,
@@ -92,11 +103,14 @@ class HttpFrontDoor:
         for session in self._sessions:
             await session.close()
 
-    async def call(self, client: int, number: int) -> Try:
+    async def call(self, client: int, number: int, patience_s: float = TRY_TIMEOUT_S) -> Try:
         """See FrontDoor."""
         headers = {"Idempotency-Key": f"{self._series}-{number}"}
+        timeout = aiohttp.ClientTimeout(total=patience_s, sock_connect=CONNECT_TIMEOUT_S)
+        path = self._path if client < self._clients else self._primary_path
+        post = self._sessions[client].post(path, json={"number": number}, headers=headers, timeout=timeout)
         try:
-            async with self._sessions[client].post(self._path, json={"number": number}, headers=headers) as answer:
+            async with post as answer:
                 body = await answer.content.read(BODY_BYTES_MAX)
                 if answer.status == 200:
                     return Try(answered=True)

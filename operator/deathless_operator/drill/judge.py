@@ -35,6 +35,7 @@ class Call:
     answered: float | None = None  # when its answer came; None: it never came
     attempts: int = 1
     gave_up: float | None = None  # when its client stopped asking; None: it was answered, or asked to the end
+    witness: bool = False  # its client waits on purpose: for how long says nothing
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -120,7 +121,7 @@ def longest_wait(history: History) -> tuple[float, float | None]:
             # Giving up ends no outage: it lasts until somebody is answered again.
             after = bisect_right(answers, history.ended if call.gave_up is None else call.gave_up)
             until = answers[after] if after < len(answers) else history.ended
-        if history.warm_at is None or until <= history.warm_at:
+        if call.witness or history.warm_at is None or until <= history.warm_at:
             continue
         if until - call.sent > worst:
             worst, since = until - call.sent, call.sent

@@ -6,7 +6,11 @@
     judging     what the service holds is read, and compared
 
 A client sends at a steady pace and one call at a time, so the time it waits for an answer is what a person would have
-waited. The runner has no rights on the cluster and is told nothing: neither when the fault comes nor what it is.
+waited. It is impatient: it leaves whoever is silent, so it never hears what a frozen replica says when it wakes.
+Witnesses do: each keeps its connection to the primary itself and calls without a pause, so that the fault finds a call
+of theirs under way, and waits for its answer as long as calls are sent. How long they wait counts for nothing; what
+they are answered must be held like all the rest, and a build without its fence fails that. The runner has no rights on
+the cluster and is told nothing: neither when the fault comes nor what it is.
 
 Guarantees: ends by itself at `deadline_s`, with a report; SIGTERM ends it earlier, with a report. Every call that was
 sent is in the history. Does not: break anything.
@@ -21,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from deathless_operator.drill.front_door import FrontDoor
+from deathless_operator.drill.front_door import FrontDoor, Try
 from deathless_operator.drill.judge import Call, Held, History, Judgement, judge
 from deathless_operator.plan.drill_reports import RunnerReport
 
@@ -37,6 +41,7 @@ class Pace:
     """How a runner calls, and for how long; seconds."""
 
     clients: int = 4
+    witnesses: int = 2  # besides
     per_second: float = 50.0  # of all clients together
     warm_s: float = 5.0
     observe_s: float = 30.0
@@ -71,13 +76,15 @@ class Runner:
     _refused: str = ""
     _stalled_s: float = 0.0
     _stopping: bool = False  # no new calls
+    _patience: dict[int, asyncio.Timeout] = field(default_factory=dict)  # of the tries of witnesses
     _ended_at: float = 0.0
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _terminated: bool = False
 
     def terminate(self) -> None:
         """End now, with what there is."""
-        self._terminated = self._stopping = True
+        self._terminated = True
+        self._stop()
         self._ended.set()
 
     async def run(self) -> History:
@@ -85,10 +92,10 @@ class Runner:
         began = self._bad_at = self.clock()
         hard = began + self.pace.deadline_s
         numbers = itertools.count()
-        clients = [asyncio.create_task(self._client(index, numbers, hard)) for index in range(self.pace.clients)]
+        clients = [asyncio.create_task(self._client(index, numbers, hard)) for index in range(self._count)]
         try:
             await self._watch(began, hard - FINISH_S)
-            self._stopping = True
+            self._stop()
             if self.warm_at is not None and not self._terminated:
                 await asyncio.wait(clients, timeout=max(0.0, hard - FINISH_S / 2 - self.clock()))
         finally:
@@ -108,6 +115,17 @@ class Runner:
             problem=self._problem,
         )
 
+    @property
+    def _count(self) -> int:
+        return self.pace.clients + self.pace.witnesses
+
+    def _stop(self) -> None:
+        """No new calls, and no more patience."""
+        self._stopping = True
+        for patience in self._patience.values():
+            if not patience.expired():
+                patience.reschedule(asyncio.get_running_loop().time())
+
     async def _watch(self, began: float, until: float) -> None:
         """Return when the calls should end."""
         expected = self.clock() + TICK_S
@@ -117,7 +135,7 @@ class Runner:
             expected = now + TICK_S
             calm_s = now - max([self._bad_at, *(at for at in self._waiting.values() if now - at > TICK_S * 10)])
             if self.warm_at is None:
-                if calm_s >= self.pace.warm_s and len(self._answered) == self.pace.clients:
+                if calm_s >= self.pace.warm_s and len(self._answered) == self._count:
                     self.warm_at = now
                     self.told()
                 elif now - began > self.pace.warm_deadline_s:
@@ -129,40 +147,60 @@ class Runner:
             await asyncio.sleep(TICK_S)
 
     async def _client(self, index: int, numbers: itertools.count[int], hard: float) -> None:
-        pause = self.pace.clients / self.pace.per_second
-        due = self.clock() + pause * index / self.pace.clients
+        witness = index >= self.pace.clients
+        pause = 0.0 if witness else self.pace.clients / self.pace.per_second
+        due = self.clock() + pause * index / self._count
         while not self._stopping:
             await asyncio.sleep(max(0.0, due - self.clock()))
             if self._is_stopping():
                 return
-            await self._call(index, next(numbers), hard)
+            await self._call(index, next(numbers), hard, witness=witness)
             due = max(due + pause, self.clock())
 
     def _is_stopping(self) -> bool:
         """It may have become so while a client slept."""
         return self._stopping
 
-    async def _call(self, index: int, number: int, hard: float) -> None:
+    async def _call(self, index: int, number: int, hard: float, *, witness: bool) -> None:
         """Send one call until it is answered or given up; it is in the history however this ends."""
-        sent = self._waiting[index] = self.clock()
-        until = min(hard, sent + self.pace.call_timeout_s)
+        sent = self.clock()
+        until = hard if witness else min(hard, sent + self.pace.call_timeout_s)
+        if not witness:
+            self._waiting[index] = sent
         attempts, answered = 0, None
         try:
             while answered is None and not self._refused and self.clock() < until:
                 attempts += 1
-                outcome = await self.door.call(index, number)
+                patient = witness and not self._stopping
+                outcome = await (self._wait(index, number, hard) if patient else self.door.call(index, number))
                 if outcome.answered:
                     answered = self.clock()
                     self._answered.add(index)
                     break
-                self._bad_at, self._problem = self.clock(), outcome.refused or outcome.problem
+                self._problem = outcome.refused or outcome.problem
+                if not witness:
+                    self._bad_at = self.clock()
                 self._refused = outcome.refused
                 await asyncio.sleep(RETRY_PAUSE_S)
         finally:
-            del self._waiting[index]
+            self._waiting.pop(index, None)
             gave_up = self.clock() if answered is None else None
-            call = Call(number=number, sent=sent, answered=answered, attempts=max(1, attempts), gave_up=gave_up)
+            attempts = max(1, attempts)
+            call = Call(
+                number=number, sent=sent, answered=answered, attempts=attempts, gave_up=gave_up, witness=witness
+            )
             self._calls.append(call)
+
+    async def _wait(self, index: int, number: int, hard: float) -> Try:
+        """Send a witness's call once, and wait for its answer until calls stop."""
+        patience_s = max(0.0, hard - self.clock())
+        try:
+            async with asyncio.timeout(patience_s) as self._patience[index]:
+                return await self.door.call(index, number, patience_s)
+        except TimeoutError:
+            return Try(problem="no answer while calls were sent")
+        finally:
+            del self._patience[index]
 
     async def _read(self, hard: float) -> Held | None:
         """Read what the service holds; it may need a moment yet."""

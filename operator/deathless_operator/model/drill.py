@@ -22,6 +22,8 @@ FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partitio
 LASTING: tuple[FaultType, ...] = ("NodeDrain", "Freeze", "Partition", "LockOutage")
 # Faults that need an agent beside the pod; the API server alone can do the others.
 AGENT_FAULTS: tuple[FaultType, ...] = ("ProcessKill", "Freeze", "Partition", "LockOutage")
+# Faults that the old primary outlives: it may wake up or hear again, and must release nothing then.
+OUTLIVED: tuple[FaultType, ...] = ("Freeze", "Partition", "LockOutage")
 Verdict = Literal["", "Passed", "Failed", "Aborted", "Inconclusive"]
 Phase = Literal["", "Pending", "Warm", "Fault", "Healing", "Judged"]
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
@@ -70,6 +72,15 @@ class Probe(Part, frozen=True):
 
     calls_per_second: Annotated[int, Meta(ge=1, le=1000), told("How many calls the runner sends per second.")] = 50
     clients: Annotated[int, Meta(ge=1, le=64), told("How many independent clients share them.")] = 4
+    witnesses: Annotated[
+        int,
+        Meta(ge=0, le=64),
+        told(
+            "How many clients besides call the primary itself without a pause and wait, however long: they hear what "
+            "one that was frozen or cut off answers later. How long they wait counts for nothing. None is needed "
+            "for a fault that leaves nobody behind. When 0, a missing fence may go unnoticed."
+        ),
+    ] = 4
     warm_up_seconds: Annotated[int, Meta(ge=1, le=600), told("How long calls must go well before the fault.")] = 5
     settle_seconds: Annotated[
         int, Meta(ge=1, le=3600), told("How long calls go on after the service answers again and the fault is undone.")

@@ -43,6 +43,29 @@ async def answer_once(status: int, body: str = "{}") -> Try:
 
 
 @pytest.mark.asyncio
+async def test_witness_calls_the_primary_itself_and_waits_longer_than_others() -> None:
+    seen: list[tuple[str, str]] = []
+    woken = asyncio.Event()
+
+    def named(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handler(request: web.Request) -> web.Response:
+            seen.append((name, request.path))
+            await woken.wait()
+            return web.json_response(1)
+
+        return handler
+
+    async with serve(named("any")) as any_port, serve(named("primary")) as port:
+        urls = [f"http://127.0.0.1:{each}" for each in (any_port, port)]
+        async with HttpFrontDoor(urls[0], "bank", "s", clients=1, witnesses=1, primary_url=urls[1]) as door:
+            waiting = asyncio.create_task(door.call(1, 8, 60.0))
+            assert "TimeoutError" in (await door.call(0, 7)).problem
+            woken.set()
+            assert await waiting == Try(answered=True)
+    assert sorted(seen) == [("any", "/bank/s/deathless.probe"), ("primary", "/bank/s/deathless.probe")]
+
+
+@pytest.mark.asyncio
 async def test_call_names_series_number_and_idempotency_key() -> None:
     seen: list[tuple[str, object, str, str]] = []
 

@@ -86,6 +86,14 @@ def test_one_client_that_waits_is_not_hidden_by_others_that_are_served() -> None
     assert found.unavailable_seconds == 3.0
 
 
+def test_wait_of_a_witness_says_nothing_and_what_it_was_answered_must_be_held() -> None:
+    patient = Call(number=4, sent=0.5, answered=3.5, witness=True)
+    calm = history(True, True, True, True)
+    assert judge(replace(calm, calls=[*calm.calls, patient]), 1.0).reason == "Lost"
+    held = Held([(0, 4)])
+    assert judge(replace(calm, calls=[*calm.calls, patient], held=held), 1.0).reason == "NothingLost"
+
+
 def test_waits_before_the_service_was_warm_do_not_count() -> None:
     slow, good = Call(number=0, sent=0.0, answered=5.0), Call(number=1, sent=7.0, answered=7.01)
     found = judge(History(calls=[slow, good], held=Held([(0, 1)]), warm_at=6.0, ended=8.0), 1.0)

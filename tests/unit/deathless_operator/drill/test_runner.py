@@ -11,6 +11,7 @@ import pytest
 from deathless_operator.drill.front_door import Try
 from deathless_operator.drill.judge import Held, judge
 from deathless_operator.drill.runner import Pace, Runner, run_and_judge
+from deathless_operator.plan.drill_reports import RunnerReport
 
 PACE = Pace(clients=2, per_second=200, warm_s=0.1, observe_s=0.3, settle_s=0.1, deadline_s=30, warm_deadline_s=5)
 
@@ -26,7 +27,7 @@ class Service:
     refusal: str = ""
     unreadable: bool = False
 
-    async def call(self, client: int, number: int) -> Try:
+    async def call(self, client: int, number: int, patience_s: float = 0.75) -> Try:
         await asyncio.sleep(0)
         self.tries += 1
         if self.refusal:
@@ -90,6 +91,51 @@ async def test_call_that_takes_too_long_is_given_up_and_its_client_goes_on() -> 
 async def test_lost_call_fails_the_run() -> None:
     report = await run_and_judge("ns/d/r", Runner(door=Service(lost=frozenset({3})), pace=PACE))
     assert (report.verdict, report.lost) == ("Failed", 1)
+
+
+@dataclass
+class Zombie(Service):
+    """A service one of whose replicas freezes once calls go well; who waits on it is answered by it when it wakes."""
+
+    freezes: Callable[[], bool] = lambda: False
+    wakes: asyncio.Event = field(default_factory=asyncio.Event)
+    waited_on_by: int = 99  # so many, and it wakes
+    asked: set[int] = field(default_factory=set)  # numbers that somebody waited for
+
+    async def call(self, client: int, number: int, patience_s: float = 0.75) -> Try:
+        if client < PACE.clients or not self.freezes():
+            return await super().call(client, number)
+        self.asked.add(number)
+        if len(self.asked) == self.waited_on_by:
+            self.wakes.set()
+        await self.wakes.wait()
+        return Try(answered=True)  # applied nowhere: the log is another's
+
+
+@pytest.mark.asyncio
+async def test_witness_hears_what_a_replica_that_wakes_answers_and_an_impatient_client_does_not() -> None:
+    for witnesses, reason in ((2, "Lost"), (0, "NothingLost")):
+        report = await freeze_drill(witnesses)
+        assert (report.reason, report.lost) == (reason, witnesses)
+
+
+async def freeze_drill(witnesses: int) -> RunnerReport:
+    """A drill of a Zombie."""
+    service = Zombie(waited_on_by=witnesses)
+    runner = Runner(door=service, pace=replace(PACE, witnesses=witnesses))
+    service.freezes = lambda: runner.warm_at is not None and not service.wakes.is_set()
+    return await run_and_judge("r", runner)
+
+
+@pytest.mark.asyncio
+async def test_witness_of_a_replica_that_never_wakes_asks_like_anybody_once_the_calls_end() -> None:
+    service = Zombie()
+    runner = Runner(door=service, pace=PACE)
+    service.freezes = lambda: runner.warm_at is not None and not runner._stopping
+    history = await runner.run()
+    waited = [call for call in history.calls if call.witness and call.number in service.asked]
+    assert [(call.attempts, call.answered is not None) for call in waited] == [(2, True)] * PACE.witnesses
+    assert judge(history, 30.0).verdict == "Passed"
 
 
 @pytest.mark.asyncio
