@@ -38,6 +38,12 @@ def test_services_under_faults_lose_and_double_nothing(seed: int) -> None:
     )
 
 
+def test_a_primary_that_froze_before_it_collected_finds_its_files_collected_by_its_successor() -> None:
+    """Its proof had been answered; it took the files for lost, and stopped with DL4003."""
+    result = run_services(20413, 3)
+    assert result.good, "\n".join(map(str, result.violations[:5]))
+
+
 @pytest.mark.parametrize("shape", Shape)
 def test_services_visit_each_other_in_every_shape_without_faults(shape: Shape) -> None:
     seed = next(seed for seed in range(100) if draw_visits(draw(seed, "visits"), 3, span_us=1).shape is shape)
