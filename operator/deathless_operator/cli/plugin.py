@@ -5,6 +5,8 @@
     drill       break something on purpose, and be told what came of it
     logs        what the primary (or a replica) says
     call        call a handler, or ask a query, through the front door
+    invocations, order, parked, retry-parked, peers
+                what operators see and order there, by a token of their own (`plugin_operators`)
     fence       stop replicas from serving; unfence lets them again
     pause       let the operator change nothing; resume lets it again
 
@@ -16,74 +18,35 @@ FailoverDrill, deletes a pod.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 from deathless.base.errors import DeathlessError, InvalidArgument, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, call, fenced
-from deathless_operator.cluster.api import Api
-from deathless_operator.cluster.connection import connect
+from deathless_operator.cli.plugin_operators import COMMANDS
+from deathless_operator.cli.plugin_options import (
+    common,
+    complete_service,
+    json_option,
+    on_cluster,
+    service_argument,
+    timeout_option,
+)
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun, FaultType
 
 PROGRAM = "kubectl deathless"
 EXIT_NOT_READY = 69
 LOOK_S = 0.5
-COMPLETION_TIMEOUT_S = 2.0
-
-Command = Callable[..., Any]
-
-
-def on_cluster(namespace: str, kubeconfig: str, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
-    """Do something with the API server that the kubeconfig names."""
-    connection = connect(kubeconfig or None)
-
-    async def run() -> Any:
-        async with Api(connection) as api:
-            return await work(Cluster(api=api, namespace=namespace or connection.namespace))
-
-    return asyncio.run(run())
-
-
-def _complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature
-    """Offer the services of the namespace; nothing where the API server does not answer at once."""
-
-    async def find(cluster: Cluster) -> list[str]:
-        async with asyncio.timeout(COMPLETION_TIMEOUT_S):
-            return [one.name for one in await cluster.services()]
-
-    found: list[str] = []
-    with contextlib.suppress(Exception):
-        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find)
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
-
-
-def common(function: Command) -> Command:
-    """Options that each command has."""
-    for option in (
-        click.option("--kubeconfig", default="", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config."),
-        click.option("-n", "--namespace", default="", metavar="NAME", help="Instead of the context's namespace."),
-    ):
-        function = option(function)
-    return function
-
-
-service_argument = click.argument("service", shell_complete=_complete_service)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-timeout_option = click.option(
-    "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -96,11 +59,16 @@ def cli(debug: bool) -> None:
     kubectl deathless switchover bank
     kubectl deathless drill bank --fault Freeze
     kubectl deathless call bank deposit --key alice --arg amount=5
+    kubectl deathless invocations bank
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
+for each in COMMANDS:
+    cli.add_command(each)
+
+
 @cli.command()
-@click.argument("service", default="", shell_complete=_complete_service)
+@click.argument("service", default="", shell_complete=complete_service)
 @common
 @json_option
 @click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")

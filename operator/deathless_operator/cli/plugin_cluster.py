@@ -235,7 +235,7 @@ async def call(
                 asked = session.post(url, json=arguments, headers=sent, ssl=secure, server_hostname=host)
             try:
                 async with asked as answer:
-                    return read_answer(answer.status, await answer.read(), idempotency_key)
+                    return read_answer(answer.status, await answer.read(), again=_again(idempotency_key))
             except (aiohttp.ClientError, TimeoutError) as error:
                 told = f"{type(error).__name__}: {error}".rstrip(": ")
                 raise OutcomeUnknown(told, remedy=_again(idempotency_key)) from None
@@ -249,8 +249,13 @@ def _again(key: str) -> str:
     return f"the same command with --idempotency-key {key} gives the answer, and applies nothing twice"
 
 
-def read_answer(status: int, body: bytes, idempotency_key: str) -> object:
+def read_answer(status: int, body: bytes, *, again: str) -> object:
     """Give the result in an answer.
+
+    Args:
+        status: of HTTP.
+        body: JSON.
+        again: what to do where nobody knows the outcome.
 
     Raises: the error that the service told, by its code; OutcomeUnknown for what a repetition learns.
     """
@@ -263,7 +268,7 @@ def read_answer(status: int, body: bytes, idempotency_key: str) -> object:
     told = value if isinstance(value, dict) else {}
     text = f"{told.get('type') or ''} {told.get('error') or f'HTTP {status}'}".strip()
     if status in (429, 503, 504, 507):
-        raise OutcomeUnknown(text, remedy=_again(idempotency_key))
+        raise OutcomeUnknown(text, remedy=again)
     kind = errors_by_code().get(str(told.get("code")), HandlerFailed if status == 409 else InvalidArgument)
     raise kind(text, remedy=str(told.get("remedy") or "") or None)
 

@@ -287,6 +287,7 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
         names.client_tls_secret(name),
         names.lock_tls_secret(name),
         names.lock_user_secret(name),
+        names.operator_token_secret(name),
     }
     if spec is None:
         return found

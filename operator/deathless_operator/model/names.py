@@ -62,6 +62,8 @@ TLS_FOLDER: Final = "/etc/deathless-tls"
 LOCK_TLS_FOLDER: Final = "/etc/deathless-lock-tls"
 LOCK_USER_FOLDER: Final = "/etc/deathless-lock-user"
 TOKEN_FOLDER: Final = "/etc/deathless-token"  # noqa: S105 - a folder's name, no secret
+OPERATOR_TOKEN_FOLDER: Final = "/etc/deathless-operator-token"  # noqa: S105 - a folder's name, no secret
+OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
 CONTAINER: Final = "replica"
@@ -102,6 +104,11 @@ def lock_tls_secret(name: str) -> str:
 def lock_user_secret(name: str) -> str:
     """Name the copy of the installation's user of the lock store."""
     return f"{name}-lock-user"
+
+
+def operator_token_secret(name: str) -> str:
+    """Name the Secret with the token that operators show at the HTTP ingress."""
+    return f"{name}-operator-token"
 
 
 def log_claim(name: str) -> str:

@@ -324,6 +324,10 @@ class Objects:
                 {"ports": _ports(*store)},
                 {"ports": _ports(*self._settings.api_server_ports)},
             ]
+            # A peer is looked up at its addresses and then called at its replicas' own.
+            called = {_port_of(address) for peer in self._spec.peers for address in peer.addresses}
+            if called:
+                outwards.append({"ports": _ports(*sorted(called | {names.CLIENT_PORT}))})
             if policy.allow_to:
                 outwards.append({"to": [_peer(peer) for peer in policy.allow_to]})
         body: JsonObject = {

@@ -38,6 +38,7 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     lock_user: str = ""
     token: str = ""
     token_key: str = ""
+    operator_token: str = ""  # a pod starts without it too
 
 
 def digest(value: Json) -> str:
@@ -258,6 +259,11 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
         if secret:
             volumes.append({"name": volume, "secret": {"secretName": secret, "defaultMode": 0o440}})
             mounts.append(_mount(volume, folder, read_only=True))
+    if mounted.operator_token:
+        # Optional: without it nobody is an operator at the ingress, and everything else goes on.
+        source: JsonObject = {"secretName": mounted.operator_token, "defaultMode": 0o440, "optional": True}
+        volumes.append({"name": "deathless-operator-token", "secret": source})
+        mounts.append(_mount("deathless-operator-token", names.OPERATOR_TOKEN_FOLDER, read_only=True))
     return volumes, mounts
 
 

@@ -26,7 +26,7 @@ from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject, number, part, text
 from deathless_operator.plan import access as lock_access
 from deathless_operator.plan import erasure, image_check, loss, rollout
-from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event
+from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event, MakeToken
 from deathless_operator.plan.certificates import Certificates, plan_certificates
 from deathless_operator.plan.conditions import Findings
 from deathless_operator.plan.covering import is_foreign, needs_apply
@@ -113,7 +113,7 @@ class _Planner:
         certificates = plan_certificates(snapshot, spec, self.settings, objects)
         for waiting in (decision.requeue_s, certificates.requeue_s):
             self._look_again(waiting)
-        self.actions += [*access.actions, *certificates.actions]
+        self.actions += [*access.actions, *certificates.actions, *self._token(objects)]
         late = self._apply_claim(objects)
         late += self._apply_record(access.lock)
         if access.lock is None:
@@ -134,6 +134,18 @@ class _Planner:
         self._remove_unwanted()
         self._tell(access, certificates, decision)
         return self._finish(facts)
+
+    def _token(self, objects: Objects) -> list[Action]:
+        """Make the operators' token where there is none; it is kept for as long as the service is there.
+
+        One that somebody made himself is used as it is; a former service's goes by itself, and then there is none. Pods
+        start without it and learn it when it comes.
+        """
+        name = names.operator_token_secret(self.snapshot.resource.name)
+        if name in {secret.name for secret in self.snapshot.lock_secrets}:
+            return []
+        manifest = objects.make("v1", "Secret", name, {"type": "Opaque"})
+        return [MakeToken(manifest=manifest, why="operators show it at the HTTP ingress")]
 
     def _look_again(self, after_s: float | None) -> None:
         if after_s is not None:
@@ -205,6 +217,7 @@ class _Planner:
             lock_tls=lock.tls_secret,
             lock_user=lock.user_secret,
             token=token.name if token else "",
+            operator_token=names.operator_token_secret(name),
         )
 
     def _run(self, objects: Objects, lock: Lock, certificates: Certificates, decision: image_check.Decision) -> Facts:

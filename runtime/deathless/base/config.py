@@ -76,6 +76,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ingress_listen: str = ""  # empty: no HTTP ingress beside this replica
     token: str = ""  # clients and tools must show it
     operator_token: str = ""  # what operators show at the HTTP ingress, where callers may not give orders; empty: none
+    operator_token_file: str = ""  # the same, read while the ingress runs: it may come, change and go; pods have it
     tls: TlsConfig | None = None
     lock: str = "directory"  # directory | etcd
     etcd: EtcdConfig | None = None

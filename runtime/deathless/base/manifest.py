@@ -94,6 +94,7 @@ class LimitsSpec(Part, frozen=True):
     sessions_max: Annotated[Count | None, told("Registered sessions; the longest idle goes first.")] = None
     session_idle_max_s: Annotated[Count | None, told("Logical time without a message.")] = None
     idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
+    idempotency_bytes_max: Annotated[Count | None, told("Of keys remembered and their replies; likewise.")] = None
     idempotency_window_s: Annotated[Count | None, told("Logical time a key is remembered.")] = None
     peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
     targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
@@ -103,11 +104,21 @@ class LimitsSpec(Part, frozen=True):
     ] = None
     invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
+    waiting_messages_max: Annotated[
+        Count | None, told("Messages that wait for keys that are held; then forks of other services are held back.")
+    ] = None
+    suspended_bytes_max: Annotated[
+        Count | None, told("All that suspended handlers and messages that wait keep; then nothing more is suspended.")
+    ] = None
+    journal_bytes_max: Annotated[
+        Count | None, told("What one suspended handler was given; then it is given errors instead.")
+    ] = None
     operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
     activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
     results_max: Annotated[
         Count | None, told("Results of ended invocations that callers may still ask for; the oldest goes first.")
     ] = None
+    results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
     results_kept_s: Annotated[Count | None, told("Logical time a result is kept.")] = None
     unconfirmed_bytes_max: Annotated[
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")

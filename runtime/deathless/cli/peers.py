@@ -33,6 +33,7 @@ class Peer(msgspec.Struct, rename="camel"):
     idle: bool = False  # nothing is to be sent, so no connection is kept
     last_problem: str = ""  # also when it is over
     errors: int = 0  # attempts that failed since the primary leads
+    held_back: str = ""  # why its forks are not taken in; empty: they are
 
 
 class _Found(msgspec.Struct):
@@ -50,7 +51,7 @@ def peers() -> None:
 def list_(manifest: str, directory: str, as_json: bool) -> int:
     """List other services and drivers: connected, idle (nothing is to be sent) or not and why, and how many messages.
 
-    Messages: sent to them, not confirmed by them (lag), and received from them.
+    Messages: sent to them, not confirmed by them (lag), and received from them; and why their forks are held back.
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
@@ -62,8 +63,19 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
         print("this service has sent to nobody and heard from nobody")
     else:
         print_table(
-            ("service", "connected", "sent", "lag", "received", "problem"),
-            [(_named(p, told), _standing(p), p.sent, p.lag, p.received, p.problem or "-") for p in told],
+            ("service", "connected", "sent", "lag", "received", "held back", "problem"),
+            [
+                (
+                    _named(p, told),
+                    _standing(p),
+                    p.sent,
+                    p.lag,
+                    p.received,
+                    p.held_back or "-",
+                    p.problem or "-",
+                )
+                for p in told
+            ],
         )
     return 0
 

@@ -35,6 +35,14 @@ SELF_SESSION: Final = 2**63
 """Session of the runs that come from our own outbox; ids of registered sessions are lsns, far below."""
 
 
+class Crowd(NamedTuple):
+    """How much of a shard is suspended."""
+
+    invocations: int  # handlers that have begun, messages that wait for their key, replies that are owed
+    waiting: int  # of these, messages that wait for their key
+    bytes: int  # that all of these keep
+
+
 class Known(Protocol):
     """Who was ever sent to, as far as the outbox knows."""
 

@@ -132,6 +132,7 @@ class Primary:
             deaths=deaths,
             lag=self.stream.lag,
             outbox_bytes=lambda: tables.outbox.bytes,
+            crowd=tables.crowd,
         )
         self.messaging = Messaging(
             tables=tables, limits=limits, safeguards=safeguards, admission=self.admission, deaths=deaths

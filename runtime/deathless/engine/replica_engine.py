@@ -81,6 +81,7 @@ class ReplicaEngine:
             peers=shard.peers,
             results=shard.results,
             activities=shard.executor.activities,
+            crowd=shard.executor.crowd,
             holds=shard.executor.holds,
             retried=shard.take_retried,
             due_us=lambda: shard.place.due_us,

@@ -39,6 +39,7 @@ from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
+PARKED_BYTES_MAX = 256 << 20  # the same, bytes
 RETRIED_MAX = 1024  # orders to run one again whose end is remembered, until it is told
 
 
@@ -215,7 +216,9 @@ class Shard:
             # What has not begun can be run again as a whole. What has begun is kept without a message: it can't.
             record = msgspec.structs.replace(record, message=self.executor.not_begun(record.seq))
         self.parked.append(record)
-        del self.parked[:-PARKED_MAX]
+        size = sum(len(each.message) for each in self.parked)
+        while len(self.parked) > PARKED_MAX or size > PARKED_BYTES_MAX:
+            size -= len(self.parked.pop(0).message)
         if record.session == SYSTEM_SESSION:
             return self._messaging.park_invocation(record, self.place.time_us)
         run = Run(record.session, record.seq, 0, 1)

@@ -102,9 +102,7 @@ class Arrivals:
         if found is None:
             self._drop(invocation, reply)
             return
-        found.kill()
-        self._table.leave(found)
-        self._table.answer(found.received.origin, invocation, reply)
+        self._table.end(found, reply)
 
     def _resume_by_hand(self, order: Order, lsn: int, now_us: int) -> None:
         if order.invocation in self._table.tables.owed:

@@ -41,6 +41,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -62,7 +63,7 @@ from deathless.execution.peer_intake import MALFORMED, is_sender, take_in
 from deathless.execution.plan import Plan
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.queries import Queries, unknown
-from deathless.execution.running import RunningPage
+from deathless.execution.running import Blame, RunningPage
 from deathless.execution.schedules import Schedules
 from deathless.execution.service import Service
 from deathless.execution.turn import Settings
@@ -149,8 +150,8 @@ class HandlerExecutor:
     """
 
     __slots__ = (
-        "_arrivals", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_open", "_plans", "_queries",
-        "_running", "_settings", "_single", "_small_bytes", "_written",
+        "_arrivals", "_blame", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_open", "_plans",
+        "_queries", "_running", "_settings", "_single", "_small_bytes", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -181,7 +182,8 @@ class HandlerExecutor:
         self._entities = Entities(service, limits, sharding)
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
-        self._invocations = Invocations(self._plans, self._entities, self._settings, schedules)
+        self._blame = Blame(running)
+        self._invocations = Invocations(self._plans, self._entities, self._settings, schedules, self._blame)
         self._arrivals = Arrivals(self._invocations, limits, policies)
         queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
         self._queries = Queries(queries, self._plans, self._entities, seed)
@@ -195,6 +197,7 @@ class HandlerExecutor:
     def open(self) -> None:
         """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
         assert self._open is None, "frames are executed one after the other"
+        self._blame.begin()
         show = self._hide()
         self._open = depth.enter(), show
 
@@ -238,7 +241,9 @@ class HandlerExecutor:
         return replies, digests
 
     def _run_all(self, messages: Sequence[bytes], place: Place, replies: list[bytes], digests: list[int]) -> None:
-        self._running.enter(place.session, place.first_seq)
+        if self._open is None:
+            self._blame.begin()
+        self._blame.enter(place.session, place.first_seq, place.first_lsn, len(messages))
         for start in range(0, len(messages), FOLD_MESSAGES):
             self._run(messages, start, place, replies, digests)
         self._running.leave()
@@ -574,9 +579,13 @@ class HandlerExecutor:
         """How many have begun, or wait to, and not ended."""
         return len(self._invocations.tables)
 
-    def invocations(self) -> list[InvocationView]:
-        """All invocations that have begun and not ended, for operators."""
-        return self._invocations.tables.views()
+    def crowd(self) -> Crowd:
+        """How much is suspended, to compare with its maximums."""
+        return self._invocations.tables.crowd()
+
+    def invocations(self, first: int = 0, count_max: int = sys.maxsize) -> list[InvocationView]:
+        """Invocations that have begun and not ended, from id `first` on, `count_max` of them; for operators."""
+        return self._invocations.tables.views(first, count_max)
 
     def history(self, invocation: int, count_max: int) -> History | None:
         """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""

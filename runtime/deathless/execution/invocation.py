@@ -62,8 +62,9 @@ class Invocation:
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_entity", "_first", "_variables", "admit", "asked", "current", "id", "journal",
-        "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "start", "turn", "waits",
+        "_context", "_coroutine", "_entity", "_first", "_variables", "admit", "asked", "current", "given", "id",
+        "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "size", "start", "turn",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +106,8 @@ class Invocation:
         self.operations: dict[int, Operation[object]] = {}  # not resolved, by number
         self.asked: dict[int, tuple[str, int]] = {}  # (what, since when) of all it waited for, by number; for operators
         self.waits: Waitable[object] | None = None  # None: before the first turn, and at the end
+        self.given = 0  # bytes of the journal; its maximum is the table's to keep
+        self.size = 0  # bytes that it keeps beside its current state; the table's to change
 
     # ---- turns ------------------------------------------------------------------------------------------------
 
@@ -269,6 +272,13 @@ class Invocation:
         for name in names:
             setattr(self._entity, name, getattr(state, name))
 
+    def take_down(self, event: Event) -> int:
+        """Enter an event into the journal; gives its bytes."""
+        self.journal.append(event)
+        size = len(event.reply) + len(event.state or b"")
+        self.given += size
+        return size
+
     def history(self, count_max: int) -> History:
         """Give what it was given, the last `count_max` of it; of handlers that it continues, nothing."""
         given = [
@@ -316,7 +326,7 @@ class Invocation:
                 raise self._difference(turned)
             if event.operation == CANCEL or self.ready:
                 turned = self.resume(entities, event)
-            self.journal.append(event)
+            self.take_down(event)
         if self.waits is None or self.ready or self.prints != record.prints:
             raise self._difference(turned)
         if state_hash(self.current) != record.state_hash:

@@ -70,10 +70,17 @@ from deathless.execution.journal import (
 )
 from deathless.execution.operations import Activity, Call, Operation, Promise
 from deathless.execution.plan import Plan
+from deathless.execution.running import Blame
 from deathless.execution.schedules import Schedules
 from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
+
+INVOCATION_BYTES: Final = 1024
+"""What a suspended handler costs beside its own bytes, in round numbers."""
+
+SMALL_BYTES: Final = 256
+"""A reply up to this is always given: that a timer fired, an error. `operations_max` bounds those."""
 
 Find = Callable[[bytes], Plan | None]
 _NONE: Final[dict[bytes, Plan]] = {}
@@ -91,15 +98,21 @@ class Invocations:
         entities: state of the keys.
         settings: of all turns.
         schedules: of the service.
+        blame: told whose turn begins, where a message causes turns of others (I11).
     """
 
     __slots__ = (
-        "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo", "_turns", "_wrote",
-        "committing", "entering", "schedules", "tables", "targets",
+        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
+        "_turns", "_wrote", "committing", "entering", "schedules", "tables", "targets",
     )  # fmt: skip
 
     def __init__(
-        self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings, schedules: Schedules
+        self,
+        plans: Mapping[bytes, Plan],
+        entities: Entities,
+        settings: Settings,
+        schedules: Schedules,
+        blame: Blame,
     ) -> None:
         self._plans = plans
         self._flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
@@ -108,6 +121,9 @@ class Invocations:
         self.schedules = schedules
         self.tables = Tables()
         self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
+        self._blame = blame
+        self._caused = False  # True: turns run that are not those of the message being run
+        self._blamed = False  # True: the running page names another than that
         self.committing = False  # True: a turn is being carried out, so what is raised now is no handler's
         self._taken = False  # True: a message runs that has waited for its key
         self._todo: deque[Completion | bytes] = deque()  # promises to complete, and keys that became free
@@ -128,6 +144,7 @@ class Invocations:
         self._turns = []
         self.targets.taken()
         self._taken = False
+        self._caused = self._blamed = False
         self.committing = False
 
     # ---- messages ---------------------------------------------------------------------------------------------
@@ -207,10 +224,16 @@ class Invocations:
 
         One that nobody waits for is never refused, and one that has waited for its key was taken already.
         """
-        most = self._entities.limits.invocations_max
-        if origin.kind in UNREFUSED or self._taken or len(self.tables) < most:
+        if origin.kind in UNREFUSED or self._taken:
             return None
-        return error_reply(Overloaded.code, Overloaded.__name__, f"{most} invocations have begun and not ended")
+        limits, tables = self._entities.limits, self.tables
+        if len(tables) >= limits.invocations_max:
+            text = f"{limits.invocations_max} invocations have begun and not ended"
+        elif tables.bytes >= limits.suspended_bytes_max:
+            text = f"suspended handlers and messages that wait keep {limits.suspended_bytes_max} bytes"
+        else:
+            return None
+        return error_reply(Overloaded.code, Overloaded.__name__, text)
 
     def _line_up(self, message: SuspendedMessage) -> bytes | None:
         origin = message.received.origin
@@ -232,10 +255,11 @@ class Invocations:
             return self._run_plain(plan, received, invocation, now_us)
         if (refusal := self._full(received.origin)) is not None:
             return refusal
-        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0))
+        start = self._entities.state.get(received.key)
+        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0), start)
         self.tables.note_caller(received.origin, invocation)
         begun.admit = self.targets.admit
-        turned = begun.begin(self._entities, self._entities.state.get(received.key))
+        turned = begun.begin(self._entities, start)
         return self._carry_out(begun, turned, lsn, now_us)
 
     def _invocation(
@@ -247,8 +271,9 @@ class Invocations:
         now_us: int,
         since_us: int,
         first: tuple[int, int, int],
+        start: bytes | None,
     ) -> Invocation:
-        """Make an invocation and enter it; it holds its key from now on."""
+        """Make an invocation and enter it; it holds its key, whose state is `start`, from now on."""
         shared = plan.spec.shared
         begun = Invocation(
             invocation,
@@ -261,7 +286,8 @@ class Invocations:
             since_us=since_us,
             first=first,
         )
-        self.tables.live[invocation] = begun
+        begun.size = INVOCATION_BYTES + len(received.arguments) + len(start or b"")
+        self.tables.enter(begun)
         if not shared:
             self.tables.held[received.key] = invocation
         return begun
@@ -359,7 +385,8 @@ class Invocations:
                 text = f"ctx.continue_with needs an `async def` handler of the same kind, not {received.method!r}"
                 turned = Turned(None, None, error_reply(UnknownHandler.code, UnknownHandler.__name__, text), None)
                 break
-            turn = invocation.turn
+            turn, start = invocation.turn, self._entities.state.get(received.key)
+            self.tables.leave(invocation)
             invocation = self._invocation(
                 plan,
                 received,
@@ -368,10 +395,11 @@ class Invocations:
                 now_us,
                 invocation.since_us,
                 (turn.count, turn.order, turn.part),
+                start,
             )
             self.committing = False
             invocation.admit = self.targets.admit
-            turned = invocation.begin(self._entities, self._entities.state.get(received.key))
+            turned = invocation.begin(self._entities, start)
             self.committing = True
         reply = turned.reply
         if reply is not None:
@@ -426,7 +454,7 @@ class Invocations:
         """Take an invocation that has ended out of the tables; its key is free."""
         self._give_up(invocation)
         invocation.close()
-        del self.tables.live[invocation.id]
+        self.tables.leave(invocation)
         self.tables.forget_caller(invocation.received.origin)
         if not invocation.plan.spec.shared:
             key = invocation.received.key
@@ -466,12 +494,26 @@ class Invocations:
         found = self.tables.live.get(invocation)
         if found is None or operation not in found.operations:
             return
-        event = Event(operation, reply, lsn, now_us)
+        event = Event(operation, self._fitting(found, reply), lsn, now_us)
         found.give(event)
         if found.ready:
             self.resume(found, event)
         else:
-            found.journal.append(event)
+            self.tables.grow(found, found.take_down(event))
+
+    def _fitting(self, invocation: Invocation, reply: bytes) -> bytes:
+        """Give a reply as an invocation may be given it: an error when its journal has no room for it."""
+        most = self._entities.limits.journal_bytes_max
+        if len(reply) <= SMALL_BYTES or invocation.given + len(reply) <= most:
+            return reply
+        text = f"a reply of {len(reply)} bytes, but a handler is given at most {most}; go on with ctx.continue_with"
+        return error_reply(TooLarge.code, TooLarge.__name__, text)
+
+    def end(self, invocation: Invocation, reply: bytes) -> None:
+        """End an invocation from outside; its caller is told `reply`."""
+        invocation.kill()
+        self.leave(invocation)
+        self.answer(invocation.received.origin, invocation.id, reply)
 
     def resume(self, invocation: Invocation, event: Event) -> None:
         """Run the turn behind an event that the invocation was given; its caller is told if it ends."""
@@ -479,7 +521,12 @@ class Invocations:
         state = self._entities.state.get(invocation.received.key)
         if state != invocation.current:
             event = Event(event.operation, event.reply, event.lsn, event.now_us, state)
-        invocation.journal.append(event)
+            most = self._entities.limits.journal_bytes_max
+            if invocation.given + len(state or b"") > most:
+                text = f"others change its state too often: a handler is given at most {most} bytes"
+                self.end(invocation, error_reply(TooLarge.code, TooLarge.__name__, text))
+                return
+        self.tables.grow(invocation, invocation.take_down(event))
         turned = invocation.resume(self._entities, event)
         reply = self._carry_out(invocation, turned, event.lsn, event.now_us)
         if reply is not None:
@@ -487,12 +534,18 @@ class Invocations:
 
     def _note_turn(self, lsn: int, invocation: int | None, received: Received) -> None:
         """Note a turn that the message at `lsn` does not name; `invocation` None: the running page names it."""
-        if self.entering is not None and invocation is not None:
+        if invocation is None:
+            pass
+        elif self.entering is not None:
             self.entering(invocation)
+        elif self._caused:
+            self._blame.turn_of(invocation)
+            self._blamed = True
         self._turns.append(Ran(lsn, received.method, received.key.decode(errors="replace")))
 
     def run_todo(self, lsn: int, now_us: int) -> None:
         """Run what turns have caused: completed promises, and messages whose key is free now."""
+        self._caused = True
         while self._todo:
             match self._todo.popleft():
                 case Completion(invocation, 0, reply):
@@ -503,6 +556,10 @@ class Invocations:
                 case key:
                     assert isinstance(key, bytes)
                     self._go_on(key, lsn, now_us)
+            if self._blamed:
+                self._blame.back(lsn)
+                self._blamed = False
+        self._caused = False
 
     def pay(self, invocation: int, reply: bytes) -> None:
         """Give a reply that was to come later."""
@@ -587,10 +644,11 @@ class Invocations:
             )
         first = (record.count, record.order, record.part)
         invocation = self._invocation(
-            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first
+            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first, record.start
         )
         self.tables.note_caller(record.received.origin, record.id)
         invocation.run_again(self._entities, record)  # its turns were admitted, when others were known
+        self.tables.grow(invocation, invocation.given)
         invocation.admit = self.targets.admit
         held = self._entities.state.get(record.received.key)
         if held is not None and held == invocation.current:

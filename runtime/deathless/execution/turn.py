@@ -325,6 +325,9 @@ class Asked:
         """Have another handler of this key go on where this one returns."""
         if not self._turn.waits:
             raise InvalidArgument("only an `async def` handler continues; a plain one sends with ctx.fork")
+        if len(arguments) > self._limits.message_bytes_max:
+            size, most = len(arguments), self._limits.message_bytes_max
+            raise TooLarge(f"the arguments of {method} would have {size} bytes, at most {most}")
         self._note("continue", method.encode() + b"\0" + arguments)
         self.following = Following(method, arguments)
 

@@ -446,6 +446,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             operators=Operators(
                 asked=primary_asker(lambda: client.shard(config.shard).primary, access_of(config)),
                 token=config.operator_token,
+                token_file=config.operator_token_file,
                 refusal=refusal_to_callers(config),
             ),
         )

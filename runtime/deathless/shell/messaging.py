@@ -150,12 +150,12 @@ class Messaging:
         return None
 
     def _list(self, first: int) -> dict[str, object]:
-        found = self._engine.shard.executor.invocations()
-        listed = [brief(view) for view in found if view.invocation >= first][:SHOWN_MAX]
-        return {"count": len(found), "invocations": listed, "nowUs": self._engine.place.time_us}
+        executor = self._engine.shard.executor
+        listed = [brief(view) for view in executor.invocations(first, SHOWN_MAX)]
+        return {"count": executor.invocation_count(), "invocations": listed, "nowUs": self._engine.place.time_us}
 
     def _show(self, invocation: int) -> dict[str, object]:
-        for view in self._engine.shard.executor.invocations():
+        for view in self._engine.shard.executor.invocations(invocation, 1):
             if view.invocation == invocation:
                 return {"invocation": view, "nowUs": self._engine.place.time_us, **self._history(invocation)}
         raise InvocationUnknown(f"no invocation {invocation} waits here")
@@ -197,6 +197,7 @@ class Messaging:
         sends = [target for target in shard.outbox.targets() if target != SELF]
         known = {peer.target: peer for peer in shard.peers.peers()}
         drivers = {Target(driver.name, 0) for driver in self._config.drivers}
+        held_back = primary.admission.held_back if primary is not None else None
         found: list[dict[str, object]] = []
         for target in sorted({*links, *known, *problems, *sends, *drivers}):
             link, peer = links.get(target), known.get(target)
@@ -214,6 +215,7 @@ class Messaging:
                     "received": session.next_seq - 1 if session is not None else 0,
                     "incarnation": peer.incarnation if peer is not None else 0,
                     "serviceId": peer.service_id.hex() if peer is not None else "",
+                    "heldBack": held_back.why(peer.session) if held_back is not None and peer is not None else "",
                     "problem": problems.get(target) or (link.problem if link is not None else ""),
                     "lastProblem": troubles.get(target, (0, ""))[1],
                     "errors": troubles.get(target, (0, ""))[0],
@@ -224,15 +226,21 @@ class Messaging:
     def status(self) -> dict[str, object]:
         """Give numbers for metrics."""
         shard = self._engine.shard
+        crowd = shard.executor.crowd()
         leads = self._engine.core.primary is not None
         found: dict[str, object] = {
-            "invocations": shard.executor.invocation_count(),
+            "invocations": crowd.invocations,
+            "waiting_messages": crowd.waiting,
+            "suspended_bytes": crowd.bytes,
             "outbox_bytes": shard.outbox.bytes,
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
             peers = self.peers()
             names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
+            found["peer_held_back"] = {
+                name: int(bool(each["heldBack"])) for name, each in zip(names, peers, strict=True)
+            }
             found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
             found["peer_connected"] = {
                 name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)

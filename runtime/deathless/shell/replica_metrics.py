@@ -28,9 +28,12 @@ GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates",
 
 MESSAGING: Final = {
     "invocations": "Handlers that have begun and wait.",
+    "waiting_messages": "Messages that wait for a key that is held.",
+    "suspended_bytes": "What handlers that wait, and messages that wait for their key, keep.",
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
+    "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",
     "peer_connected": "1 while a connection to the primary of a peer stands.",
     "driver_connected": "1 while the driver beside this primary takes messages.",
     "driver_idle": "1 while the driver is not connected because nothing is to be done.",

@@ -97,6 +97,8 @@ P = ParamSpec("P")
 _LOG = logging.getLogger("deathless.worker")
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 0.25  # a primary asks again before LOCK_ANSWERS_S depose it
 PING_S = 0.05  # an idle primary is heard by its followers this often
+PARKED_SHOWN_MAX = 1000  # parked messages in one answer, the last ones
+PARKED_CHARS_MAX = 512  # of a handler's name and a key in it, so that an answer fits a packet
 PING_MS = round(PING_S * 1000)
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
 TLS_TICKS = 40  # between two looks at the certificates' files
@@ -664,7 +666,8 @@ class Worker:
             for follower in self._followers:
                 self._connections[follower].send_kept()
         elif request.command == "parked":
-            self._answer(conn, request, "", {"parked": [describe_parked(one) for one in self.engine.shard.parked]})
+            shown = [describe_parked(one) for one in self.engine.shard.parked[-PARKED_SHOWN_MAX:]]
+            self._answer(conn, request, "", {"parked": shown, "count": len(self.engine.shard.parked)})
         elif request.command == "status":
             self._answer(conn, request, "", self.status())
         elif request.command == "checkpoint":
@@ -725,6 +728,7 @@ def describe_parked(record: ParkedRecord) -> dict[str, object]:
     with contextlib.suppress(CorruptFrame):  # a malformed message names none
         message = decode(record.message)
         handler, key = message.method.decode(errors="replace"), message.key.decode(errors="replace")
+        handler, key = handler[:PARKED_CHARS_MAX], key[:PARKED_CHARS_MAX]
     where = {"lsn": record.lsn, "session": record.session, "seq": record.seq}
     return {**where, "handler": handler, "key": key, "bytes": len(record.message)}
 

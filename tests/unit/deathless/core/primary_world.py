@@ -22,6 +22,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -137,7 +138,10 @@ class Echo:
         """See the port."""
         return len(self.invocations())
 
-    def invocations(self) -> list[InvocationView]:
+    def crowd(self) -> Crowd:
+        return Crowd(0, 0, 0)
+
+    def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
     def history(self, invocation: int, count_max: int) -> History | None:
@@ -203,6 +207,7 @@ class World:
                 peers=self.shard.peers,
                 results=self.shard.results,
                 activities=self.executor.activities,
+                crowd=self.executor.crowd,
                 holds=self.executor.holds,
                 retried=self.shard.take_retried,
                 due_us=lambda: self.place.due_us,

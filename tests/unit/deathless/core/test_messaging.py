@@ -18,6 +18,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Adopt,
+    Crowd,
     Order,
     Outputs,
     PeerHello,
@@ -36,13 +37,16 @@ from deathless.codec.wire import (
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.admission import HELD_RETRY_MS
 from deathless.core.handover import Stage
 from deathless.core.messaging import Tables
 from deathless.core.outreach import TRIM_S
 
 A = PeerHello("a", 0, b"a" * 16, 1)
 B = Target("b", 0)
+B_AS_PEER = PeerHello("b", 0, b"b" * 16, 1)
 PEER = ev.Conn(31)
+OTHER_PEER = ev.Conn(32)
 TOOL = ev.Conn(41)
 
 
@@ -55,6 +59,7 @@ class Scripted(Relay):
         self.pending: list[ActivityStart] = []
         self.held: set[int] = set()
         self.due = 0
+        self.suspended_here = Crowd(0, 0, 0)
         self.advanced: list[int] = []
 
     def take_outputs(self) -> Outputs | None:
@@ -69,6 +74,9 @@ class Scripted(Relay):
 
     def holds(self, invocation: int) -> bool:
         return invocation in self.held
+
+    def crowd(self) -> Crowd:
+        return self.suspended_here
 
     def due_us(self) -> int:
         return self.due
@@ -437,6 +445,51 @@ def test_a_full_outbox_stops_clients_but_not_peers() -> None:
     place.send(place.session, 2, b"more")
     place.settle()
     assert [seq for seq, _ in place.replies(place.session)] == [1, 2]
+
+
+CROWDED = Limits(
+    clock_step_us=1 << 62, waiting_messages_max=10, invocations_max=20, key_queue_max=5, suspended_bytes_max=4 << 20
+)
+
+
+@pytest.mark.parametrize("crowd", [Crowd(10, 10, 0), Crowd(30, 9, 0), Crowd(1, 1, 4 << 20)])
+def test_i10_forks_of_a_peer_are_held_back_where_too_much_is_suspended_and_nothing_is_lost(crowd: Crowd) -> None:
+    place = Place(CROWDED)
+    session = place.introduce()
+    other = place.introduce(B_AS_PEER, OTHER_PEER)
+    place.script.suspended_here = crowd
+    answer, forked = encode(Kind.RESPONSE, args=b"1"), encode(Kind.FORK, args=b"2")
+    place.do(place.primary.batches_received([(PEER, batch(session, 1, [answer, forked, answer]))]))
+    place.drained()
+    place.settle()
+    [refused] = place.refusals()
+    assert (refused.code, refused.first_seq, refused.retry_after_ms) == (Overloaded.code, 2, HELD_RETRY_MS)
+    assert place.commits() == [1]
+    assert place.primary.admission.held_back.why(session) == refused.text
+    place.peer_sends(session, 2, b"2")
+    assert [each.first_seq for each in place.refusals()] == [2, 2]
+    place.peer_sends(other, 1, b"x", conn=OTHER_PEER, kind=Kind.RESPONSE)
+    place.send(place.session, 1, b"completes a promise")
+    place.settle()
+    assert (place.commits(OTHER_PEER), len(place.replies(place.session))) == ([1], 1)
+    assert place.primary.admission.held_back.why(other) == ""
+    place.script.suspended_here = Crowd(9, 9, 0)
+    assert place.primary.admission.held_back.why(session) == ""
+    place.peer_sends(session, 2, b"2", b"3")
+    place.settle()
+    assert place.commits()[-1] == 3
+    assert [text for _, text in place.script.got if text in b"123"] == [b"1", b"2", b"3"]
+
+
+def test_i10_clients_are_not_admitted_at_twice_the_maximum_which_forks_to_ourselves_can_reach() -> None:
+    place = Place(CROWDED)
+    place.script.suspended_here = Crowd(20, 20, 0)
+    place.send(place.session, 1, b"more")
+    assert [refused.code for refused in place.refusals()] == [Overloaded.code]
+    place.script.suspended_here = Crowd(19, 19, 0)
+    place.send(place.session, 1, b"more")
+    place.settle()
+    assert [seq for seq, _ in place.replies(place.session)] == [1]
 
 
 def test_a_new_primary_goes_on_with_what_the_log_leaves_to_be_done() -> None:

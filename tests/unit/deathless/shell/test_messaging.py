@@ -16,6 +16,7 @@ from deathless.base.limits import Limits
 from deathless.codec.peer_messages import (
     RETRY,
     Adopt,
+    Crowd,
     Given,
     History,
     InvocationView,
@@ -51,13 +52,17 @@ class End:
         self.schedules: list[ScheduleView] = []
         self.problems: list[PeerView] = []
         self.refused: dict[Target, str] = {}
+        self.held_back: dict[int, str] = {}
+        held = SimpleNamespace(why=lambda session: self.held_back.get(session, ""))
+        admission = SimpleNamespace(held_back=held)
         limits = Limits()
         outreach = SimpleNamespace(views=lambda: self.problems, first_kept=lambda target: 12 if target == STOCK else 1)
         messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
         self.shard = SimpleNamespace(
             executor=SimpleNamespace(
-                invocations=lambda: self.views,
+                invocations=lambda first, most: [v for v in self.views if v.invocation >= first][:most],
                 invocation_count=lambda: len(self.views),
+                crowd=lambda: Crowd(len(self.views), 0, 0),
                 schedules=lambda: self.schedules,
                 history=lambda invocation, count_max: History(msgspec.msgpack.encode({"n": invocation}), self.given, 9),
             ),
@@ -67,7 +72,7 @@ class End:
         )
         engine = SimpleNamespace(
             core=SimpleNamespace(
-                primary=SimpleNamespace(messaging=messaging, epoch=6) if leads else None,
+                primary=SimpleNamespace(messaging=messaging, admission=admission, epoch=6) if leads else None,
                 known_epoch=7,  # a successor was heard of
             ),
             service=SimpleNamespace(name="shop", service_id=b"s" * 16, incarnation=2),
@@ -213,10 +218,13 @@ async def test_a_peer_is_shown_with_what_went_both_ways_and_what_is_wrong() -> N
     end.shard.sessions.register_peer(SessionId(30))
     end.problems = [PeerView(STOCK, Stage.RESTING, 2, "it asks for message 1")]
     end.refused[Target("mail", 0)] = "DL3016 created anew"
+    end.held_back[30] = "50000 messages wait"
     mail, stock = cast("list[dict[str, object]]", end.ask("peers")["peers"])
     assert (stock["sent"], stock["lag"], stock["received"], stock["incarnation"]) == (3, 2, 0, 7)
     assert (stock["connected"], stock["problem"]) == (False, "it asks for message 1")
     assert (mail["service"], mail["sent"], mail["problem"]) == ("mail", 0, "DL3016 created anew")
+    assert (mail["heldBack"], stock["heldBack"]) == ("", "50000 messages wait")
+    assert end.messaging.status()["peer_held_back"] == {"mail": 0, "stock": 1}
     assert end.messaging.status()["peer_lag_messages"] == {"mail": 0, "stock": 2}
     assert end.messaging.status()["outbox_bytes"] == end.shard.outbox.bytes
 
@@ -246,7 +254,11 @@ async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers
 
 
 async def test_a_follower_has_numbers_of_its_state_alone() -> None:
-    assert End(leads=False).messaging.status() == {"invocations": 0, "outbox_bytes": 0, "activities_running": 0}
+    status = End(leads=False).messaging.status()
+    assert status.keys() == {
+        "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "activities_running"
+    }  # fmt: skip
+    assert not any(status.values())
 
 
 async def test_links_and_activities_are_made_when_they_are_needed_and_end_together() -> None:

@@ -25,6 +25,7 @@ from deathless_operator.plan.actions import (
     DeleteObject,
     DeletePod,
     IssueCertificate,
+    MakeToken,
     PatchMetadata,
 )
 from deathless_operator.plan.plan import Plan, make_plan
@@ -76,6 +77,7 @@ class World:
     epoch: int = 0
     takeovers: int = 0
     made: int = 0
+    tokens_made: int = 0
     deleted_at: str = ""
     unpullable: tuple[str, ...] = ()
     told: list[str] = field(default_factory=list)  # reasons of events
@@ -176,6 +178,12 @@ class World:
                 self.secrets[copy_name] = SecretFacts(
                     name=copy_name, keys=facts.keys, source=facts.digest, managed=True
                 )
+            case MakeToken(manifest=manifest):
+                token_name = text(manifest, "metadata", "name")
+                if token_name in self.secrets:
+                    raise Broken(f"{token_name} is there, and would be made anew")
+                self.tokens_made += 1
+                self.secrets[token_name] = SecretFacts(name=token_name, keys=("token",), managed=True)
 
     def apply(self, manifest: Raw) -> None:
         """Server-side apply, for one manager: what is applied stands, what the server adds stays."""

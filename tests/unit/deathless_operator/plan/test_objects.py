@@ -155,3 +155,8 @@ def test_hash_changes_with_a_field_that_is_taken_away() -> None:
 
     assert digest() == digest()
     assert digest(ingress={"serviceAnnotations": {"a": "b"}}) != digest()
+
+
+def test_peers_are_let_out_to() -> None:
+    peers = [{"name": "shop", "addresses": ["shop.web.svc:7411", "shop-0.shop-replicas.web.svc:7401"]}]
+    assert {"ports": [{"protocol": "TCP", "port": port} for port in (7401, 7411)]} in policy(peers=peers)["egress"]
