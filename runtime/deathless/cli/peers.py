@@ -29,6 +29,10 @@ class Peer(msgspec.Struct, rename="camel"):
     incarnation: int
     service_id: str
     problem: str
+    driver: bool = False  # a replica of an earlier version does not say this and what follows
+    idle: bool = False  # nothing is to be sent, so no connection is kept
+    last_problem: str = ""  # also when it is over
+    errors: int = 0  # attempts that failed since the primary leads
     held_back: str = ""  # why its forks are not taken in; empty: they are
 
 
@@ -45,7 +49,10 @@ def peers() -> None:
 @service_options
 @json_option
 def list_(manifest: str, directory: str, as_json: bool) -> int:
-    """List other services: connected or not and why, what was sent, not confirmed by them, received, held back."""
+    """List other services and drivers: connected, idle (nothing is to be sent) or not and why, and how many messages.
+
+    Messages: sent to them, not confirmed by them (lag), and received from them; and why their forks are held back.
+    """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
@@ -60,7 +67,7 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
             [
                 (
                     _named(p, told),
-                    "yes" if p.connected else "no",
+                    _standing(p),
                     p.sent,
                     p.lag,
                     p.received,
@@ -71,6 +78,12 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
             ],
         )
     return 0
+
+
+def _standing(peer: Peer) -> str:
+    if peer.connected:
+        return "yes"
+    return "idle" if peer.idle else "no"
 
 
 def _named(peer: Peer, told: list[Peer]) -> str:

@@ -11,7 +11,7 @@ it is gone after `close`, which the worker calls when it ends, deposed or not. D
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -193,22 +193,26 @@ class Messaging:
         """Say of each other service how it stands, both ways, by name."""
         shard, primary = self._engine.shard, self._engine.core.primary
         links = {Target(each.service, each.shard): each for each in self._links.standing()} if self._links else {}
+        troubles = self._links.troubles if self._links is not None else {}
         problems: dict[Target, str] = {}
         if primary is not None:
             problems = {view.target: view.problem for view in primary.messaging.outreach.views() if view.problem}
             problems |= primary.messaging.peering.refused
         sends = [target for target in shard.outbox.targets() if target != SELF]
         known = {peer.target: peer for peer in shard.peers.peers()}
+        drivers = {Target(driver.name, 0) for driver in self._config.drivers}
         held_back = primary.admission.held_back if primary is not None else None
         found: list[dict[str, object]] = []
-        for target in sorted({*links, *known, *problems, *sends}):
+        for target in sorted({*links, *known, *problems, *sends, *drivers}):
             link, peer = links.get(target), known.get(target)
             session = shard.sessions.get(peer.session) if peer is not None else None
             found.append(
                 {
                     "service": target.service,
                     "shard": target.shard,
+                    "driver": target in drivers,
                     "connected": link is not None and link.connected,
+                    "idle": link is None and target not in problems,
                     "address": link.address if link is not None else "",
                     "sent": shard.outbox.next_position(target) - 1,
                     "lag": shard.outbox.next_position(target) - shard.outbox.first_position(target),
@@ -217,6 +221,8 @@ class Messaging:
                     "serviceId": peer.service_id.hex() if peer is not None else "",
                     "heldBack": held_back.why(peer.session) if held_back is not None and peer is not None else "",
                     "problem": problems.get(target) or (link.problem if link is not None else ""),
+                    "lastProblem": troubles.get(target, (0, ""))[1],
+                    "errors": troubles.get(target, (0, ""))[0],
                 }
             )
         return found
@@ -243,11 +249,27 @@ class Messaging:
             found["peer_connected"] = {
                 name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)
             }
+            found |= _of_drivers([each for each in peers if each["driver"]])
         return found
 
     def _shown(self, service: str, shard: int) -> str:
         """Give a peer's name for metrics: `stock`, or `stock/1` where it has several shards."""
         return service if shards_of(self._config, service) == 1 else f"{service}/{shard}"
+
+
+def _of_drivers(peers: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Give numbers of drivers for metrics, by their names; nothing where there are none."""
+    if not peers:
+        return {}
+    read: dict[str, Callable[[Mapping[str, object]], int]] = {
+        "driver_connected": lambda each: int(bool(each["connected"])),
+        "driver_idle": lambda each: int(bool(each["idle"])),
+        "driver_effects": lambda each: int(str(each["sent"])) - int(str(each["lag"])),
+        "driver_lag_messages": lambda each: int(str(each["lag"])),
+        "driver_errors": lambda each: int(str(each["errors"])),
+        "driver_problem": lambda each: int(bool(each["problem"])),
+    }
+    return {name: {str(each["service"]): value(each) for each in peers} for name, value in read.items()}
 
 
 def brief(view: InvocationView) -> InvocationView:

@@ -172,6 +172,7 @@ class PeerLinks:
         self._tell = tell
         self._chance = chance
         self._packet_bytes_max = packet_bytes_max
+        self.troubles: dict[Target, tuple[int, str]] = {}  # attempts that failed and connections that ended; the last
         self._links: dict[Target, Link] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -244,6 +245,8 @@ class PeerLinks:
         if link.address:
             link.address, link.since = "", time.monotonic()
         link.problem = why
+        count, _ = self.troubles.get(link.target, (0, ""))
+        self.troubles[link.target] = (count + 1, why)
         if why != link.told:
             link.told = why
             _LOG.warning("peer is not connected", extra={"peer": "/".join(map(str, link.target)), "why": why})

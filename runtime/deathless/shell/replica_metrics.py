@@ -40,7 +40,15 @@ MESSAGING: Final = {
     "spans_exported": "Spans that the collector took.",
     "spans_lost": "Spans that could not be exported.",
     "peer_connected": "1 while a connection to the primary of a peer stands.",
+    "driver_connected": "1 while the driver beside this primary takes messages.",
+    "driver_idle": "1 while the driver is not connected because nothing is to be done.",
+    "driver_effects": "Messages that the driver has brought to the world outside, or passed over, since the beginning.",
+    "driver_lag_messages": "Messages that the driver has not confirmed.",
+    "driver_errors": "Attempts to reach the driver, or its sink, that failed since this primary leads.",
+    "driver_problem": "1 while the driver takes nothing; `deathless peers list` says why.",
 }
+MESSAGING_GROWING: Final = frozenset({"driver_effects", "driver_errors"})
+"""Of those, what only grows: counters."""
 
 
 async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[str, object]:
@@ -103,7 +111,8 @@ def _messaging(status: Mapping[str, object], labels: Mapping[str, str]) -> bytes
             metrics.gauge(name, text, _constant(float(value)), counts=name in COUNTED)
         elif isinstance(value, Mapping):
             by_peer = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
-            metrics.gauge(name, text, _constant(by_peer), labels=("peer",))
+            label = name.partition("_")[0]  # of a peer, or of a driver
+            metrics.gauge(name, text, _constant(by_peer), labels=(label,), counts=name in MESSAGING_GROWING)
     return metrics.expose()
 
 

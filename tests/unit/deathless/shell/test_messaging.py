@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from deathless.base.config import ActivitiesConfig, ReplicaConfig
+from deathless.base.config import ActivitiesConfig, DriverConfig, ReplicaConfig
 from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary
 from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
@@ -45,7 +45,7 @@ STOCK = Target("stock", 0)
 class End:
     """A worker's messaging, around an engine that is as far there as it is looked at."""
 
-    def __init__(self, *, leads: bool = True) -> None:
+    def __init__(self, *, leads: bool = True, config: ReplicaConfig = CONFIG) -> None:
         self.posted: list[ev.Event] = []
         self.views: list[InvocationView] = []
         self.given: list[Given] = []
@@ -79,7 +79,7 @@ class End:
             shard=self.shard,
             place=SimpleNamespace(time_us=99),
         )
-        self.messaging = Messaging(CONFIG, limits, cast("ReplicaEngine", engine), self.posted.append)
+        self.messaging = Messaging(config, limits, cast("ReplicaEngine", engine), self.posted.append)
 
     def ask(self, asked: str, **arguments: str) -> dict[str, object]:
         return cast("dict[str, object]", self.tell(asked, **arguments))
@@ -227,6 +227,30 @@ async def test_a_peer_is_shown_with_what_went_both_ways_and_what_is_wrong() -> N
     assert end.messaging.status()["peer_held_back"] == {"mail": 0, "stock": 1}
     assert end.messaging.status()["peer_lag_messages"] == {"mail": 0, "stock": 2}
     assert end.messaging.status()["outbox_bytes"] == end.shard.outbox.bytes
+
+
+async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers_of_its_own() -> None:
+    drivers = (DriverConfig(name="book", kind="files"), DriverConfig(name="mail", kind="webhook"))
+    end = End(config=msgspec.structs.replace(CONFIG, drivers=drivers))
+    for number in range(3):
+        end.shard.outbox.append(Target("mail", 0), b"%d" % number)
+    end.shard.outbox.trim(Target("mail", 0), 1)
+    end.problems = [PeerView(Target("mail", 0), Stage.RESTING, 2, "DL1020 it is away")]
+    end.messaging.links.troubles[Target("mail", 0)] = (5, "DL1020 it was away")
+    book, mail = cast("list[dict[str, object]]", end.ask("peers")["peers"])
+    assert (book["driver"], book["idle"], book["connected"], book["problem"]) == (True, True, False, "")
+    assert (mail["driver"], mail["idle"], mail["problem"]) == (True, False, "DL1020 it is away")
+    assert (mail["errors"], mail["lastProblem"]) == (5, "DL1020 it was away")
+    told = {name: value for name, value in end.messaging.status().items() if name.startswith("driver")}
+    assert told == {
+        "driver_connected": {"book": 0, "mail": 0},
+        "driver_idle": {"book": 1, "mail": 0},
+        "driver_effects": {"book": 0, "mail": 1},
+        "driver_lag_messages": {"book": 0, "mail": 2},
+        "driver_errors": {"book": 0, "mail": 5},
+        "driver_problem": {"book": 0, "mail": 1},
+    }
+    end.messaging.close()
 
 
 async def test_a_follower_has_numbers_of_its_state_alone() -> None:

@@ -301,6 +301,9 @@ def test_a_refused_peer_is_shown_to_operators_and_tried_again(tmp_path: Path) ->
         stock.refusal = None
         await ours.wait_told(1)
         assert ours.links.standing()[0].problem == ""
+        count, last = ours.links.troubles[STOCK]
+        assert count >= 2
+        assert "DL3016 another incarnation" in last, "it is kept when it is over"
         await ended(ours)
 
     run(main())
