@@ -31,10 +31,13 @@ measured **elsewhere** ran on other machines with other loads: they show the ord
 TAIL: Final = """
 ## What keeps a missed goal from being met
 
-- **One call outstanding**: a reply needs three frames that wait for each other: the request's at the caller, the one
-  that runs it at the other service, the reply's at the caller again. The floor holds one fdatasync.
+- **One call outstanding**: of calls one after the other each takes two frames that wait for each other, the one that
+  runs the request at the other service, and the one that takes the reply in at the caller, whose turn sends the next
+  request; with two ways over loopback that is a bit less than two floors. Most of what is above is processor time of
+  both workers, which the note says: nothing else runs meanwhile, and each begins with what a sleep left in its caches.
 - **256 outstanding, forks**: sender and receiver have a core each, so the rate is what one core gives the slower one;
-  the note says what a message takes of both.
+  the note says what a message takes of both, and how far apart the rounds were. Whatever else runs on the two cores,
+  the client that counts among it, takes from these figures directly.
 
 Each group of figures is measured by itself and has its own date and commit: `python -m bench --messaging --only NAME`
 puts one in the place of its former self and writes this page anew; `--list` names them. AMBROSIA's rates come from its
