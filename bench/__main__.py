@@ -1,8 +1,9 @@
 """Measures: `python -m bench [--messaging] [--only NAME ...] [--quick] [--profile] [--no-peers] [--directory FOLDER]`.
 
-Writes bench/results/latest.json and, of it, docs/benchmarks.md; with `--messaging` messaging.json and
-docs/benchmarks-messaging.md, of services that talk and wait. With `--only` or `--quick` the results go to standard
-output (or `--output FILE`) and the two files stay as they are: they hold whole runs alone.
+Writes bench/results/latest.json and, of it, docs/benchmarks.md: whole runs alone, so with `--only` the results go to
+standard output (or `--output FILE`) and both files stay as they are. With `--messaging`, of services that talk and
+wait, each group is put into messaging.json as soon as it is measured, in the place of its former self, and
+docs/benchmarks-messaging.md is made of all that is there; `--only` then says which. `--quick` writes neither.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench import calls, checkpoint, footprint, ingress, messaging, recovery, takeover, waiting
-from bench.figures import MESSAGING_RESULTS, RESULTS, Figure, Results, write_results
+from bench import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, waiting
+from bench.figures import RESULTS, Figure, Machine, Results, write_results
+from bench.kubernetes_results import Group as Measured
+from bench.kubernetes_results import write_group
 from bench.machine import describe
-from bench.report import line, write_messaging_page, write_page
+from bench.messaging_page import MESSAGING_RESULTS, write_messaging_page
+from bench.report import line, write_page
 from bench.setting import Setting
 from deathless.shell import event_loop
 
@@ -43,9 +48,11 @@ MESSAGING: Final[dict[str, Group]] = {
     "forks": messaging.forks,
     "payloads": messaging.payloads,
     "service-calls": messaging.service_calls,
+    "shards": shards.shards,
     "service-takeover": messaging.service_takeover,
     "one-step": waiting.one_step,
     "timers": waiting.timers,
+    "suspended": waiting.suspended,
 }
 PROFILES: Final = Path(__file__).resolve().parents[1] / "build" / "profiles"
 
@@ -64,10 +71,26 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-async def measure(setting: Setting, names: list[str]) -> list[Figure]:
-    """Run groups of figures one after the other; one that breaks is left out and says why."""
+def keep(machine: Machine, name: str, group: Measured) -> None:
+    """Put a group of services that talk into its file, and make the page anew; what broke keeps its former figures."""
+    if all(each.value is not None for each in group.figures):
+        write_messaging_page(write_group(MESSAGING_RESULTS, machine, name, group, list(MESSAGING)))
+
+
+async def measure(
+    setting: Setting, names: list[str], machine: Machine, done: Callable[[Machine, str, Measured], None] | None = None
+) -> list[Figure]:
+    """Run groups of figures one after the other; one that breaks is left out and says why. `done`: told of each."""
     figures: list[Figure] = []
     for name in names:
+        group = Measured(
+            began=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            took_s=0.0,
+            commit=machine.commit,
+            load_before=round(os.getloadavg()[0], 2),
+            load_after=0.0,
+            figures=[],
+        )
         began = time.monotonic()
         setting.say(f"{name} ...")
         try:
@@ -79,7 +102,11 @@ async def measure(setting: Setting, names: list[str]) -> list[Figure]:
             found = [Figure(name=name, title=name, value=None, unit="", note=reason)]
         for each in found:
             setting.say(f"  {line(each)}")
-        setting.say(f"  ({time.monotonic() - began:.0f} s)")
+        group.took_s, group.load_after = round(time.monotonic() - began, 1), round(os.getloadavg()[0], 2)
+        setting.say(f"  ({group.took_s:.0f} s)")
+        group.figures = found
+        if done is not None:
+            done(machine, name, group)
         figures.extend(found)
     return figures
 
@@ -91,6 +118,9 @@ def main(given: list[str] | None = None) -> int:
         print("\n".join([*GROUPS, *MESSAGING]))
         return 0
     names = options.only or list(MESSAGING if options.messaging else GROUPS)
+    kept = options.messaging and not options.quick and options.output is None
+    if options.messaging and not MESSAGING.keys() >= set(names):
+        raise SystemExit(f"of --messaging are: {', '.join(MESSAGING)}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="deathless-bench-", dir=options.directory) as scratch:
         folder = Path(scratch)
@@ -98,7 +128,7 @@ def main(given: list[str] | None = None) -> int:
         profile = PROFILES if options.profile else None
         setting = Setting(folder, quick=options.quick, profile=profile, peers=not options.no_peers)
         try:
-            figures = event_loop.run(measure(setting, names))
+            figures = event_loop.run(measure(setting, names, machine, keep if kept else None))
         finally:
             setting.close()
     machine.took_s = round(time.monotonic() - began, 1)
@@ -107,10 +137,9 @@ def main(given: list[str] | None = None) -> int:
     whole = not options.only and not options.quick
     if options.output is not None:
         write_results(results, options.output)
-    elif whole and options.messaging:
-        write_results(results, MESSAGING_RESULTS)
-        write_messaging_page(results)
-    elif whole:
+    elif kept:
+        pass  # group by group
+    elif whole and not options.messaging:
         write_results(results, RESULTS)
         write_page(results)
     else:

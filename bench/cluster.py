@@ -21,6 +21,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
+from deathless.base.shards import shard_directory, shard_name
 from deathless.core.detection import Report
 from deathless.shell.admin import Access, ask
 from deathless.shell.children import die_with_parent
@@ -36,11 +37,13 @@ POLL_S: Final = 0.02
 
 
 class Program(NamedTuple):
-    """A service, and the folder of its log below the cluster's."""
+    """A service, and the folder of its log below the cluster's; or one shard of several."""
 
     service: str
     module: str
     folder: str
+    shard: int = 0
+    shards: int = 1
 
 
 COUNTER: Final = Program(SERVICE, MODULE, "shard")
@@ -77,8 +80,8 @@ class Cluster:
         program: Program = COUNTER,
     ) -> None:
         self.folder = folder
-        self.directory = folder / program.folder
-        self.access = Access(program.service)
+        self.directory = Path(shard_directory(str(folder / program.folder), program.shard, program.shards))
+        self.access = Access(shard_name(program.service, program.shard, program.shards))
         self._program = program
         self.names = [f"r{i}" for i in range(replicas)]
         self._limits = limits or {}
@@ -119,6 +122,8 @@ class Cluster:
             limits=self._limits,
             ingress_listen=self._ingress if name == self.names[0] else "",
             log_level=self._log_level,
+            shard=self._program.shard,
+            shards=self._program.shards,
         )
         path = self.folder / f"{self.directory.name}-{name}.json"
         path.write_bytes(msgspec.json.encode(config))

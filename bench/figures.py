@@ -15,7 +15,6 @@ from typing import Final, Literal
 import msgspec
 
 RESULTS: Final = Path(__file__).resolve().parent / "results" / "latest.json"
-MESSAGING_RESULTS: Final = RESULTS.with_name("messaging.json")
 
 
 class Goal(msgspec.Struct, frozen=True):

@@ -8,9 +8,13 @@ import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from bench.figures import Machine
 from deathless.shell.filesystem import filesystem_type
+
+WRITTEN: Final = (":!bench/results", ":!docs/benchmarks*.md")
+"""What the bench writes itself: a tree that differs in these alone is what was measured."""
 
 
 def describe(folder: Path, *, quick: bool) -> Machine:
@@ -43,7 +47,8 @@ def _commit() -> str:
     if git is None:
         return ""
     here = Path(__file__).resolve().parent
-    done = subprocess.run(
-        [git, "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
+    done = subprocess.run([git, "-C", str(here), "describe", "--always"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return ""
+    changed = subprocess.run([git, "-C", str(here.parent), "diff", "--quiet", "HEAD", "--", ".", *WRITTEN], check=False)
+    return done.stdout.strip() + ("-dirty" if changed.returncode else "")

@@ -33,6 +33,10 @@ SETTLE_S: Final = 0.3
 SIZES: Final = (16, 256, 4096, 65536)
 MIB: Final = 1 << 20
 GRPC: Final = "gRPC Python, nothing durable"
+AMBROSIA: Final = "AMBROSIA as recorded elsewhere"
+AMBROSIA_GIB_PER_S: Final = {16: 0.01687, 256: 0.04164, 4096: 0.04138, 65536: 0.03831}
+"""GiB of arguments per second by their size, as AMBROSIA's own repository records them from a run on a machine that it
+does not name: github.com/microsoft/AMBROSIA, AmbrosiaTest/AmbrosiaTest/Cmp/activeactivekillprimary_ClientJob.cmp."""
 
 
 class Two(NamedTuple):
@@ -123,7 +127,8 @@ async def forks(setting: Setting) -> list[Figure]:
                 samples=rounds * messages,
                 peers=peers,
                 goal=goal,
-                note=f"workers of both: {cost / rounds / messages * 1e6:.1f} us of processor time per message",
+                note=f"workers of both: {cost / rounds / messages * 1e6:.1f} us of processor time per message; "
+                f"{spread(rates)}",
             )
         )
     return figures
@@ -150,11 +155,17 @@ async def payloads(setting: Setting) -> list[Figure]:
         rate = median(rates)
         figures.append(
             figure(
-                f"fork_{size}_b_per_s", f"the same, {size:,} B, one replica each", rate, "messages/s",
-                samples=len(rates) * messages, note=f"{rate * size / MIB:,.1f} MiB/s of arguments",
+                f"fork_{size}_b_per_s", f"fork, {size:,} B, one replica each", rate, "messages/s",
+                samples=len(rates) * messages, peers={AMBROSIA: AMBROSIA_GIB_PER_S[size] * 1024 * MIB / size},
+                note=f"{rate * size / MIB:,.1f} MiB/s of arguments; AMBROSIA's {AMBROSIA_GIB_PER_S[size] * 1024:,.1f}",
             )
         )  # fmt: skip
     return figures
+
+
+def spread(rates: list[float]) -> str:
+    """Say how far apart the rounds of one rate were."""
+    return f"rounds from {min(rates):,.0f} to {max(rates):,.0f}"
 
 
 async def service_calls(setting: Setting) -> list[Figure]:
@@ -164,19 +175,26 @@ async def service_calls(setting: Setting) -> list[Figure]:
     async with two(setting, 1) as pair:
         with Floor(setting.folder) as floor:
             await pair.ask.call("chat", "warm", calls=10 * count, size=64, timeout=WAIT_S)
+            before = await _used(pair)
             for _ in range(turns):
                 floors += floor.measure(count)
                 began = time.perf_counter()
                 await pair.ask.call("chat", "one", calls=count, size=64, timeout=WAIT_S)
                 took.append((time.perf_counter() - began) * 1e6 / count)
             base = median(floors)
+            cost_one = (await _used(pair) - before) / turns / count
         keys, calls = keys_of(256), setting.size(200, 10)
-        rates = []
-        for _ in range(setting.size(3, 1)):
+
+        async def chats(calls: int) -> float:
             began = time.perf_counter()
             await asyncio.gather(*(pair.ask.call("chat", key, calls=calls, size=64, timeout=WAIT_S) for key in keys))
-            rates.append(len(keys) * calls / (time.perf_counter() - began))
-        expected = len(rates) * calls * len(keys)
+            return len(keys) * calls / (time.perf_counter() - began)
+
+        await chats(calls // 10)  # keys are born, and frames find their size
+        before = await _used(pair)
+        rates = [await chats(calls) for _ in range(setting.size(5, 1))]
+        cost = (await _used(pair) - before) / len(rates) / len(keys) / calls
+        expected = (calls // 10 + len(rates) * calls) * len(keys)
         if await pair.taken(keys) != expected:
             raise ValueError("calls were lost or doubled")
     value = median(took)
@@ -192,11 +210,13 @@ async def service_calls(setting: Setting) -> list[Figure]:
             "service_call_p50_us", "call and reply between services, 1 outstanding, p50", value, "us",
             samples=turns * count, floor=base, goal=Goal("at most", 3.0, floors=True),
             peers={GRPC: unary[1][0] if unary[1] else None},
-            note=f"{value / base:.2f} x floor; median over {turns} sagas of {count} calls one after the other",
+            note=f"{value / base:.2f} x floor; median over {turns} sagas of {count} calls one after the other; "
+            f"workers of both: {cost_one * 1e6:.0f} us of processor time per call",
         ),
         figure(
             "service_calls_256_per_s", "the same, 256 outstanding", median(rates), "calls/s",
             samples=expected, goal=Goal("at least", 15_000), peers={GRPC: unary[256][1] if unary[256] else None},
+            note=f"workers of both: {cost * 1e6:.0f} us of processor time per call; {spread(rates)}",
         ),
     ]  # fmt: skip
 

@@ -34,29 +34,6 @@ Run one group with `python -m bench --only NAME`, look where a worker's time goe
 `python -m bench --list` for the names. A figure that could not be measured here says why in its note.
 """
 
-MESSAGING_HEAD: Final = """# Benchmarks of services that talk
-
-`make bench-messaging` wrote this page and `bench/results/messaging.json`; no number is typed by hand. Two services,
-each with a log, a lock and replicas of its own, run on the one machine described below, with the clients and, in turns
-with ours, the peers. Arguments have 64 bytes unless a line says otherwise; every message is durable at the sender
-before it leaves and at the receiver before it is acknowledged, and is counted at the end: what was sent has come
-exactly once. The **floor** is one fdatasync of 4 KiB and one round trip over loopback. gRPC keeps nothing on any disk
-and forgets what was under way when a process dies: it marks what two Python processes can exchange.
-
-"""
-
-MESSAGING_TAIL: Final = """
-## What keeps a missed goal from being met
-
-- **One call outstanding**: a reply needs three frames that wait for each other: the request's at the caller, the one
-  that runs it at the other service, the reply's at the caller again. The floor holds one fdatasync.
-- **256 outstanding, forks**: sender and receiver have a core each, so the rate is what one core gives the slower one;
-  the note says what a message takes of both.
-
-Run one group with `python -m bench --only NAME`; `--list` names them. What is not in the table was not part of the run
-that the table is of. A figure that could not be measured here says why in its note.
-"""
-
 
 def number(value: float | None) -> str:
     """Print a number with as many digits as it has meaning."""
@@ -81,7 +58,7 @@ def line(figure: Figure) -> str:
     return ", ".join(parts) + (f" ({figure.note})" if figure.note else "")
 
 
-def page(results: Results, head: str = HEAD, tail: str = TAIL) -> str:
+def page(results: Results) -> str:
     """The whole page."""
     machine = results.machine
     rows = [
@@ -97,7 +74,7 @@ def page(results: Results, head: str = HEAD, tail: str = TAIL) -> str:
         f"{machine.file_system}, Python {machine.python}; load average {machine.load_before:g} before, "
         f"{machine.load_after:g} after.\n\n"
     )
-    return head + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + tail
+    return HEAD + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
 
 
 def _row(figure: Figure) -> str:
@@ -111,9 +88,3 @@ def _row(figure: Figure) -> str:
 def write_page(results: Results, path: Path = PAGE) -> None:
     """Write docs/benchmarks.md."""
     path.write_text(page(results), encoding="utf-8")
-
-
-def write_messaging_page(results: Results) -> None:
-    """Write docs/benchmarks-messaging.md."""
-    where = PAGE.with_name("benchmarks-messaging.md")
-    where.write_text(page(results, MESSAGING_HEAD, MESSAGING_TAIL), encoding="utf-8")

@@ -51,9 +51,10 @@ def start(server: RealApiServer, namespace: str, home: str, folder: Path) -> Ope
 def record(server: RealApiServer, namespace: str, home: str) -> erasure.Record | None:
     """The record of service bank."""
     name = names.erase_record(namespace, "bank")
-    if not exists(server, CONFIG_MAP, home, name):
-        return None
-    return erasure.read_record(read_child(server.request("GET", CONFIG_MAP.path(home, name))))
+    # One question: between two the record may go.
+    items = server.request("GET", CONFIG_MAP.path(home))["items"]
+    found = [each for each in items if each["metadata"]["name"] == name]
+    return erasure.read_record(read_child({"apiVersion": "v1", "kind": "ConfigMap", **found[0]})) if found else None
 
 
 def erasers(server: RealApiServer, namespace: str) -> list[dict[str, Any]]:

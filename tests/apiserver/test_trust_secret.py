@@ -13,7 +13,7 @@ from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.errors import Conflict, NotFound
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.cluster.trust import Trust, decoded, encoded
-from deathless_operator.plan.actions import CopySecret, IssueCertificate
+from deathless_operator.plan.actions import CopySecret, IssueCertificate, MakeToken
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 
@@ -95,3 +95,14 @@ async def test_secret_is_copied_with_its_values_and_a_missing_one_is_refused(
         assert decoded(await api.get(SECRET, namespace, "copy")) == {"username": b"bank"}
         with pytest.raises(NotFound):
             await trust.copy(CopySecret(source="none", manifest=copy, why="it has changed"))
+
+
+async def test_token_is_made_once_and_never_replaced(api_server: RealApiServer, namespace: str) -> None:
+    async with Api(api_server.connection()) as api:
+        trust = Trust(api, namespace=namespace, life_s=LIFE)
+        action = MakeToken(manifest=manifest(namespace, "bank-operator-token"), why="there is none")
+        await trust.make_token(action)
+        first = decoded(await api.get(SECRET, namespace, "bank-operator-token"))
+        await trust.make_token(action)
+        assert decoded(await api.get(SECRET, namespace, "bank-operator-token")) == first
+        assert len(first["token"]) >= 32

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.installed import NAMESPACE, Lab, Ledger
-from tests.cluster.policies import Peer, Policies, read_peer
+from tests.cluster.policies import read_policies
+from tests.unit.charts.policies import Peer, read_peer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
@@ -22,7 +23,7 @@ class Scene:
     """Who is there: one of each kind, as the API server shows them."""
 
     def __init__(self, cluster: Lab, ledger: Ledger, other: Ledger) -> None:
-        self.policies = Policies(cluster, NAMESPACE, ledger.namespace, other.namespace, "kube-system")
+        self.policies = read_policies(cluster, NAMESPACE, ledger.namespace, other.namespace, "kube-system")
         self.replicas = [pod for pod in self._labelled("deathless.dev/service") if pod.namespace == ledger.namespace]
         self.strangers = [pod for pod in self._labelled("deathless.dev/service") if pod.namespace == other.namespace]
         self.operators = self.policies.find("app.kubernetes.io/component", "operator")

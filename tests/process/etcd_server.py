@@ -222,9 +222,9 @@ class EtcdMember:
         assert isinstance(header, dict)
         return bool(status.get("leader") == header["member_id"])
 
-    def log_in(self, password: str) -> str:
-        """Give a token of root's, past our own client. Raises OSError, ValueError."""
-        return str(self.request("/v3/auth/authenticate", {"name": "root", "password": password})["token"])
+    def log_in(self, password: str, user: str = "root") -> str:
+        """Give a user's token, past our own client. Raises OSError, ValueError."""
+        return str(self.request("/v3/auth/authenticate", {"name": user, "password": password})["token"])
 
     def log_end(self) -> str:
         """The last lines of its log."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.etcd
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "kubernetes" / "lock-store.md"
 ROOT_PASSWORD = "the root's"
+PATIENCE_S = 60.0  # for one request on a busy machine
 SHORT_S = 2  # a token that a member has not seen used for so long ends
 
 
@@ -116,7 +118,7 @@ def carry_out(member: EtcdMember, token: str, words: list[str]) -> None:
     """Do one of the page's commands, past our own client."""
 
     def ask(path: str, **body: Any) -> None:
-        member.request(f"/v3/auth/{path}", body, token=token)
+        member.request(f"/v3/auth/{path}", body, token=token, timeout_s=PATIENCE_S)
 
     match words:
         case ["role", "add", role]:
@@ -189,3 +191,77 @@ def run_as_that_user(cluster: EtcdCluster, folder: Path) -> None:
             await erase(EraseOrder(service="bank-2", etcd=config), wait_s=0.0, quiet_s=0.0)
 
     asyncio.run(run())
+
+
+def refused(member: EtcdMember, token: str, path: str, **body: Any) -> bool:
+    """Ask past our own client; was it refused for lack of rights?"""
+    try:
+        member.request(f"/v3/{path}", body, token=token, timeout_s=PATIENCE_S)
+    except ValueError as error:
+        if "permission denied" not in str(error):
+            raise
+        return True
+    return False
+
+
+def test_service_can_not_touch_keys_and_leases_of_another(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path / "etcd", password=ROOT_PASSWORD) as cluster:
+        member, root = cluster.members[0], cluster.token()
+        for name in ("bank", "shop"):
+            for words in documented():
+                carry_out(member, root, [word.replace("bank", name) for word in words])
+        owner = member.log_in("PASSWORD", "deathless-shop-bank")
+        other = member.log_in("PASSWORD", "deathless-shop-shop")
+        lease = member.request("/v3/lease/grant", {"TTL": 600}, token=owner, timeout_s=PATIENCE_S)["ID"]
+        lock = base64.b64encode(b"/deathless/shop/bank/0/lock").decode()
+        member.request("/v3/kv/put", {"key": lock, "value": "eA==", "lease": lease}, token=owner, timeout_s=PATIENCE_S)
+        put = {"request_put": {"key": lock, "value": "eQ=="}}
+        attempts: list[tuple[str, dict[str, Any]]] = [
+            ("kv/range", {"key": lock}),
+            ("kv/put", {"key": lock, "value": "eQ=="}),
+            ("kv/txn", {"success": [put]}),
+            (
+                "kv/txn",
+                {"compare": [{"key": lock, "target": "VERSION", "result": "GREATER"}]},
+            ),  # tells that it is there
+            ("kv/deleterange", {"key": lock}),
+            ("kv/deleterange", {"key": "AA==", "range_end": "AA=="}),
+            ("lease/keepalive", {"ID": lease}),
+            ("lease/revoke", {"ID": lease}),
+            ("lease/leases", {}),
+            ("kv/compaction", {"revision": 1}),
+            ("maintenance/alarm", {"action": "ACTIVATE", "alarm": "NOSPACE"}),
+            ("auth/user/changepw", {"name": "deathless-shop-bank", "password": "mine"}),
+            ("auth/disable", {}),
+        ]
+        assert [path for path, body in attempts if not refused(member, other, path, **body)] == []
+        standing = json.dumps(member.request("/v3/kv/range", {"key": lock}, token=owner, timeout_s=PATIENCE_S))
+        assert '"value": "eA=="' in standing and '"version": "1"' in standing, "it is as its owner left it"
+        # It is the logins that keep it out: without them whoever has the way in has everything.
+        member.request("/v3/auth/disable", {}, token=root)
+        assert not refused(member, "", "kv/put", key=lock, value="eQ==")
+
+
+def test_logins_are_switched_on_and_off_while_a_service_serves(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path / "etcd", members=3) as cluster:
+        member = cluster.members[0]
+        member.request("/v3/auth/user/add", {"name": "root", "password": ROOT_PASSWORD})
+        member.request("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        for words in documented():
+            carry_out(member, "", words)
+        etcd = etcd_of(cluster, tmp_path)
+        with ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd) as replicas:
+            replicas.wait_roles(**ALL)
+            with Load(replicas) as load:
+                load.wait_more()
+                member.request("/v3/auth/enable", {})
+                with pytest.raises(ValueError, match="user name is empty"):
+                    member.request("/v3/kv/range", {"key": "eA=="})
+                load.wait_more()
+                old = replicas.primary()
+                replicas.kill_worker(old)
+                replicas.primary(besides=old)
+                load.wait_more()
+                member.request("/v3/auth/disable", {}, token=member.log_in(ROOT_PASSWORD))
+                load.wait_more()
+            check_exactly_once(load, replicas)

@@ -1,6 +1,7 @@
 """Services that call and fork each other, each a whole cluster under its own faults: exactly once, in order, for all.
 
-`DEATHLESS_SIM_SEEDS` and `DEATHLESS_SIM_FROM` choose how many and which; `--services` of the command runs many more.
+`DEATHLESS_SIM_SEEDS` and `DEATHLESS_SIM_FROM` choose how many and which; `python -m deathless.simulation --services
+--seeds 2000` runs the same seeds and many more.
 """
 
 import os
@@ -13,7 +14,8 @@ import pytest
 from deathless.simulation.__main__ import main
 from deathless.simulation.run import Options
 from deathless.simulation.scheduler import draw
-from deathless.simulation.services import SERVICES_MAX, make_services, run_services
+from deathless.simulation.seeds import EVERY_SEED, services_of
+from deathless.simulation.services import make_services, run_services
 from deathless.simulation.visits import ACTIVITIES, RESTS_US, Shape, draw_client, draw_visits
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
@@ -29,11 +31,17 @@ print(*(run_services(int(seed), 3).trace_hash for seed in sys.argv[1:]))
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_services_under_faults_lose_and_double_nothing(seed: int) -> None:
-    services = 2 + seed % (SERVICES_MAX - 1)
+    services = services_of(seed, EVERY_SEED)
     result = run_services(seed, services)
     assert result.good, "\n".join(
-        map(str, [*result.violations[:5], f"see: python -m deathless.simulation --services {services} --trace {seed}"])
+        map(str, [*result.violations[:5], f"see: python -m deathless.simulation --services --trace {seed}"])
     )
+
+
+def test_a_primary_that_froze_before_it_collected_finds_its_files_collected_by_its_successor() -> None:
+    """Its proof had been answered; it took the files for lost, and stopped with DL4003."""
+    result = run_services(20413, 3)
+    assert result.good, "\n".join(map(str, result.violations[:5]))
 
 
 @pytest.mark.parametrize("shape", Shape)
@@ -83,6 +91,11 @@ def test_two_processes_with_different_hash_seeds_see_the_same_traces_of_services
     first = hashes_under("1")
     assert first == hashes_under("271828")
     assert len(set(first)) == len(SEEDS)
+
+
+def test_the_command_runs_services_alone_as_many_as_each_seed_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--services", "--seeds", "2", "--jobs", "1"]) == 0
+    assert "0 clusters and 2 runs of 5 services that call each other (seeds 0 to 1)" in capsys.readouterr().out
 
 
 def test_the_command_runs_several_services(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import msgspec
 from deathless.base.errors import DeathlessError
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import (
     PacketReader,
     PeerIntroduction,
@@ -166,6 +167,9 @@ class Process:
 
     def stop_activity(self, reference: Reference) -> None:
         """It may end by itself: its outcome is of no interest to anybody."""
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Nobody collects them here."""
 
     def load_checkpoint(self) -> Snapshot | None:
         return self.house.checkpoint

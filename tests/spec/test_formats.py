@@ -61,6 +61,12 @@ def test_message_md_a_call() -> None:
     assert msgspec.msgpack.decode(arguments) == {"amount": 5}
 
 
+def test_message_md_a_trace_context_ends_a_call_with_flag_1() -> None:
+    data, plain = golden("message_traced"), golden("message_call")
+    assert (data[0], data[1], data[2:-25]) == (1, 1, plain[2:])
+    assert data[-25:].hex() == "0af7651916cd43dd8448eb211c80319c" + "b7ad6b7169203331" + "01"
+
+
 @pytest.mark.parametrize(("name", "kind", "width"), [("time", 16, 8), ("register", 17, 16), ("rebased", 19, 8)])
 def test_message_md_records_have_no_method_and_no_key(name: str, kind: int, width: int) -> None:
     found, method, key, idempotency_key, body = message(golden(f"message_{name}"))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from deathless.base.shards import SHARDS_MAX, checked_shard, shard_of
 from deathless_operator.drill.front_door import HttpFrontDoor
 from deathless_operator.drill.leave import TERMINATION_LOG, leave
 from deathless_operator.drill.readiness import Readiness
@@ -21,10 +22,20 @@ from deathless_operator.drill.runner import Pace, Runner, run_and_judge
 from deathless_operator.plan.drill_reports import RunnerReport
 
 
+def draw_series(shard: int, shards: int) -> str:
+    """Draw the key of a run's calls, on the shard that something happens to. Raises: InvalidArgument: there is none."""
+    checked_shard(shard, shards)
+    while True:
+        series = f"drill-{secrets.token_hex(8)}"
+        if shard_of(series.encode(), shards) == shard:
+            return series
+
+
 @click.command(name="drill-run")
 @click.option("--run", required=True, help="The run's mark: namespace/drill/run.")
 @click.option("--service", required=True, help="Name of the service that is called.")
 @click.option("--url", required=True, help="Its front door: http(s)://host:port.")
+@click.option("--primary-url", default="", help="Where witnesses find the primary itself; the front door when empty.")
 @click.option("--clients", default=4, type=click.IntRange(1, 64))
 @click.option("--witnesses", default=2, type=click.IntRange(0, 64), help="Clients besides that wait, however long.")
 @click.option("--per-second", default=50.0, type=click.FloatRange(0.1, 1000), help="Calls of all clients together.")
@@ -38,12 +49,15 @@ from deathless_operator.plan.drill_reports import RunnerReport
 )
 @click.option("--tls", type=click.Path(path_type=Path), help="Folder with ca.crt, tls.crt and tls.key.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that callers must show.")
+@click.option("--shard", default=0, type=click.IntRange(0, SHARDS_MAX - 1), help="The one that is called.")
+@click.option("--shards", default=1, type=click.IntRange(1, SHARDS_MAX), help="How many the service has.")
 @click.option("--ready-port", default=8081, type=click.IntRange(0, 65535))
 @click.option("--report", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where the report is left.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     run: str,
     service: str,
     url: str,
+    primary_url: str,
     clients: int,
     witnesses: int,
     per_second: float,
@@ -55,6 +69,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     call_timeout: float,
     tls: Path | None,
     token_file: Path | None,
+    shard: int,
+    shards: int,
     ready_port: int,
     report: str,
 ) -> int:
@@ -72,8 +88,17 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     )
 
     async def work(token: str) -> RunnerReport:
-        series = f"drill-{secrets.token_hex(8)}"
-        door = HttpFrontDoor(url, service, series, clients=clients + witnesses, tls=tls, token=token)
+        series = draw_series(shard, shards)
+        door = HttpFrontDoor(
+            url,
+            service,
+            series,
+            clients=clients,
+            witnesses=witnesses,
+            primary_url=primary_url,
+            tls=tls,
+            token=token,
+        )
         async with door, Readiness(ready_port) as readiness:
             runner = Runner(door=door, pace=pace, told=readiness.become_ready)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, runner.terminate)

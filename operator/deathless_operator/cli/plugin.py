@@ -5,6 +5,8 @@
     drill       break something on purpose, and be told what came of it
     logs        what the primary (or a replica) says
     call        call a handler, or ask a query, through the front door
+    invocations, order, parked, retry-parked, peers
+                what operators see and order there, by a token of their own (`plugin_operators`)
     fence       stop replicas from serving; unfence lets them again
     pause       let the operator change nothing; resume lets it again
 
@@ -16,74 +18,36 @@ FailoverDrill, deletes a pod.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 from deathless.base.errors import DeathlessError, InvalidArgument, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
-from deathless_operator.cli.plugin_cluster import Cluster, call, fenced
-from deathless_operator.cluster.api import Api
-from deathless_operator.cluster.connection import connect
+from deathless_operator.cli.plugin_cluster import Cluster, call, check_members, fenced, parse_arguments
+from deathless_operator.cli.plugin_operators import COMMANDS
+from deathless_operator.cli.plugin_options import (
+    common,
+    complete_service,
+    json_option,
+    on_cluster,
+    service_argument,
+    shard_option,
+    timeout_option,
+)
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun, FaultType
 
 PROGRAM = "kubectl deathless"
 EXIT_NOT_READY = 69
 LOOK_S = 0.5
-COMPLETION_TIMEOUT_S = 2.0
-
-Command = Callable[..., Any]
-
-
-def on_cluster(namespace: str, kubeconfig: str, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
-    """Do something with the API server that the kubeconfig names."""
-    connection = connect(kubeconfig or None)
-
-    async def run() -> Any:
-        async with Api(connection) as api:
-            return await work(Cluster(api=api, namespace=namespace or connection.namespace))
-
-    return asyncio.run(run())
-
-
-def _complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature
-    """Offer the services of the namespace; nothing where the API server does not answer at once."""
-
-    async def find(cluster: Cluster) -> list[str]:
-        async with asyncio.timeout(COMPLETION_TIMEOUT_S):
-            return [one.name for one in await cluster.services()]
-
-    found: list[str] = []
-    with contextlib.suppress(Exception):
-        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find)
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
-
-
-def common(function: Command) -> Command:
-    """Options that each command has."""
-    for option in (
-        click.option("--kubeconfig", default="", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config."),
-        click.option("-n", "--namespace", default="", metavar="NAME", help="Instead of the context's namespace."),
-    ):
-        function = option(function)
-    return function
-
-
-service_argument = click.argument("service", shell_complete=_complete_service)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-timeout_option = click.option(
-    "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -96,11 +60,16 @@ def cli(debug: bool) -> None:
     kubectl deathless switchover bank
     kubectl deathless drill bank --fault Freeze
     kubectl deathless call bank deposit --key alice --arg amount=5
+    kubectl deathless invocations bank
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
+for each in COMMANDS:
+    cli.add_command(each)
+
+
 @cli.command()
-@click.argument("service", default="", shell_complete=_complete_service)
+@click.argument("service", default="", shell_complete=complete_service)
 @common
 @json_option
 @click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
@@ -136,6 +105,9 @@ def _show_service(name: str, told: Any, drills: list[Any], *, every: bool) -> No
     console.print(view.summary(name, told), style="" if _is_ready(told) else "bold red", markup=False)
     if told.doing:
         console.print(f"operator: {told.doing}", markup=False)
+    if told.shards:
+        console.print()
+        console.print(view.table(view.SHARD_COLUMNS, view.shard_rows(told)))
     if told.members:
         console.print()
         console.print(view.table(view.REPLICA_COLUMNS, view.replica_rows(told)))
@@ -163,9 +135,10 @@ def _show_services(namespace: str, found: list[tuple[str, Any]]) -> None:
 @common
 @json_option
 @timeout_option
-def switchover(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+@shard_option
+def switchover(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float, shard: int | None) -> int:
     """Let another replica lead, and wait until it does. No call is lost, and none fails."""
-    moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, _tell))
+    moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, _tell, shard))
     if as_json:
         view.emit(msgspec.to_builtins(moved))
     else:
@@ -199,6 +172,7 @@ def _tell(text: str) -> None:
 )
 @click.option("--duration", default=10, show_default=True, type=click.IntRange(1, 600), help="Of what lasts; seconds.")
 @click.option("--unavailable-max", default=5.0, show_default=True, help="A longer wait of a client fails the drill.")
+@shard_option
 @click.option("--keep", is_flag=True, help="Keep the FailoverDrill; else it is deleted once it is judged.")
 @click.option("--no-wait", is_flag=True, help="Make it, print its name, and return.")
 @common
@@ -210,6 +184,7 @@ def drill(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
     role: str,
     duration: int,
     unavailable_max: float,
+    shard: int | None,
     keep: bool,
     no_wait: bool,
     namespace: str,
@@ -225,7 +200,7 @@ def drill(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
     name = f"{service}-{secrets.token_hex(3)}"
     spec: dict[str, object] = {
         "serviceRef": {"name": service},
-        "fault": {"type": fault, "role": role, "durationSeconds": duration},
+        "fault": {"type": fault, "role": role, "durationSeconds": duration} | ({"shard": shard} if shard else {}),
         "limits": {"unavailableSecondsMax": unavailable_max},
     }
 
@@ -276,18 +251,24 @@ async def _follow(cluster: Cluster, name: str, timeout_s: float) -> DrillRun:
 @click.option("-f", "--follow", is_flag=True, help="Go on as it says more.")
 @click.option("-p", "--previous", is_flag=True, help="Of the container before the last start.")
 @click.option("--tail", default=200, show_default=True, type=click.IntRange(min=-1), help="Lines; -1: all.")
+@shard_option
 @common
-def logs(service: str, replica: str, follow: bool, previous: bool, tail: int, namespace: str, kubeconfig: str) -> int:
+def logs(
+    service: str,
+    replica: str,
+    follow: bool,
+    previous: bool,
+    tail: int,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+) -> int:
     """Show what the primary says, or another replica."""
 
     async def find(cluster: Cluster) -> tuple[str, str]:
         if not replica:
-            return cluster.namespace, (await cluster.primary(service)).name
-        await cluster.service(service)
-        for pod in await cluster.pods(service):
-            if replica in (pod.labels.get(names.LABEL_REPLICA), pod.name):
-                return cluster.namespace, pod.name
-        raise InvalidArgument(f"{service} has no replica {replica}", remedy="they are called r0, r1, ...")
+            return cluster.namespace, (await cluster.primary(service, shard)).name
+        return cluster.namespace, (await cluster.replica(service, replica, shard)).name
 
     where, pod = on_cluster(namespace, kubeconfig, find)
     kubectl = shutil.which("kubectl")
@@ -349,30 +330,18 @@ def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click pa
     return 0
 
 
-def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
-    """Give the named arguments. Raises: InvalidArgument for what is not NAME=VALUE, or given twice."""
-    arguments: dict[str, object] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier() or name in arguments:
-            raise InvalidArgument(f"--arg {pair!r} is not NAME=VALUE, or twice", remedy="for instance: --arg amount=5")
-        try:
-            arguments[name] = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            arguments[name] = text
-    return arguments
-
-
 @cli.command()
 @service_argument
 @click.argument("replicas", nargs=-1)
 @common
 @json_option
 def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
-    """Stop REPLICAS (r0, r1, ...; none named: all) from serving until they are unfenced."""
+    """Stop REPLICAS (r0, r1, ..., of several shards 0/r0, 1/r0, ...; none named: all) until they are unfenced."""
 
     async def work(cluster: Cluster) -> str:
-        now = fenced(await cluster.service(service))
+        found = await cluster.service(service)
+        check_members(found, replicas)
+        now = fenced(found)
         wanted = "*" if not replicas or "*" in now else ",".join(sorted({*now, *replicas}))
         await cluster.annotate(service, names.FENCED_ANNOTATION, wanted)
         return wanted

@@ -30,6 +30,7 @@ from deathless.base.errors import (
     PeerUnreachable,
     UnknownService,
 )
+from deathless.base.shards import checked_shard
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.kinds import DRILL, POD, SECRET, SERVICE
 from deathless_operator.model import names
@@ -83,21 +84,52 @@ class Cluster:
         found = [read_drill(raw) for raw in await self.api.list(DRILL, self.namespace)]
         return [one for one in found if not name or (one.spec is not None and one.spec.service_ref.name == name)]
 
-    async def primary(self, name: str) -> PodView:
-        """Give the pod that leads. Raises: UnknownService, PeerUnreachable."""
-        await self.service(name)
-        found = leader(await self.pods(name))
+    async def shard_of(self, name: str, shard: int | None) -> dict[str, str]:
+        """Give the labels that tell the replicas of the shard that was named from the others.
+
+        Raises: UnknownService; InvalidArgument where none was named and there are several, or there is none such.
+        """
+        spec = (await self.service(name)).spec
+        shards = spec.shards if spec is not None else 1
+        if shard is None and shards > 1:
+            raise InvalidArgument(f"{name} has {shards} shards", remedy=f"add --shard 0 to {shards - 1}")
+        return names.shard_label(checked_shard(shard or 0, shards), shards)
+
+    async def primary(self, name: str, shard: int | None = None) -> PodView:
+        """Give the pod that leads a shard. Raises: as `shard_of`, PeerUnreachable."""
+        found = leader(alike(await self.pods(name), await self.shard_of(name, shard)))
         if found is None:
-            raise PeerUnreachable(f"no replica of {name} leads now", remedy=f"see `kubectl deathless status {name}`")
+            which = "" if shard is None else f"shard {shard} of "
+            raise PeerUnreachable(
+                f"no replica of {which}{name} leads now", remedy=f"see `kubectl deathless status {name}`"
+            )
         return found
 
-    async def switch_over(self, name: str, timeout_s: float, said: Callable[[str], None]) -> Moved:
-        """Delete the primary's pod politely, and wait until another one leads.
+    async def replica(self, name: str, replica: str, shard: int | None = None) -> PodView:
+        """Give the pod of a replica that is called so: by its pod's name, r0, or 1/r0 of shard 1.
+
+        Raises: as `shard_of`; InvalidArgument where there is none.
+        """
+        pods = await self.pods(name)
+        found = [pod for pod in pods if pod.name == replica]
+        if not found:
+            which, slash, rest = replica.rpartition("/")
+            named = int(which) if slash and which.isdecimal() else shard
+            found = alike(pods, await self.shard_of(name, named) | {names.LABEL_REPLICA: rest})
+        if not found:
+            raise InvalidArgument(f"{name} has no replica {replica}", remedy="they are called r0, r1, ...")
+        return found[0]
+
+    async def switch_over(
+        self, name: str, timeout_s: float, said: Callable[[str], None], shard: int | None = None
+    ) -> Moved:
+        """Delete the pod of a shard's primary politely, and wait until another one leads.
 
         Raises: UnknownService, PeerUnreachable, InvalidArgument, OutcomeUnknown.
         """
-        old = await self.primary(name)
-        others = [pod for pod in await self.pods(name) if pod.uid != old.uid and pod.ready and pod.deleted_at is None]
+        old, labels = await self.primary(name, shard), await self.shard_of(name, shard)
+        pods = alike(await self.pods(name), labels)
+        others = [pod for pod in pods if pod.uid != old.uid and pod.ready and pod.deleted_at is None]
         if not others:
             told = f"no other replica of {name} is ready: nobody could take over"
             raise InvalidArgument(told, remedy="wait until one is, or scale up")
@@ -105,7 +137,7 @@ class Cluster:
         said(f"{old.name} leads in epoch {epoch}; asking it to hand over")
         await self.api.delete(POD, self.namespace, old.name, uid=old.uid)
         while time.monotonic() - began < timeout_s:
-            new = leader(await self.pods(name))
+            new = leader(alike(await self.pods(name), labels))
             if new is not None and new.announced is not None and new.uid != old.uid and new.announced.epoch > epoch:
                 passed = round(time.monotonic() - began, 2)
                 return Moved(before=old.name, after=new.name, epoch=new.announced.epoch, seconds=passed)
@@ -157,6 +189,11 @@ class Cluster:
         return {key: base64.b64decode(value) for key, value in (raw.get("data") or {}).items()}
 
 
+def alike(pods: list[PodView], labels: dict[str, str]) -> list[PodView]:
+    """Give the pods with these labels."""
+    return [pod for pod in pods if labels.items() <= pod.labels.items()]
+
+
 def leader(pods: list[PodView]) -> PodView | None:
     """Give the pod that leads in the highest epoch."""
     leading = [
@@ -165,6 +202,16 @@ def leader(pods: list[PodView]) -> PodView | None:
         if pod.announced is not None and pod.labels.get(names.LABEL_ROLE) == names.ROLE_PRIMARY and not pod.deleted_at
     ]
     return max(leading, key=lambda pod: pod.announced.epoch if pod.announced is not None else 0, default=None)
+
+
+def check_members(resource: ResourceView, replicas: tuple[str, ...]) -> None:
+    """Refuse names of replicas that would fence nobody. Raises: InvalidArgument."""
+    shards = resource.spec.shards if resource.spec is not None else 1
+    for one in replicas if shards > 1 else ():
+        shard, _, ordinal = one.partition("/r")
+        if not (shard.isdecimal() and ordinal.isdecimal() and int(shard) < shards):
+            told = f"{one} is no replica of {resource.name}, which has {shards} shards"
+            raise InvalidArgument(told, remedy="they are called 0/r0, 0/r1, ..., as `status` shows them")
 
 
 def fenced(resource: ResourceView) -> list[str]:
@@ -235,7 +282,7 @@ async def call(
                 asked = session.post(url, json=arguments, headers=sent, ssl=secure, server_hostname=host)
             try:
                 async with asked as answer:
-                    return read_answer(answer.status, await answer.read(), idempotency_key)
+                    return read_answer(answer.status, await answer.read(), again=_again(idempotency_key))
             except (aiohttp.ClientError, TimeoutError) as error:
                 told = f"{type(error).__name__}: {error}".rstrip(": ")
                 raise OutcomeUnknown(told, remedy=_again(idempotency_key)) from None
@@ -249,8 +296,27 @@ def _again(key: str) -> str:
     return f"the same command with --idempotency-key {key} gives the answer, and applies nothing twice"
 
 
-def read_answer(status: int, body: bytes, idempotency_key: str) -> object:
+def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
+    """Give the named arguments. Raises: InvalidArgument for what is not NAME=VALUE, or given twice."""
+    arguments: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier() or name in arguments:
+            raise InvalidArgument(f"--arg {pair!r} is not NAME=VALUE, or twice", remedy="for instance: --arg amount=5")
+        try:
+            arguments[name] = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            arguments[name] = text
+    return arguments
+
+
+def read_answer(status: int, body: bytes, *, again: str) -> object:
     """Give the result in an answer.
+
+    Args:
+        status: of HTTP.
+        body: JSON.
+        again: what to do where nobody knows the outcome.
 
     Raises: the error that the service told, by its code; OutcomeUnknown for what a repetition learns.
     """
@@ -263,7 +329,7 @@ def read_answer(status: int, body: bytes, idempotency_key: str) -> object:
     told = value if isinstance(value, dict) else {}
     text = f"{told.get('type') or ''} {told.get('error') or f'HTTP {status}'}".strip()
     if status in (429, 503, 504, 507):
-        raise OutcomeUnknown(text, remedy=_again(idempotency_key))
+        raise OutcomeUnknown(text, remedy=again)
     kind = errors_by_code().get(str(told.get("code")), HandlerFailed if status == 409 else InvalidArgument)
     raise kind(text, remedy=str(told.get("remedy") or "") or None)
 

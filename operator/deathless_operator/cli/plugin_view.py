@@ -83,6 +83,8 @@ def summary(name: str, status: ServiceStatus) -> str:
     """Give the one line that says how a service is."""
     ready = condition(status.conditions, "Ready")
     up = f"{status.ready_replicas} of {status.replicas} replicas are ready"
+    if ready is not None and ready.status == "True" and status.shards:
+        return f"{name}: {status.primary}; {up}"
     if ready is not None and ready.status == "True" and status.primary:
         return f"{name}: {status.primary} leads in epoch {status.epoch}; {up}"
     why = f": {ready.message or ready.reason}" if ready is not None else ""
@@ -96,6 +98,12 @@ def replica_rows(status: ServiceStatus) -> list[tuple[object, ...]]:
     ]
 
 
+def shard_rows(status: ServiceStatus) -> list[tuple[object, ...]]:
+    """Give the rows of a service's shards."""
+    return [(one.shard, one.primary, one.epoch or None, one.ready) for one in status.shards]
+
+
+SHARD_COLUMNS: Final = ("shard", "primary", "epoch", "ready pods")
 REPLICA_COLUMNS: Final = ("replica", "pod", "node", "role", "ready", "epoch", "problem")
 
 

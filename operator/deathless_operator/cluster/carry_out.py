@@ -34,6 +34,7 @@ from deathless_operator.plan.actions import (
     DeleteObject,
     DeletePod,
     IssueCertificate,
+    MakeToken,
     PatchMetadata,
 )
 from deathless_operator.plan.drill_snapshot import DrillAction, EvictPod, SetCordon
@@ -96,6 +97,8 @@ class Performer:
                 await self._trust.issue(action, scene.now)
             case CopySecret():
                 await self._trust.copy(action)
+            case MakeToken():
+                await self._trust.make_token(action)
             case EvictPod():
                 await self._api.evict(scene.namespace, action.name, uid=action.uid)
             case SetCordon():
@@ -182,7 +185,7 @@ def scene_of(snapshot: Snapshot) -> Scene:
 def target(action: DrillAction) -> tuple[str, str]:
     """Return kind and name of what an action is about."""
     match action:
-        case Apply() | IssueCertificate() | CopySecret():
+        case Apply() | IssueCertificate() | CopySecret() | MakeToken():
             meta = action.manifest["metadata"]
             assert isinstance(meta, dict), "a manifest has metadata"
             return str(action.manifest["kind"]), str(meta["name"])

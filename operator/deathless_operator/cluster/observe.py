@@ -124,7 +124,7 @@ class Observer:
         resource = reading.read_resource(raw)
         cert_manager = await self._has_cert_manager()
         children, pods, secrets, sources, record = await asyncio.gather(
-            self._children(namespace, name, cert_manager=cert_manager),
+            self._children(namespace, name, shards_of(resource.spec), cert_manager=cert_manager),
             self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
             self._secrets(namespace, secret_names(name, resource.spec)),
             self._secrets(self._settings.namespace, {self._settings.lock_tls_secret, self._settings.lock_user_secret}),
@@ -134,7 +134,7 @@ class Observer:
         claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
         claim = reading.read_claim(claim_raw) if claim_raw is not None else None
         nodes = await self._nodes({view.node for view in views if view.node})
-        wanted = resource.spec.replicas if resource.spec is not None else 0
+        wanted = resource.spec.replicas * resource.spec.shards if resource.spec is not None else 0
         troubled = sum(view.ready for view in views) < wanted or (claim is not None and claim.phase != "Bound")
         certificates = {names.tls_secret(name), names.client_tls_secret(name)}
         owned = [_without_values(secret) for secret in secrets if is_managed(secret)]
@@ -153,7 +153,7 @@ class Observer:
             issuer=await self._issuer(namespace, resource.spec) if cert_manager else IssuerFacts(),
             record=record,
             remains=await self._remains(record) if _is_formers(record, resource.uid) else None,
-            warnings=await self._warnings(namespace, name) if troubled else (),
+            warnings=await self._warnings(namespace, name, shards_of(resource.spec)) if troubled else (),
             failures=tuple(failures),
         )
         return Seen(snapshot=snapshot, version=str(raw["metadata"]["resourceVersion"]))
@@ -177,8 +177,9 @@ class Observer:
         if record is None:
             return Remains(now=self._wall(), record=child)
         namespace, name = record.namespace, record.service
-        stateful_set, claim, eraser, pods = await asyncio.gather(
-            self._api.find(STATEFUL_SET, namespace, name),
+        sets = [names.of_shard(name, shard) for shard in range(record.shards)]
+        stands, claim, eraser, pods = await asyncio.gather(
+            asyncio.gather(*(self._api.find(STATEFUL_SET, namespace, each) for each in sets)),
             self._api.find(CLAIM, namespace, record.claim),
             self._api.find(POD, record.place, erasure.pod_name(record)),
             self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
@@ -187,20 +188,20 @@ class Observer:
         return Remains(
             now=self._wall(),
             record=child,
-            stateful_set=reading.read_child(stateful_set) if stateful_set is not None else None,
-            pods=tuple(view for view in views if ordinal_of(view, name) is not None),
+            stateful_sets=tuple(reading.read_child(each) for each in stands if each is not None),
+            pods=tuple(view for view in views if any(ordinal_of(view, each) is not None for each in sets)),
             claim=reading.read_claim(claim) if claim is not None else None,
             eraser=reading.read_pod(eraser) if eraser is not None else None,
         )
 
-    async def _children(self, namespace: str, name: str, *, cert_manager: bool) -> list[Object]:
+    async def _children(self, namespace: str, name: str, shards: int, *, cert_manager: bool) -> list[Object]:
         """Return every object with our label, and those that merely have a name that is to be ours."""
         kinds = [*LISTED, CERTIFICATE] if cert_manager else [*LISTED]
         label = f"{names.LABEL_SERVICE}={name}"
         lists = await asyncio.gather(*(self._api.list(kind, namespace, labels=label) for kind in kinds))
         found = [each for part in lists for each in part]
         have = {(each["kind"], _name(each)) for each in found}
-        expected = expected_names(name, kinds, network_policies=self._settings.network_policies)
+        expected = expected_names(name, kinds, shards, network_policies=self._settings.network_policies)
         missing = [(kind, wanted) for kind, wanted in expected if (kind.kind, wanted) not in have]
         unlabelled = await asyncio.gather(*(self._api.find(kind, namespace, wanted) for kind, wanted in missing))
         return found + [each for each in unlabelled if each is not None]
@@ -243,12 +244,12 @@ class Observer:
         self._blind = False
         return tuple(reading.read_node(each) for each in found if each is not None)
 
-    async def _warnings(self, namespace: str, name: str) -> tuple[Warned, ...]:
+    async def _warnings(self, namespace: str, name: str, shards: int) -> tuple[Warned, ...]:
         """Return what Kubernetes itself warned of lately about the service's objects."""
         raw = await self._api.list(CORE_EVENT, namespace, fields="type=Warning")
         read = (reading.read_warning(each) for each in raw)
         since = self._wall() - WARNINGS_S
-        return tuple(each for each in read if each is not None and each.at >= since and is_about(each, name))
+        return tuple(each for each in read if each is not None and each.at >= since and is_about(each, name, shards))
 
     async def _has_cert_manager(self) -> bool:
         fresh_s = SERVED_FRESH_S if self._cert_manager else MISSING_FRESH_S
@@ -264,16 +265,24 @@ def _is_formers(record: ChildView | None, uid: str) -> bool:
     return found is not None and found.uid != uid
 
 
-def expected_names(name: str, kinds: Iterable[Kind], *, network_policies: bool) -> list[tuple[Kind, str]]:
+def shards_of(spec: ServiceSpec | None) -> int:
+    """Return how many shards a service has; one where its spec can't be read, since then nothing is applied."""
+    return spec.shards if spec is not None else 1
+
+
+def expected_names(
+    name: str, kinds: Iterable[Kind], shards: int = 1, *, network_policies: bool
+) -> list[tuple[Kind, str]]:
     """Return the objects of service `name`, by kind and name, among `kinds`; the claim is looked for apart."""
+    bases = tuple(names.of_shard(name, shard) for shard in range(shards))
     table: Mapping[Kind, tuple[str, ...]] = {
-        STATEFUL_SET: (name,),
-        KUBE_SERVICE: (name, names.primary_service(name), names.headless_service(name)),
-        CONFIG_MAP: (names.config_map(name),),
+        STATEFUL_SET: bases,
+        KUBE_SERVICE: (name, *map(names.primary_service, bases), *map(names.headless_service, bases)),
+        CONFIG_MAP: tuple(map(names.config_map, bases)),
         SERVICE_ACCOUNT: (name,),
         ROLE: (name,),
         ROLE_BINDING: (name,),
-        BUDGET: (name,),
+        BUDGET: bases,
         NETWORK_POLICY: (name,) if network_policies else (),
         CERTIFICATE: (names.tls_secret(name), names.client_tls_secret(name)),
     }
@@ -287,6 +296,7 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
         names.client_tls_secret(name),
         names.lock_tls_secret(name),
         names.lock_user_secret(name),
+        names.operator_token_secret(name),
     }
     if spec is None:
         return found
@@ -295,17 +305,18 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
         etcd.tls_secret_ref if etcd is not None else None,
         etcd.user_secret_ref if etcd is not None else None,
         spec.token_secret_ref,
+        *(driver.secret_ref for driver in spec.drivers),
     )
     return found | {each.name for each in references if each is not None}
 
 
-def is_about(warned: Warned, name: str) -> bool:
+def is_about(warned: Warned, name: str, shards: int = 1) -> bool:
     """Tell whether a warning is about an object of service `name`; our own words about the service itself are not."""
     if warned.kind == POD.kind:
-        return re.fullmatch(rf"{re.escape(name)}-(\d+|check-.+)", warned.name) is not None
+        return re.fullmatch(rf"{re.escape(name)}-(\d+|s\d+-\d+|check-.+)", warned.name) is not None
     if warned.kind == CLAIM.kind:
         return warned.name == names.log_claim(name)
-    expected = expected_names(name, [*LISTED, CERTIFICATE], network_policies=True)
+    expected = expected_names(name, [*LISTED, CERTIFICATE], shards, network_policies=True)
     return any((kind.kind, wanted) == (warned.kind, warned.name) for kind, wanted in expected)
 
 

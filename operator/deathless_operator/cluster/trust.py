@@ -1,4 +1,4 @@
-"""The installation's authority in its Secret, and what is made from it: certificates, copies of Secrets.
+"""The installation's authority in its Secret, and what is made from it: certificates, copies of Secrets; tokens.
 
 Guarantees: the Secret is created or replaced only as read (by version), so two operators that both believe to lead
 cannot leave services with certificates of an authority that is not stored. A Secret without our label is a user's
@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 from collections.abc import Mapping
+from typing import Final
 
 from deathless.base.errors import InvalidConfig
 from deathless_operator.cluster import authority as certificates
 from deathless_operator.cluster.api import Api, Object
+from deathless_operator.cluster.errors import Conflict
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names
-from deathless_operator.plan.actions import CopySecret, IssueCertificate
+from deathless_operator.plan.actions import CopySecret, IssueCertificate, MakeToken
 from deathless_operator.plan.snapshot import AuthorityFacts, CertificateFacts, SecretFacts
+
+TOKEN_BYTES: Final = 32  # of entropy in a token that is made
 
 
 class Trust:
@@ -110,6 +115,16 @@ class Trust:
         source = await self._api.get(SECRET, self._namespace, action.source)
         manifest: Object = {"type": "Opaque", **action.manifest, "data": source.get("data") or {}}
         await self._api.apply(manifest, force=True)
+
+    async def make_token(self, action: MakeToken) -> None:
+        """Create the action's Secret with a new token; what is there under its name is never replaced."""
+        data = {names.OPERATOR_TOKEN_KEY: secrets.token_urlsafe(TOKEN_BYTES).encode()}
+        manifest: Object = {"type": "Opaque", **action.manifest, "data": encoded(data)}
+        try:
+            await self._api.create(manifest)
+        except Conflict as error:
+            if error.reason != "AlreadyExists":
+                raise
 
 
 def certificate_facts(secret: Object) -> CertificateFacts:

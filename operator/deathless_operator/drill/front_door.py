@@ -59,16 +59,28 @@ class HttpFrontDoor:
         service: its name, the first part of each path.
         series: of the run, letters and digits.
         clients: how many sessions.
+        witnesses: how many more of them, the last ones, that call the primary itself.
+        primary_url: where they find it; empty: at `url` like the others.
         tls: folder with `ca.crt`, and `tls.crt` with `tls.key` for a client certificate; None: as the URL says.
         token: shown as a bearer; empty: none.
     """
 
     def __init__(
-        self, url: str, service: str, series: str, *, clients: int, tls: Path | None = None, token: str = ""
+        self,
+        url: str,
+        service: str,
+        series: str,
+        *,
+        clients: int,
+        witnesses: int = 0,
+        primary_url: str = "",
+        tls: Path | None = None,
+        token: str = "",
     ) -> None:
+        path = f"/{quote(service, safe='')}/{quote(series, safe='')}/{PROBE}"
         self._series = series
-        self._path = f"{url.rstrip('/')}/{quote(service, safe='')}/{quote(series, safe='')}/{PROBE}"
-        self._count = clients
+        self._path, self._primary_path = (f"{at.rstrip('/')}{path}" for at in (url, primary_url or url))
+        self._clients, self._count = clients, clients + witnesses
         self._ssl = _context(tls)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._sessions: list[aiohttp.ClientSession] = []
@@ -95,7 +107,8 @@ class HttpFrontDoor:
         """See FrontDoor."""
         headers = {"Idempotency-Key": f"{self._series}-{number}"}
         timeout = aiohttp.ClientTimeout(total=patience_s, sock_connect=CONNECT_TIMEOUT_S)
-        post = self._sessions[client].post(self._path, json={"number": number}, headers=headers, timeout=timeout)
+        path = self._path if client < self._clients else self._primary_path
+        post = self._sessions[client].post(path, json={"number": number}, headers=headers, timeout=timeout)
         try:
             async with post as answer:
                 body = await answer.content.read(BODY_BYTES_MAX)

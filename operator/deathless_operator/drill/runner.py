@@ -7,9 +7,10 @@
 
 A client sends at a steady pace and one call at a time, so the time it waits for an answer is what a person would have
 waited. It is impatient: it leaves whoever is silent, so it never hears what a frozen replica says when it wakes.
-Witnesses do: each keeps its connection and waits on it for as long as calls are sent. How long they wait counts for
-nothing; what they are answered must be held like all the rest, and a build without its fence fails that. The runner
-has no rights on the cluster and is told nothing: neither when the fault comes nor what it is.
+Witnesses do: each keeps its connection to the primary itself and calls without a pause, so that the fault finds a call
+of theirs under way, and waits for its answer as long as calls are sent. How long they wait counts for nothing; what
+they are answered must be held like all the rest, and a build without its fence fails that. The runner has no rights on
+the cluster and is told nothing: neither when the fault comes nor what it is.
 
 Guarantees: ends by itself at `deadline_s`, with a report; SIGTERM ends it earlier, with a report. Every call that was
 sent is in the history. Does not: break anything.
@@ -33,7 +34,6 @@ TICK_S: Final = 0.05
 WARM_DEADLINE_S: Final = 90.0
 FINISH_S: Final = 10.0  # of the deadline kept for the last answers and for reading
 CALLS_MAX: Final = 1_000_000
-WITNESS_PAUSE_S: Final = 0.05  # between two calls of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Runner:
 
     async def _client(self, index: int, numbers: itertools.count[int], hard: float) -> None:
         witness = index >= self.pace.clients
-        pause = WITNESS_PAUSE_S if witness else self.pace.clients / self.pace.per_second
+        pause = 0.0 if witness else self.pace.clients / self.pace.per_second
         due = self.clock() + pause * index / self._count
         while not self._stopping:
             await asyncio.sleep(max(0.0, due - self.clock()))

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.manifest_parts import Name, ObjectName, Part, Text, told
+from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model.status import Condition, StatusPart
 
 FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"]
@@ -22,6 +23,8 @@ FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partitio
 LASTING: tuple[FaultType, ...] = ("NodeDrain", "Freeze", "Partition", "LockOutage")
 # Faults that need an agent beside the pod; the API server alone can do the others.
 AGENT_FAULTS: tuple[FaultType, ...] = ("ProcessKill", "Freeze", "Partition", "LockOutage")
+# Faults that the old primary outlives: it may wake up or hear again, and must release nothing then.
+OUTLIVED: tuple[FaultType, ...] = ("Freeze", "Partition", "LockOutage")
 Verdict = Literal["", "Passed", "Failed", "Aborted", "Inconclusive"]
 Phase = Literal["", "Pending", "Warm", "Fault", "Healing", "Judged"]
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
@@ -45,6 +48,9 @@ class Fault(Part, frozen=True):
             "lock store."
         ),
     ]
+    shard: Annotated[
+        int, Meta(ge=0, lt=SHARDS_MAX), told("Of which shard, where the service has several; calls go to it alone.")
+    ] = 0
     role: Annotated[
         Literal["Primary", "Checkpointer", "Standby", "Any"],
         told("Which replica it happens to, by role at that moment."),
@@ -74,10 +80,11 @@ class Probe(Part, frozen=True):
         int,
         Meta(ge=0, le=64),
         told(
-            "How many clients besides wait on one connection each, however long: they hear what a frozen primary "
-            "answers when it wakes. How long they wait counts for nothing. When 0, a missing fence may go unnoticed."
+            "How many clients besides call the primary itself without a pause and wait, however long: they hear what "
+            "one that was frozen or cut off answers later. How long they wait counts for nothing. None is needed "
+            "for a fault that leaves nobody behind. When 0, a missing fence may go unnoticed."
         ),
-    ] = 2
+    ] = 4
     warm_up_seconds: Annotated[int, Meta(ge=1, le=600), told("How long calls must go well before the fault.")] = 5
     settle_seconds: Annotated[
         int, Meta(ge=1, le=3600), told("How long calls go on after the service answers again and the fault is undone.")

@@ -23,6 +23,7 @@ LABEL_INSTANCE: Final = "app.kubernetes.io/instance"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_SERVICE: Final = f"{GROUP}/service"
 LABEL_REPLICA: Final = f"{GROUP}/replica"
+LABEL_SHARD: Final = f"{GROUP}/shard"  # on pods of a service with several shards: 0, 1, ...
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
@@ -37,6 +38,7 @@ FENCED_AT_ANNOTATION: Final = f"{GROUP}/fenced-at"  # on pods: wall seconds at w
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"  # on a service "true": the operator changes nothing
 APPLIED_ANNOTATION: Final = f"{GROUP}/applied"  # hash of what the operator applied last
 MODULE_ANNOTATION: Final = f"{GROUP}/module"  # on the StatefulSet: the module that was accepted with its image
+PEERS_ANNOTATION: Final = f"{GROUP}/peers"  # on the StatefulSet: shards of other services that were accepted, JSON
 LIMITS_ANNOTATION: Final = f"{GROUP}/limits"  # on the StatefulSet: limits that are part of the accepted code, JSON
 CONFIG_ANNOTATION: Final = f"{GROUP}/config"  # on pods: hash of replica.json
 SOURCE_ANNOTATION: Final = f"{GROUP}/source"  # on a copied Secret: digest of what it was copied from
@@ -62,11 +64,22 @@ TLS_FOLDER: Final = "/etc/deathless-tls"
 LOCK_TLS_FOLDER: Final = "/etc/deathless-lock-tls"
 LOCK_USER_FOLDER: Final = "/etc/deathless-lock-user"
 TOKEN_FOLDER: Final = "/etc/deathless-token"  # noqa: S105 - a folder's name, no secret
+OPERATOR_TOKEN_FOLDER: Final = "/etc/deathless-operator-token"  # noqa: S105 - a folder's name, no secret
+OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
+DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
 LOG_FOLDER: Final = "/var/lib/deathless/log"
 RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file system is read-only
 CONTAINER: Final = "replica"
 
 AUTHORITY_SECRET: Final = "deathless-ca"  # noqa: S105 - a Secret's name
+
+
+def of_shard(name: str, shard: int) -> str:
+    """Name the StatefulSet of a shard, which the names of its pods and other objects begin with.
+
+    The first shard is called as a service of one shard is.
+    """
+    return f"{name}-s{shard}" if shard else name
 
 
 def primary_service(name: str) -> str:
@@ -102,6 +115,11 @@ def lock_tls_secret(name: str) -> str:
 def lock_user_secret(name: str) -> str:
     """Name the copy of the installation's user of the lock store."""
     return f"{name}-lock-user"
+
+
+def operator_token_secret(name: str) -> str:
+    """Name the Secret with the token that operators show at the HTTP ingress."""
+    return f"{name}-operator-token"
 
 
 def log_claim(name: str) -> str:
@@ -152,6 +170,21 @@ def server_name(namespace: str, name: str) -> str:
 def selector(name: str) -> dict[str, str]:
     """Give the labels that replicas' pods have, and pods for checks and drills have not."""
     return {LABEL_NAME: "deathless", LABEL_INSTANCE: name}
+
+
+def shard_selector(name: str, shard: int, shards: int) -> dict[str, str]:
+    """Give the labels that the replicas of one shard have, and those of the others have not."""
+    return selector(name) | shard_label(shard, shards)
+
+
+def shard_label(shard: int, shards: int) -> dict[str, str]:
+    """Give the label that tells pods of several shards apart; none where there is one shard."""
+    return {LABEL_SHARD: str(shard)} if shards > 1 else {}
+
+
+def member(ordinal: int, shard: int, shards: int) -> str:
+    """Name a replica as people read and write it: `r0`, or `1/r0` of shard 1 where there are several."""
+    return f"{shard}/r{ordinal}" if shards > 1 else f"r{ordinal}"
 
 
 def labels(name: str) -> dict[str, str]:

@@ -180,8 +180,8 @@ SERVICE_RULES: Final = (
     Rule(
         name="ingress-ports-fit",
         where="spec",
-        rule=f"{_or('ingress.port', '0')} + self.replicas <= 65536",
-        message="ingress.port: replica k takes port + k on a laptop; choose a lower port",
+        rule=f"{_or('ingress.port', '0')} + self.replicas * self.shards <= 65536",
+        message="ingress.port: each replica of each shard takes the next port on a laptop; choose a lower port",
     ),
     _twice("checkpointsKept"),
     _twice("checkpointEveryMessages"),

@@ -9,7 +9,6 @@ What an API server refuses or does not know in plain JSON Schema, and what becom
     int or text              x-kubernetes-int-or-string
     any object               x-kubernetes-preserve-unknown-fields
     explain                  description
-    clusterMaximum: 1        maximum: 1, whatever a laptop takes
 
 Guarantees: every property has a description, or `structural` raises. Does not: talk to an API server (the cluster's
 tests do). Imports model only.
@@ -27,13 +26,12 @@ from deathless_operator.model.values import Json, JsonObject, text
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 # Lists whose entries are told apart by a key, so that several writers may share them.
-LIST_KEYS = {"conditions": "type", "members": "name"}
+LIST_KEYS = {"conditions": "type", "members": "name", "shards": "shard"}
 _DROPPED = (
     "title",
     "additionalProperties",
     "propertyNames",
     "explain",
-    "clusterMaximum",
     "description",
     "default",
     "anyOf",
@@ -76,8 +74,6 @@ def _convert(node: JsonObject, parts: JsonObject, at: str) -> JsonObject:
     if said := text(node, "explain") or text(node, "description"):
         result["description"] = said
     result |= {key: value for key, value in node.items() if key not in _DROPPED}
-    if "clusterMaximum" in node:
-        result["maximum"] = node["clusterMaximum"]
     if "enum" in result:
         result["type"] = "string"
     if result.get("type") == "object":

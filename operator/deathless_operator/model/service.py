@@ -63,13 +63,6 @@ def cluster_problems(spec: ServiceSpec) -> list[Problem]:
     checks = (
         (not spec.image, ("spec", "image"), "is missing", "name the image that holds the module"),
         (spec.lock.type == "directory", ("spec", "lock", "type"), "is directory", "a cluster elects through etcd"),
-        (spec.shards > 1, ("spec", "shards"), "is above 1", "write 1: in a cluster a service has one shard"),
-        (
-            any(peer.shards > 1 for peer in spec.peers),
-            ("spec", "peers"),
-            "has an entry with several shards",
-            "leave shards out: in a cluster a service has one",
-        ),
         (spec.fence == "seal", ("spec", "fence"), "is seal", "leave it out: in a cluster the fence is etcd"),
         (
             bool(storage.claim_name) == bool(storage.size),

@@ -12,7 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.manifest_parts import told
+from deathless.base.shards import SHARDS_MAX
 
+MEMBERS_MAX = 512  # as many as there can be of 64 shards
 Text = Annotated[str, Meta(max_length=4096)]
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -43,13 +45,27 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ReplicaStatus(StatusPart, frozen=True):
     """One replica, as its pod and its own announcement show it."""
 
-    name: Annotated[str, Meta(max_length=63), told("Its name: r0, r1, ...")]
+    name: Annotated[str, Meta(max_length=63), told("Its name: r0, r1, ...; of several shards 0/r0, 1/r0, ...")]
     pod: Annotated[str, Meta(max_length=253), told("Its pod.")] = ""
     node: Annotated[str, Meta(max_length=253), told("The node the pod runs on.")] = ""
     role: Annotated[str, Meta(max_length=63), told("Its role, as it announces it.")] = ""
     ready: Annotated[bool, told("Whether its pod is ready.")] = False
     epoch: Annotated[int, Meta(ge=0), told("The epoch it knows.")] = 0
     problem: Annotated[Text, told("What keeps it from serving, in its own words.")] = ""
+
+
+class ShardStatus(StatusPart, frozen=True):
+    """One shard of a service that has several."""
+
+    shard: Annotated[int, Meta(ge=0), told("Which one: 0, 1, ...")]
+    ready: Annotated[str, Meta(max_length=16), told("Its ready pods of wanted pods, as text.")] = ""
+    primary: Annotated[str, Meta(max_length=253), told("The pod that leads it.")] = ""
+    epoch: Annotated[int, Meta(ge=0), told("The highest epoch that its replicas announced.")] = 0
+    service_id: Annotated[str, Meta(max_length=64), told("Id the shard got at its first start.")] = ""
+    incarnation: Annotated[int, Meta(ge=0), told("Changes when the shard is adopted anew.")] = 0
+    last_takeover_time: Annotated[
+        str, Meta(max_length=64, extra_json_schema={"format": "date-time"}), told("When its primary changed last.")
+    ] = ""
 
 
 class ServiceStatus(StatusPart, frozen=True):
@@ -61,18 +77,23 @@ class ServiceStatus(StatusPart, frozen=True):
     updated_replicas: Annotated[int, Meta(ge=0), told("Pods that run the spec as it stands.")] = 0
     selector: Annotated[Text, told("Label selector of the pods, for the scale subresource.")] = ""
     ready: Annotated[str, Meta(max_length=16), told("Ready pods of wanted pods, as text.")] = ""
-    primary: Annotated[str, Meta(max_length=253), told("The pod that leads.")] = ""
+    primary: Annotated[str, Meta(max_length=253), told("The pod that leads; of several shards, how many are led.")] = ""
     epoch: Annotated[int, Meta(ge=0), told("The highest epoch announced.")] = 0
     image: Annotated[Text, told("The image that replicas are made from; spec.image once it is accepted.")] = ""
     module: Annotated[Text, told("The module that was accepted with the image.")] = ""
     fingerprint: Annotated[Text, told("Fingerprint of the code that serves, as the replicas announce it.")] = ""
-    service_id: Annotated[str, Meta(max_length=64), told("Id the service got at its first start.")] = ""
+    service_id: Annotated[str, Meta(max_length=64), told("Id the service got at its first start; see shards.")] = ""
     incarnation: Annotated[int, Meta(ge=0), told("Changes when the service is adopted anew.")] = 0
     last_takeover_time: Annotated[
         str, Meta(max_length=64, extra_json_schema={"format": "date-time"}), told("When the primary changed last.")
     ] = ""
     doing: Annotated[Text, told("What the operator is doing, in one sentence.")] = ""
-    members: Annotated[tuple[ReplicaStatus, ...], Meta(max_length=16), told("The replicas.")] = ()
+    shards: Annotated[
+        tuple[ShardStatus, ...], Meta(max_length=SHARDS_MAX), told("The shards, where there are several.")
+    ] = ()
+    members: Annotated[
+        tuple[ReplicaStatus, ...], Meta(max_length=MEMBERS_MAX), told("The replicas, of all shards.")
+    ] = ()
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=32), told("What holds, what does not, and why.")] = ()
 
 

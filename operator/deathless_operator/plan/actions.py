@@ -86,6 +86,14 @@ class CopySecret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MakeToken:
+    """Make a Secret with a token that nobody knows yet, key `token`. One of its name that is there stays as it is."""
+
+    manifest: JsonObject  # the Secret without data
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Tell an event about the resource."""
 
@@ -94,4 +102,4 @@ class Event:
     message: str
 
 
-Action: TypeAlias = Apply | DeletePod | DeleteObject | PatchMetadata | IssueCertificate | CopySecret
+Action: TypeAlias = Apply | DeletePod | DeleteObject | PatchMetadata | IssueCertificate | CopySecret | MakeToken

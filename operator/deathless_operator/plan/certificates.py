@@ -49,11 +49,13 @@ def dns_names(snapshot: Snapshot, settings: OperatorSettings, purpose: Purpose) 
         return (f"{name}-client.{namespace}",)
     domain = settings.cluster_domain
     found = []
-    for service in (name, names.primary_service(name)):
+    bases = [names.of_shard(name, shard) for shard in range(snapshot.shards)]
+    for service in (name, *map(names.primary_service, bases)):
         found += [service, f"{service}.{namespace}", f"{service}.{namespace}.svc"]
         found.append(f"{service}.{namespace}.svc.{domain}")
-    headless = f"{names.headless_service(name)}.{namespace}.svc"
-    return (*found, f"*.{headless}", f"*.{headless}.{domain}", "localhost")
+    for service in map(names.headless_service, bases):
+        found += [f"*.{service}.{namespace}.svc", f"*.{service}.{namespace}.svc.{domain}"]
+    return (*found, "localhost")
 
 
 def _secrets(name: str) -> tuple[tuple[Purpose, str], ...]:

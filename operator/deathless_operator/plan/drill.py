@@ -337,7 +337,7 @@ def _judge(
     if run.phase == "Fault":  # what the fault did may have been told since
         run = begin_fault(snapshot, spec, settings, run).run
     draft.actions += undo_actions(snapshot, settings, mark, runner=False)
-    _close(draft, snapshot, spec, judged(run, report, snapshot.target, snapshot.now))
+    _close(draft, snapshot, spec, judged(run, report, snapshot.target, snapshot.now, shard=spec.fault.shard))
 
 
 # ---------------------------------------------------------------- small things

@@ -20,7 +20,7 @@ from deathless_operator.model import names
 from deathless_operator.model.drill import AGENT_FAULTS, DrillRun, DrillSpec
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.actions import Apply, DeletePod
-from deathless_operator.plan.drill_guard import replicas
+from deathless_operator.plan.drill_guard import of_shard, replicas
 from deathless_operator.plan.drill_outcome import show_moment
 from deathless_operator.plan.drill_pods import AGENT_DEADLINE_S, agent_manifest, fault_seconds, mark_of
 from deathless_operator.plan.drill_reports import AgentReport, read_report
@@ -45,7 +45,7 @@ def choose_victim(snapshot: DrillSnapshot, spec: DrillSpec, run: DrillRun) -> Dr
     wanted = ROLES.get(spec.fault.role)
     able = [
         pod
-        for pod in replicas(snapshot.target)
+        for pod in of_shard(snapshot.target, spec.fault.shard)
         if pod.ready and pod.deleted_at is None and pod.node and wanted in (None, pod.labels.get(names.LABEL_ROLE))
     ]
     if not able or (wanted == names.ROLE_PRIMARY and len(able) > 1):  # two with the label: the role is moving just now

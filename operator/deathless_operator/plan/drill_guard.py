@@ -48,12 +48,21 @@ def replicas(target: Snapshot) -> list[PodView]:
     return [pod for pod in target.pods if REPLICA_LABEL in pod.labels or pod.announced is not None]
 
 
+def of_shard(target: Snapshot, shard: int) -> list[PodView]:
+    """Give the replicas of one shard."""
+    alike = names.shard_label(shard, target.shards).items()
+    return [pod for pod in replicas(target) if alike <= pod.labels.items()]
+
+
 def _refusals(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettings, mark: str) -> Iterator[Refusal]:
     yield from _not_permitted(spec, settings)
     name, target = spec.service_ref.name, snapshot.target
     if target is None:
         yield Refusal("TargetMissing", f"there is no DeathlessService {name} in this namespace")
         return
+    count = target.resource.spec.shards if target.resource.spec is not None else 0
+    if spec.fault.shard >= count > 0:
+        yield Refusal("NoSuchShard", f"{name} has {count} shards, and none is {spec.fault.shard}", True)
     yield from _not_ready(target, spec)
     yield from _disrupted(snapshot, target, mark)
     for other in snapshot.others:
@@ -89,7 +98,7 @@ def _not_ready(target: Snapshot, spec: DrillSpec) -> Iterator[Refusal]:
         found = condition(resource.status.conditions, kind)
         if found is not None and found.status == "True":
             yield Refusal("ConditionHolds", f"{resource.name} is {kind}: {found.message}")
-    up = sum(pod.ready and pod.deleted_at is None for pod in replicas(target))
+    up = sum(pod.ready and pod.deleted_at is None for pod in of_shard(target, spec.fault.shard))
     if up < spec.abort_if.ready_replicas_below:
         yield Refusal("TooFewReplicas", f"{up} replicas are ready, fewer than {spec.abort_if.ready_replicas_below}")
 

@@ -16,6 +16,7 @@ from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource, DrillRun, DrillSpec, DrillStatus, Verdict
 from deathless_operator.model.status import Condition
 from deathless_operator.plan.actions import Event
+from deathless_operator.plan.drill_guard import of_shard
 from deathless_operator.plan.drill_reports import RunnerReport
 from deathless_operator.plan.reading import read_time
 from deathless_operator.plan.snapshot import PodView, Snapshot
@@ -30,7 +31,9 @@ def show_moment(at: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def judged(run: DrillRun, report: RunnerReport | None, target: Snapshot | None, now: float) -> DrillRun:
+def judged(
+    run: DrillRun, report: RunnerReport | None, target: Snapshot | None, now: float, *, shard: int = 0
+) -> DrillRun:
     """Give the run with its verdict.
 
     Args:
@@ -38,13 +41,14 @@ def judged(run: DrillRun, report: RunnerReport | None, target: Snapshot | None, 
         report: the runner's; None: it left none.
         target: the service as it is now, for its epoch.
         now: wall seconds.
+        shard: whose replica was hit.
     """
     if report is None:
         reason, message = run.reason or "NoReport", run.message or "the runner ended without a report"
         return ended(run, "Inconclusive", reason, message, now)
     verdict, reason, message = _verdict(run, report)
     told = ended(run, verdict, reason, message, now)
-    primary = primary_of(target)
+    primary = primary_of(target, shard)
     return msgspec.structs.replace(
         told,
         unavailable_seconds=report.unavailable_seconds,
@@ -85,11 +89,11 @@ def ended(run: DrillRun, verdict: Verdict, reason: str, message: str, now: float
     )
 
 
-def primary_of(target: Snapshot | None) -> PodView | None:
-    """Give the pod that leads in the highest epoch."""
+def primary_of(target: Snapshot | None, shard: int = 0) -> PodView | None:
+    """Give the pod that leads a shard in the highest epoch."""
     leading = [
         pod
-        for pod in (target.pods if target is not None else ())
+        for pod in (of_shard(target, shard) if target is not None else ())
         if pod.announced is not None and pod.labels.get(names.LABEL_ROLE) == names.ROLE_PRIMARY
     ]
     return max(leading, key=lambda pod: pod.announced.epoch if pod.announced is not None else 0, default=None)

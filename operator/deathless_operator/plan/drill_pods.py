@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
-from deathless_operator.model.drill import LASTING, DrillResource, DrillRun, DrillSpec
+from deathless_operator.model.drill import LASTING, OUTLIVED, DrillResource, DrillRun, DrillSpec
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
 
@@ -48,16 +48,20 @@ def runner_manifest(
     """Give the runner's pod."""
     name, mark = spec.service_ref.name, mark_of(resource, run)
     secure = service.tls is None or service.tls.issuer != "Off"
-    host = f"{name}.{resource.namespace}.svc"
+    url, primary_url = (
+        f"{'https' if secure else 'http'}://{host}.{resource.namespace}.svc:{names.SERVICE_HTTP_PORT}"
+        for host in (name, names.primary_service(names.of_shard(name, spec.fault.shard)))
+    )
     mounts: list[Json] = []
     volumes: list[Json] = []
     arguments: list[Json] = [
         "drill-run",
         f"--run={mark}",
         f"--service={name}",
-        f"--url={'https' if secure else 'http'}://{host}:{names.SERVICE_HTTP_PORT}",
+        f"--url={url}",
+        f"--primary-url={primary_url}",
         f"--clients={spec.probe.clients}",
-        f"--witnesses={spec.probe.witnesses}",
+        f"--witnesses={spec.probe.witnesses if spec.fault.type in OUTLIVED else 0}",
         f"--per-second={spec.probe.calls_per_second}",
         f"--warm={spec.probe.warm_up_seconds}",
         f"--observe={observe_seconds(spec)}",
@@ -66,6 +70,8 @@ def runner_manifest(
         f"--unavailable-max={spec.limits.unavailable_seconds_max:g}",
         f"--deadline={max(DEADLINE_MIN_S, spec.active_deadline_seconds - DEADLINE_MARGIN_S)}",
     ]
+    if service.shards > 1:
+        arguments += [f"--shard={spec.fault.shard}", f"--shards={service.shards}"]
     if secure:
         arguments.append(f"--tls={names.TLS_FOLDER}")
         volumes.append({"name": "tls", "secret": {"secretName": names.client_tls_secret(name)}})

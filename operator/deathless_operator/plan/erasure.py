@@ -31,7 +31,7 @@ from deathless_operator.model.values import Json, JsonObject, text
 from deathless_operator.plan.actions import Action, Apply, DeleteObject, DeletePod, Event
 from deathless_operator.plan.objects import Lock, etcd_config
 from deathless_operator.plan.placement import FS_GROUP, container_security, digest
-from deathless_operator.plan.pods import container
+from deathless_operator.plan.pods import container, replicas
 from deathless_operator.plan.snapshot import ChildView, PodView, Remains, Snapshot
 
 RECORD_KEY: Final = "record.json"
@@ -52,7 +52,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     claim: str
     lock: Lock  # its Secrets lie in `place`
     place: str  # namespace of the pod that erases
-    service_id: str = ""  # hexadecimal; empty: no replica has told it
+    service_id: str = ""  # hexadecimal; empty: no replica has told it, or there are several shards
+    shards: int = 1
+    shard_ids: tuple[str, ...] = ()  # likewise, of each of several shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,7 @@ def record_of(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings,
             tls_secret=settings.lock_tls_secret if lock.tls_secret else "",
             user_secret=settings.lock_user_secret if lock.user_secret else "",
         )
-    spoken = [pod.announced for pod in snapshot.pods if pod.announced is not None and pod.announced.service_id]
-    newest = max(spoken, key=lambda found: found.epoch, default=None)
+    ids = tuple(_service_id(part) for part in snapshot.parts())
     return Record(
         namespace=resource.namespace,
         service=resource.name,
@@ -87,8 +88,22 @@ def record_of(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings,
         claim=names.log_claim(resource.name),
         lock=opened,
         place=resource.namespace if own else settings.namespace,
-        service_id=newest.service_id if newest is not None else resource.status.service_id,
+        service_id=ids[0] if spec.shards == 1 else "",
+        shards=spec.shards,
+        shard_ids=ids if spec.shards > 1 else (),
     )
+
+
+def _service_id(part: Snapshot) -> str:
+    """Give the id that a shard told last."""
+    spoken = [pod.announced for pod in replicas(part).values() if pod.announced is not None]
+    newest = max((found for found in spoken if found.service_id), key=lambda found: found.epoch, default=None)
+    if newest is not None:
+        return newest.service_id
+    known = part.resource.status
+    if part.shards == 1:
+        return known.service_id
+    return next((found.service_id for found in known.shards if found.shard == part.shard), "")
 
 
 def record_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
@@ -136,7 +151,7 @@ def plan_erasure(remains: Remains, settings: OperatorSettings) -> Erasure:
     if claim is not None and claim.deleted_at is None and record.uid not in claim.owner_uids:
         return _end(remains, settings, "Normal", "KeysKept", f"{what} stay, as its log does (claim {claim.name})")
     going = [f"claim {claim.name}"] if claim is not None else []
-    going += ["its StatefulSet"] if remains.stateful_set is not None else []
+    going += [f"StatefulSet {found.name}" for found in remains.stateful_sets]
     going += [f"pod {pod.name}" for pod in remains.pods]
     if going:
         return Erasure(sentence=f"{what} are erased when {', '.join(going[:3])} is gone")
@@ -238,7 +253,9 @@ def eraser_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
 
 
 def _order(record: Record, etcd: EtcdConfig) -> str:
-    order = {"service": record.service, "serviceId": record.service_id, "etcd": etcd}
+    order: dict[str, object] = {"service": record.service, "serviceId": record.service_id, "etcd": etcd}
+    if record.shards > 1:
+        order |= {"shards": record.shards, "shardIds": record.shard_ids}
     return msgspec.json.encode(order, order="sorted").decode()
 
 

@@ -14,6 +14,7 @@ is taken away. Does not: roll. Imports model and base only.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -26,7 +27,7 @@ from deathless_operator.model.values import Json, JsonObject, objects, text
 from deathless_operator.plan.actions import Action, Apply, DeletePod
 from deathless_operator.plan.objects import Code, Objects, code_of
 from deathless_operator.plan.placement import container_security, digest, pod_security, pull_policy
-from deathless_operator.plan.pods import PULL_REASONS, container, replicas
+from deathless_operator.plan.pods import PULL_REASONS, container, every_replica
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 PURPOSE: Final = "check"
@@ -47,23 +48,24 @@ class Decision:
 
 
 def accepted_code(snapshot: Snapshot) -> Code | None:
-    """Give the code that the StatefulSet runs; None where there is none."""
-    child = snapshot.child("StatefulSet", snapshot.resource.name)
+    """Give the code that the StatefulSets run, which are applied in their order; None where there is none."""
+    child = next((found for part in snapshot.parts() if (found := part.stateful_set()) is not None), None)
     if child is None:
         return None
     containers = objects(child.raw, "spec", "template", "spec", "containers")
     image = next((text(found, "image") for found in containers if text(found, "name") == names.CONTAINER), "")
     module = child.annotations.get(names.MODULE_ANNOTATION, "")
-    try:
+    limits: dict[str, int | float] = {}
+    peers: dict[str, int] = {}
+    with contextlib.suppress(msgspec.MsgspecError):  # somebody wrote there: the fingerprint decides
         limits = msgspec.json.decode(child.annotations.get(names.LIMITS_ANNOTATION, "{}"), type=dict[str, int | float])
-    except msgspec.MsgspecError:
-        limits = {}  # somebody wrote there: the fingerprint decides
-    return Code(image=image, module=module, limits=limits) if image else None
+        peers = msgspec.json.decode(child.annotations.get(names.PEERS_ANNOTATION, "{}"), type=dict[str, int])
+    return Code(image=image, module=module, limits=limits, peers=peers) if image else None
 
 
 def serving_fingerprint(snapshot: Snapshot) -> str:
     """Give the fingerprint that the replicas announce, else the one that was seen last; empty: nobody ever served."""
-    found = [(pod.ready, pod.announced.epoch, pod.announced.fingerprint) for pod in replicas(snapshot).values()
+    found = [(pod.ready, pod.announced.epoch, pod.announced.fingerprint) for _, _, pod in every_replica(snapshot)
              if pod.announced is not None and pod.announced.fingerprint and pod.ready]  # fmt: skip
     return max(found)[2] if found else snapshot.resource.status.fingerprint
 
@@ -73,7 +75,7 @@ def decide(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, ob
     wanted = code_of(spec)
     accepted = accepted_code(snapshot)
     known = serving_fingerprint(snapshot)
-    name = names.check_pod(snapshot.resource.name, digest([wanted.image, wanted.module, *_limits(spec)]))
+    name = names.check_pod(snapshot.resource.name, digest([wanted.image, wanted.module, *_parts(spec)]))
     checks = [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == PURPOSE]
     if accepted is None or accepted == wanted or not accepted.module or not known:
         return Decision(
@@ -183,10 +185,15 @@ def _remove(pods: list[PodView], why: str) -> tuple[Action, ...]:
     )
 
 
-def _limits(spec: ServiceSpec) -> list[Json]:
-    """Some limits are part of the fingerprint."""
-    limits = limits_of(spec)
-    return ["--limits", msgspec.json.encode(limits, order="sorted").decode()] if limits else []
+def _parts(spec: ServiceSpec) -> list[Json]:
+    """Some limits are part of the fingerprint, and numbers of shards."""
+    limits, peers = limits_of(spec), code_of(spec).peers
+    found: list[Json] = ["--limits", msgspec.json.encode(limits, order="sorted").decode()] if limits else []
+    if spec.shards > 1:
+        found += ["--shards", str(spec.shards)]
+    if peers:
+        found += ["--peers", msgspec.json.encode(peers, order="sorted").decode()]
+    return found
 
 
 def _check_pod(name: str, spec: ServiceSpec, settings: OperatorSettings, objects_of: Objects) -> JsonObject:
@@ -209,7 +216,7 @@ def _check_pod(name: str, spec: ServiceSpec, settings: OperatorSettings, objects
                 "command": [
                     "deathless",
                     "fingerprint",
-                    *_limits(spec),
+                    *_parts(spec),
                     "--termination-file",
                     TERMINATION_FILE,
                     spec.module,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
 from deathless_operator.plan.actions import Action, DeletePod, Event, PatchMetadata
-from deathless_operator.plan.pods import replicas, wants_fence
+from deathless_operator.plan.pods import every_replica, wants_fence
 from deathless_operator.plan.reading import is_fenced
 from deathless_operator.plan.snapshot import NodeView, PodView, Snapshot
 
@@ -34,7 +34,7 @@ class Lost:
 
 def replace_lost(snapshot: Snapshot, spec: ServiceSpec) -> Lost:
     """Plan for pods on nodes that do not answer."""
-    pods = [pod for pod in replicas(snapshot).values() if pod.node]
+    pods = [pod for _, _, pod in every_replica(snapshot) if pod.node]
     lost = [(pod, node) for pod in pods if (node := snapshot.node(pod.node)) is not None and _is_lost(node)]
     if not lost:
         return Lost()
@@ -82,8 +82,8 @@ def fence(snapshot: Snapshot, besides: frozenset[str] = frozenset()) -> tuple[Ac
         besides: pods that are fenced for another reason, a suspension.
     """
     actions = []
-    for ordinal, pod in replicas(snapshot).items():
-        wanted = wants_fence(snapshot, ordinal) or pod.name in besides
+    for part, ordinal, pod in every_replica(snapshot):
+        wanted = wants_fence(part, ordinal) or pod.name in besides
         # What somebody wrote on a pod by hand stays until somebody takes it away.
         ours = names.FENCED_AT_ANNOTATION in pod.annotations
         if wanted != is_fenced(pod) and (wanted or ours) and pod.deleted_at is None:

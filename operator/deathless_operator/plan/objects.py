@@ -13,8 +13,9 @@ import msgspec
 
 from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.limits import REPLICATED, Limits
-from deathless.base.manifest import ServiceSpec, driver_configs, limits_of
-from deathless.base.manifest_parts import REPLICAS_MAX, Ingress, Peer, TlsSpec
+from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, tracing_config
+from deathless.base.manifest_parts import REPLICAS_MAX, Ingress, Peer, PeerService, TlsSpec
+from deathless.base.shards import shard_directory
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
@@ -43,6 +44,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     module: str
     limits: dict[str, int | float] = {}  # of `REPLICATED`, those that are not as by default
+    peers: dict[str, int] = {}  # shards of the services that have several: turns know whom they send to
 
 
 def code_of(spec: ServiceSpec) -> Code:
@@ -52,7 +54,8 @@ def code_of(spec: ServiceSpec) -> Code:
     limits: dict[str, int | float] = {
         str(name): given[name] for name in REPLICATED if name in given and given[name] != getattr(default, name)
     }
-    return Code(image=spec.image, module=spec.module, limits=limits)
+    peers = {peer.name: peer.shards for peer in spec.peers if peer.shards > 1}
+    return Code(image=spec.image, module=spec.module, limits=limits, peers=peers)
 
 
 def tls_of(spec: ServiceSpec) -> TlsSpec:
@@ -65,8 +68,8 @@ def claim_of(resource: ResourceView, spec: ServiceSpec) -> str:
     return spec.log_storage.claim_name or names.log_claim(resource.name)
 
 
-def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: Code) -> JsonObject:
-    """Give replica.json: what all replicas share; each adds its own name, instance and address."""
+def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: Code, shard: int = 0) -> JsonObject:
+    """Give replica.json: what all replicas of a shard share; each adds its own name, instance and address."""
     tls = None
     if tls_of(spec).issuer != "Off":
         asked = tls_of(spec).require_client_certificate
@@ -80,21 +83,20 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
     config = ReplicaConfig(
         service=resource.name,
         module=code.module,
-        directory=names.LOG_FOLDER,
+        directory=shard_directory(names.LOG_FOLDER, shard, spec.shards),
         replica="",
+        shard=shard,
+        shards=spec.shards,
         tls=tls,
         lock="etcd",
         etcd=etcd_config(lock),
         fence="etcd",
         promote_checkpointer=spec.promote_checkpointer,
         log_level=spec.log_level,
-        peers=tuple(
-            PeerConfig(name=peer.name, addresses=peer.addresses, server_name=peer.server_name)
-            for peer in spec.peers
-            if peer.addresses
-        ),
+        peers=_peers(resource.namespace, spec, code),
         activities=ActivitiesConfig(workers=spec.activities.workers),
-        drivers=driver_configs(spec, "."),
+        drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER),
+        tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
         limits={name: value for name, value in limits_of(spec).items() if name not in REPLICATED} | code.limits,
@@ -102,6 +104,23 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
     encoded: JsonObject = msgspec.json.decode(msgspec.json.encode(config))
     plain: JsonObject = msgspec.json.decode(msgspec.json.encode(_DEFAULTS))
     return {key: value for key, value in encoded.items() if value != plain.get(key) and key != "replica"}
+
+
+def _peers(namespace: str, spec: ServiceSpec, code: Code) -> tuple[PeerConfig, ...]:
+    """Give the other services that are named: how many shards each has is part of the code that was accepted."""
+    found = []
+    known = {peer.name: peer for peer in spec.peers}
+    for name in [*known, *(name for name in code.peers if name not in known)]:
+        peer, shards = known.get(name, PeerService(name=name)), code.peers.get(name, 1)
+        server_name = peer.server_name
+        addresses = peer.addresses
+        if shards > 1 and not addresses:
+            bases = [names.of_shard(name, shard) for shard in range(shards)]
+            addresses = tuple(f"{names.primary_service(base)}.{namespace}.svc:{names.CLIENT_PORT}" for base in bases)
+            server_name = server_name or names.server_name(namespace, name)
+        if addresses:
+            found.append(PeerConfig(name=name, addresses=addresses, server_name=server_name, shards=shards))
+    return tuple(found)
 
 
 def etcd_config(lock: Lock) -> EtcdConfig:
@@ -181,14 +200,21 @@ class Objects:
             code: that was accepted.
             labelled: see `services`.
         """
-        found = [*self.access(), self.config_map(lock, code), *self.services(labelled=labelled), self.budget()]
+        shards = range(self._spec.shards)
+        found = [
+            *self.access(),
+            *(self.config_map(lock, code, shard) for shard in shards),
+            *self.services(labelled=labelled),
+            *(self.budget(shard) for shard in shards),
+        ]
         if self._settings.network_policies and self._spec.network_policy.type == "Managed":
             found.append(self.network_policy(lock))
         return found
 
     def access(self) -> list[JsonObject]:
-        """Give the identity of the pods: they may read and patch pods of their own set, by name."""
-        pods: list[Json] = [names.pod(self._name, ordinal) for ordinal in range(REPLICAS_MAX)]
+        """Give the identity of the pods: they may read and patch pods of the service, by name."""
+        sets = [names.of_shard(self._name, shard) for shard in range(self._spec.shards)]
+        pods: list[Json] = [names.pod(found, ordinal) for found in sets for ordinal in range(REPLICAS_MAX)]
         rules: list[Json] = [
             {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get", "watch", "patch"]}
         ]
@@ -211,17 +237,25 @@ class Objects:
             ),
         ]
 
-    def config_map(self, lock: Lock, code: Code) -> JsonObject:
-        """Give the ConfigMap with replica.json."""
-        text = msgspec.json.format(msgspec.json.encode(self.config(lock, code), order="sorted"), indent=2).decode()
-        return self.make("v1", "ConfigMap", names.config_map(self._name), {"data": {names.CONFIG_FILE: f"{text}\n"}})
+    def config_map(self, lock: Lock, code: Code, shard: int = 0) -> JsonObject:
+        """Give the ConfigMap with a shard's replica.json."""
+        config = self.config(lock, code, shard)
+        text = msgspec.json.format(msgspec.json.encode(config, order="sorted"), indent=2).decode()
+        name = names.config_map(names.of_shard(self._name, shard))
+        return self.make("v1", "ConfigMap", name, {"data": {names.CONFIG_FILE: f"{text}\n"}})
 
-    def config(self, lock: Lock, code: Code) -> JsonObject:
-        """Give replica.json."""
-        return replica_config(self._resource, self._spec, lock, code)
+    def config(self, lock: Lock, code: Code, shard: int = 0) -> JsonObject:
+        """Give a shard's replica.json."""
+        return replica_config(self._resource, self._spec, lock, code, shard)
+
+    def _chosen(self, shard: int) -> JsonObject:
+        """Give the labels that the pods of a shard have."""
+        return dict(names.shard_selector(self._name, shard, self._spec.shards))
 
     def services(self, *, labelled: bool = True) -> list[JsonObject]:
-        """Give the Services: any replica, the primary, and names for pods.
+        """Give the Services: any replica of any shard, and for each shard the primary, and names for pods.
+
+        A replica's front door sends what it is asked to the shard of its key, so callers need no other Service.
 
         Args:
             labelled: every pod says by its label whether callers are sent to it. Pods made by an operator before that
@@ -234,48 +268,42 @@ class Objects:
         ]
         own: JsonObject = dict(names.selector(self._name))
         serving: JsonObject = own | {names.LABEL_SERVING: names.SERVING} if labelled else own
-        primary: JsonObject = own | {names.LABEL_ROLE: names.ROLE_PRIMARY}
         inner: list[Json] = [
             {"name": "replication", "port": names.REPLICATION_PORT, "protocol": "TCP"},
             {"name": "control", "port": names.CONTROL_PORT, "protocol": "TCP"},
         ]
-        return [
+        found = [
             self.make(
                 "v1",
                 "Service",
                 self._name,
                 {"spec": {"type": ingress.service_type, "selector": serving, "ports": ports}},
                 annotations=dict(ingress.service_annotations),
-            ),
-            self.make(
-                "v1",
-                "Service",
-                names.primary_service(self._name),
-                {"spec": {"type": "ClusterIP", "selector": primary, "ports": ports}},
-            ),
-            self.make(
-                "v1",
-                "Service",
-                names.headless_service(self._name),
-                {
-                    "spec": {
-                        "clusterIP": "None",
-                        "publishNotReadyAddresses": True,
-                        "selector": own,
-                        "ports": [*ports[1:], *inner],
-                    }
-                },
-            ),
+            )
         ]
+        for shard in range(self._spec.shards):
+            base, chosen = names.of_shard(self._name, shard), self._chosen(shard)
+            led: JsonObject = {"selector": chosen | {names.LABEL_ROLE: names.ROLE_PRIMARY}, "ports": ports}
+            named: JsonObject = {"selector": chosen, "ports": [*ports[1:], *inner]}
+            found += [
+                self.make("v1", "Service", names.primary_service(base), {"spec": {"type": "ClusterIP", **led}}),
+                self.make(
+                    "v1",
+                    "Service",
+                    names.headless_service(base),
+                    {"spec": {"clusterIP": "None", "publishNotReadyAddresses": True, **named}},
+                ),
+            ]
+        return found
 
-    def budget(self) -> JsonObject:
-        """Give the PodDisruptionBudget: one at a time may be evicted."""
-        chosen: JsonObject = {"matchLabels": dict(names.selector(self._name))}
+    def budget(self, shard: int = 0) -> JsonObject:
+        """Give a shard's PodDisruptionBudget: one of its replicas at a time may be evicted."""
+        chosen: JsonObject = {"matchLabels": self._chosen(shard)}
         # A replica that does not serve may go: it protects nothing, and its node may need to be emptied.
         body: JsonObject = {
             "spec": {"maxUnavailable": 1, "selector": chosen, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
         }
-        return self.make("policy/v1", "PodDisruptionBudget", self._name, body)
+        return self.make("policy/v1", "PodDisruptionBudget", names.of_shard(self._name, shard), body)
 
     def claim(self) -> JsonObject | None:
         """Give the claim that the operator makes; None where the spec names one.
@@ -324,6 +352,10 @@ class Objects:
                 {"ports": _ports(*store)},
                 {"ports": _ports(*self._settings.api_server_ports)},
             ]
+            # A peer is looked up at its addresses and then called at its replicas' own.
+            called = {_port_of(address) for peer in self._spec.peers for address in peer.addresses}
+            if called:
+                outwards.append({"ports": _ports(*sorted(called | {names.CLIENT_PORT}))})
             if policy.allow_to:
                 outwards.append({"to": [_peer(peer) for peer in policy.allow_to]})
         body: JsonObject = {
@@ -334,21 +366,25 @@ class Objects:
         }
         return self.make("networking.k8s.io/v1", "NetworkPolicy", self._name, {"spec": body})
 
-    def stateful_set(self, mounted: Mounted, lock: Lock, code: Code, *, replicas: int) -> JsonObject:
-        """Give the StatefulSet, with what was accepted written on it."""
+    def stateful_set(self, mounted: Mounted, lock: Lock, code: Code, *, replicas: int, shard: int = 0) -> JsonObject:
+        """Give a shard's StatefulSet, with what was accepted written on it."""
         body = stateful_set(
             self._name,
             self._spec,
             self._settings,
             mounted,
             image=code.image,
-            config=digest(self.config(lock, code)),
+            config=digest(self.config(lock, code, shard)),
             replicas=replicas,
+            shard=shard,
         )
         accepted = {names.MODULE_ANNOTATION: code.module}
         if code.limits:
             accepted[names.LIMITS_ANNOTATION] = msgspec.json.encode(code.limits, order="sorted").decode()
-        return self.make("apps/v1", "StatefulSet", self._name, {"spec": body}, annotations=accepted)
+        if code.peers:
+            accepted[names.PEERS_ANNOTATION] = msgspec.json.encode(code.peers, order="sorted").decode()
+        name = names.of_shard(self._name, shard)
+        return self.make("apps/v1", "StatefulSet", name, {"spec": body}, annotations=accepted)
 
 
 def _ports(*ports: int) -> list[Json]:

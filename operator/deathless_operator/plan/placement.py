@@ -38,6 +38,7 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     lock_user: str = ""
     token: str = ""
     token_key: str = ""
+    operator_token: str = ""  # a pod starts without it too
 
 
 def digest(value: Json) -> str:
@@ -54,6 +55,7 @@ def stateful_set(
     image: str,
     config: str,
     replicas: int,
+    shard: int = 0,
 ) -> JsonObject:
     """Give the StatefulSet's spec.
 
@@ -65,15 +67,16 @@ def stateful_set(
         image: the one that is accepted; it may differ from the spec's.
         config: hash of replica.json, so that a change of it rolls.
         replicas: for now; scaling goes step by step.
+        shard: whose replicas.
     """
-    template = pod_template(name, spec, settings, mounted, image=image, config=config)
+    template = pod_template(name, spec, settings, mounted, image=image, config=config, shard=shard)
     return {
-        "serviceName": names.headless_service(name),
+        "serviceName": names.headless_service(names.of_shard(name, shard)),
         "replicas": replicas,
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
         "revisionHistoryLimit": 3,
-        "selector": {"matchLabels": _texts(names.selector(name))},
+        "selector": {"matchLabels": _texts(names.shard_selector(name, shard, spec.shards))},
         "template": template,
     }
 
@@ -90,13 +93,21 @@ def template_hash(template: JsonObject) -> str:
 
 
 def pod_template(
-    name: str, spec: ServiceSpec, settings: OperatorSettings, mounted: Mounted, *, image: str, config: str
+    name: str,
+    spec: ServiceSpec,
+    settings: OperatorSettings,
+    mounted: Mounted,
+    *,
+    image: str,
+    config: str,
+    shard: int = 0,
 ) -> JsonObject:
     """Give the pod template, its hash in its labels."""
     wanted = spec.pod_template
     annotations = dict(wanted.annotations) | {names.CONFIG_ANNOTATION: config}
-    pod = _pod_spec(name, spec, settings, mounted, image)
+    pod = _pod_spec(name, spec, settings, mounted, image, names.shard_selector(name, shard, spec.shards))
     labels = dict(wanted.labels) | names.labels(name) | {names.LABEL_SERVING: names.SERVING}
+    labels |= names.shard_label(shard, spec.shards)
     body: JsonObject = {"metadata": {"labels": _texts(labels), "annotations": _texts(annotations)}, "spec": pod}
     labels[names.LABEL_TEMPLATE] = digest(body)
     return {"metadata": {"labels": _texts(labels), "annotations": _texts(annotations)}, "spec": pod}
@@ -106,7 +117,9 @@ def _texts(value: dict[str, str]) -> JsonObject:
     return dict(value)
 
 
-def _pod_spec(name: str, spec: ServiceSpec, settings: OperatorSettings, mounted: Mounted, image: str) -> JsonObject:
+def _pod_spec(
+    name: str, spec: ServiceSpec, settings: OperatorSettings, mounted: Mounted, image: str, alike: dict[str, str]
+) -> JsonObject:
     wanted = spec.pod_template
     volumes, mounts = _volumes(spec, mounted)
     volumes += _as_json(list(wanted.volumes))
@@ -117,8 +130,8 @@ def _pod_spec(name: str, spec: ServiceSpec, settings: OperatorSettings, mounted:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": wanted.termination_grace_period_seconds,
         "securityContext": pod_security(wanted),
-        "affinity": _as_object(wanted.affinity) if wanted.affinity is not None else _apart(name),
-        "topologySpreadConstraints": _spread(name, wanted),
+        "affinity": _as_object(wanted.affinity) if wanted.affinity is not None else _apart(alike),
+        "topologySpreadConstraints": _spread(alike, wanted),
         "containers": [_container(spec, settings, image, mounts)],
         "volumes": volumes,
     }
@@ -258,20 +271,27 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
         if secret:
             volumes.append({"name": volume, "secret": {"secretName": secret, "defaultMode": 0o440}})
             mounts.append(_mount(volume, folder, read_only=True))
+    if mounted.operator_token:
+        # Optional: without it nobody is an operator at the ingress, and everything else goes on.
+        source: JsonObject = {"secretName": mounted.operator_token, "defaultMode": 0o440, "optional": True}
+        volumes.append({"name": "deathless-operator-token", "secret": source})
+        mounts.append(_mount("deathless-operator-token", names.OPERATOR_TOKEN_FOLDER, read_only=True))
+    for index, driver in enumerate(spec.drivers):
+        if driver.secret_ref is not None:
+            volume = f"deathless-driver-{index}"
+            volumes.append({"name": volume, "secret": {"secretName": driver.secret_ref.name, "defaultMode": 0o440}})
+            mounts.append(_mount(volume, f"{names.DRIVERS_FOLDER}/{driver.name}", read_only=True))
     return volumes, mounts
 
 
-def _apart(name: str) -> JsonObject:
-    """Replicas avoid each other's nodes where they can: with fewer nodes than replicas all still run."""
-    term: JsonObject = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": _texts(names.selector(name))},
-    }
+def _apart(alike: dict[str, str]) -> JsonObject:
+    """Replicas of a shard avoid each other's nodes where they can: with fewer nodes than replicas all still run."""
+    term: JsonObject = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _texts(alike)}}
     preferred: list[Json] = [{"weight": 100, "podAffinityTerm": term}]
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def _spread(name: str, wanted: PodTemplate) -> list[Json]:
+def _spread(alike: dict[str, str], wanted: PodTemplate) -> list[Json]:
     chosen = [
         (item.topology_key, item.max_skew, item.when_unsatisfiable) for item in wanted.topology_spread_constraints
     ] or [("topology.kubernetes.io/zone", 1, "ScheduleAnyway")]
@@ -280,7 +300,7 @@ def _spread(name: str, wanted: PodTemplate) -> list[Json]:
             "topologyKey": key,
             "maxSkew": skew,
             "whenUnsatisfiable": otherwise,
-            "labelSelector": {"matchLabels": _texts(names.selector(name))},
+            "labelSelector": {"matchLabels": _texts(alike)},
         }
         for key, skew, otherwise in chosen
     ]

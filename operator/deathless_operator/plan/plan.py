@@ -10,8 +10,8 @@
 
 Guarantees: the same snapshot gives the same plan; a plan carried out in part and made anew converges, since nothing is
 remembered but what the API server holds. A pod is deleted for a roll only by a plan that applies nothing to the
-StatefulSet and sees that its controller has read it. Never writes a spec. Does not: talk to the API server. Imports
-model and base only.
+StatefulSets and sees that their controller has read them; shards are rolled one after the other. Never writes a spec.
+Does not: talk to the API server. Imports model and base only.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.status import ServiceStatus
-from deathless_operator.model.values import JsonObject, number, part, text
+from deathless_operator.model.values import JsonObject, number, text
 from deathless_operator.plan import access as lock_access
 from deathless_operator.plan import erasure, image_check, loss, rollout
-from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event
+from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event, MakeToken
 from deathless_operator.plan.certificates import Certificates, plan_certificates
 from deathless_operator.plan.conditions import Findings
 from deathless_operator.plan.covering import is_foreign, needs_apply
-from deathless_operator.plan.objects import Lock, Objects, claim_of, tls_of
+from deathless_operator.plan.objects import Code, Lock, Objects, claim_of, tls_of
 from deathless_operator.plan.placement import Mounted, template_hash
-from deathless_operator.plan.pods import held, replicas, serves
+from deathless_operator.plan.pods import every_replica, held, replicas, serves
 from deathless_operator.plan.snapshot import ChildView, Snapshot
 from deathless_operator.plan.summary import Facts, sum_up
 from deathless_operator.plan.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
@@ -77,16 +77,55 @@ def make_plan(snapshot: Snapshot, settings: OperatorSettings) -> Plan:
 
 def _only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Findings, sentence: str) -> Plan:
     """Plan nothing, and tell how things stand."""
-    child = snapshot.child("StatefulSet", snapshot.resource.name)
-    wanted = number(child.raw, "spec", "replicas") if child is not None else 0
+    sets = [child for part in snapshot.parts() if (child := part.stateful_set()) is not None]
+    wanted = max((number(child.raw, "spec", "replicas") for child in sets), default=0)
     if not findings.told.get("Paused"):
         findings.tell("Paused", "False", "NotPaused", "the operator works on it")
     said = tell_replicas(snapshot, findings)
     tell_kubernetes(snapshot, findings)
     tell_fenced(snapshot, findings)
-    facts = Facts(wanted=wanted, suspended=wanted == 0 and child is not None, doing=sentence, said=said)
+    facts = Facts(wanted=wanted, suspended=wanted == 0 and bool(sets), doing=sentence, said=said)
     status, events = sum_up(snapshot, findings, facts)
     return Plan(actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shard:
+    """One shard's StatefulSet: as it is, and as it is to be for now."""
+
+    part: Snapshot  # seen for this shard
+    child: ChildView | None
+    size: rollout.Size
+    manifest: JsonObject
+    template: str  # hash of the manifest's
+
+    @property
+    def is_settled(self) -> bool:
+        """It has as many replicas as wanted, and its controller has read it: a roll may go on."""
+        sized = self.size.replicas == self.size.wanted > 0
+        return sized and self.child is not None and _is_seen(self.child)
+
+    @property
+    def unready(self) -> list[str]:
+        """Pods that are to serve and don't."""
+        return [
+            pod.name
+            for ordinal, pod in replicas(self.part).items()
+            if ordinal < self.size.wanted and not serves(pod) and not held(self.part, ordinal, pod)
+        ]
+
+    @property
+    def missing(self) -> list[str]:
+        """Pods that are to be and are not."""
+        pods = replicas(self.part)
+        return [names.pod(self.part.set_name, ordinal) for ordinal in range(self.size.wanted) if ordinal not in pods]
+
+    @property
+    def is_moving(self) -> bool:
+        """It has another number of replicas than wanted."""
+        size = self.size
+        surplus = any(ordinal >= size.wanted for ordinal in replicas(self.part))
+        return bool(size.waits) or size.replicas != size.wanted or surplus
 
 
 @dataclass(slots=True)
@@ -113,7 +152,7 @@ class _Planner:
         certificates = plan_certificates(snapshot, spec, self.settings, objects)
         for waiting in (decision.requeue_s, certificates.requeue_s):
             self._look_again(waiting)
-        self.actions += [*access.actions, *certificates.actions]
+        self.actions += [*access.actions, *certificates.actions, *self._token(objects)]
         late = self._apply_claim(objects)
         late += self._apply_record(access.lock)
         if access.lock is None:
@@ -134,6 +173,18 @@ class _Planner:
         self._remove_unwanted()
         self._tell(access, certificates, decision)
         return self._finish(facts)
+
+    def _token(self, objects: Objects) -> list[Action]:
+        """Make the operators' token where there is none; it is kept for as long as the service is there.
+
+        One that somebody made himself is used as it is; a former service's goes by itself, and then there is none. Pods
+        start without it and learn it when it comes.
+        """
+        name = names.operator_token_secret(self.snapshot.resource.name)
+        if name in {secret.name for secret in self.snapshot.lock_secrets}:
+            return []
+        manifest = objects.make("v1", "Secret", name, {"type": "Opaque"})
+        return [MakeToken(manifest=manifest, why="operators show it at the HTTP ingress")]
 
     def _look_again(self, after_s: float | None) -> None:
         if after_s is not None:
@@ -195,53 +246,78 @@ class _Planner:
             )
         )
 
-    def _mounted(self, lock: Lock) -> Mounted:
+    def _mounted(self, part: Snapshot, lock: Lock) -> Mounted:
         name, spec = self.snapshot.resource.name, self.spec
         token = spec.token_secret_ref
         return Mounted(
-            config_map=names.config_map(name),
+            config_map=names.config_map(part.set_name),
             claim=claim_of(self.snapshot.resource, spec),
             tls=names.tls_secret(name) if tls_of(spec).issuer != "Off" else "",
             lock_tls=lock.tls_secret,
             lock_user=lock.user_secret,
             token=token.name if token else "",
+            operator_token=names.operator_token_secret(name),
         )
 
-    def _run(self, objects: Objects, lock: Lock, certificates: Certificates, decision: image_check.Decision) -> Facts:
-        """Plan StatefulSet, size, roll and lost replicas."""
-        snapshot, spec = self.snapshot, self.spec
-        child = snapshot.child("StatefulSet", snapshot.resource.name)
+    def _shard(self, part: Snapshot, objects: Objects, lock: Lock, code: Code) -> _Shard:
+        """Decide what a shard's StatefulSet is to be for now."""
+        child = part.stateful_set()
         current = number(child.raw, "spec", "replicas") if child is not None else None
-        size = rollout.decide_size(snapshot, spec, current)
+        size = rollout.decide_size(part, self.spec, current)
         self._look_again(size.requeue_s)
-        manifest = objects.stateful_set(self._mounted(lock), lock, decision.code, replicas=size.replicas)
-        body = part(manifest, "spec", "template")
-        assert isinstance(body, dict), "a StatefulSet has a template"
-        template = template_hash(body)
-        if child is None and (blocked := self._blocked(certificates)):
+        mounted = self._mounted(part, lock)
+        manifest = objects.stateful_set(mounted, lock, code, replicas=size.replicas, shard=part.shard)
+        body = manifest["spec"]
+        assert isinstance(body, dict), "a StatefulSet has a spec"
+        template = body["template"]
+        assert isinstance(template, dict), "and a template"
+        return _Shard(part=part, child=child, size=size, manifest=manifest, template=template_hash(template))
+
+    def _run(self, objects: Objects, lock: Lock, certificates: Certificates, decision: image_check.Decision) -> Facts:
+        """Plan StatefulSets, sizes, roll and lost replicas."""
+        snapshot, spec = self.snapshot, self.spec
+        shards = [self._shard(part, objects, lock, decision.code) for part in snapshot.parts()]
+        wanted, templates = shards[0].size.wanted, tuple(shard.template for shard in shards)
+        if any(shard.child is None for shard in shards) and (blocked := self._blocked(certificates)):
             self._look_again(UNSEEN_S)
             return Facts(
-                wanted=size.wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, template=template,
+                wanted=wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, templates=templates,
                 code=decision.code, doing=f"waiting for {blocked}",
             )  # fmt: skip
         before = len(self.actions)
-        if not self._apply(manifest):
-            return Facts(wanted=size.wanted, doing="the StatefulSet's name is somebody else's", code=decision.code)
+        ours = [self._apply(shard.manifest) for shard in shards]
+        if not all(ours):
+            return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", code=decision.code)
         applied = len(self.actions) > before
         lost = loss.replace_lost(snapshot, spec)
-        self.actions += [*lost.actions, *loss.fence(snapshot, size.fenced)]
+        fenced = frozenset(name for shard in shards for name in shard.size.fenced)
+        self.actions += [*lost.actions, *loss.fence(snapshot, fenced)]
         self.events += lost.events
         self._look_again(lost.requeue_s)
         if lost.message:
             self.findings.tell("Degraded", "True", "NodeUnreachable", lost.message)
         step = rollout.Step()
-        if size.replicas == size.wanted > 0 and not applied and not lost.pods and child is not None and _is_seen(child):
-            step = rollout.next_step(snapshot, spec, template, size.wanted)
+        if not applied and not lost.pods:
+            step = self._roll(shards)
             self._look_again(step.requeue_s)
             if step.delete is not None:
                 self.actions.append(step.delete)
                 self.events.append(Event(type="Normal", reason="ReplicaRolled", message=step.event))
-        return self._facts(size, step, lost, decision, template)
+        return self._facts(shards, step, lost, decision)
+
+    def _roll(self, shards: list[_Shard]) -> rollout.Step:
+        """Find the next step of a roll: a shard is begun once those before it are whole."""
+        waits: list[str] = []
+        for shard in shards:
+            if not shard.is_settled:
+                break
+            step = rollout.next_step(shard.part, self.spec, shard.template, shard.size.wanted)
+            if step.outdated and waits:
+                return rollout.Step(outdated=step.outdated, waits=f"{', '.join(waits)} to become ready")
+            if step.outdated:
+                return step
+            waits += [*shard.unready, *shard.missing]
+        return rollout.Step()
 
     def _blocked(self, certificates: Certificates) -> str:
         """Give what has to be there before the first pod is made; empty: nothing."""
@@ -252,25 +328,24 @@ class _Planner:
         token = self.spec.token_secret_ref
         if token is not None and token.name not in {secret.name for secret in self.snapshot.lock_secrets}:
             return f"Secret {token.name} (spec.tokenSecretRef)"
+        known = {secret.name for secret in self.snapshot.lock_secrets}
+        for driver in self.spec.drivers:
+            if driver.secret_ref is not None and driver.secret_ref.name not in known:
+                return f"Secret {driver.secret_ref.name} (of driver {driver.name})"
         return ""
 
     def _facts(
-        self, size: rollout.Size, step: rollout.Step, lost: loss.Lost, decision: image_check.Decision, template: str
+        self, shards: list[_Shard], step: rollout.Step, lost: loss.Lost, decision: image_check.Decision
     ) -> Facts:
-        pods = replicas(self.snapshot)
-        unready = [
-            pod.name
-            for ordinal, pod in pods.items()
-            if ordinal < size.wanted and not serves(pod) and not held(self.snapshot, ordinal, pod)
-        ]
-        missing = [
-            names.pod(self.snapshot.resource.name, ordinal) for ordinal in range(size.wanted) if ordinal not in pods
-        ]
-        waits = step.waits or size.waits or ", ".join([*unready, *missing])
+        unready = [name for shard in shards for name in shard.unready]
+        missing = [name for shard in shards for name in shard.missing]
+        moving = next((shard for shard in shards if shard.is_moving), None)
+        waits = step.waits or (moving.size.waits if moving is not None else "") or ", ".join([*unready, *missing])
         reason, doing = "", "nothing to do"
-        if size.waits or size.replicas != size.wanted or any(ordinal >= size.wanted for ordinal in pods):
-            reason = "Suspending" if self.spec.suspend else "Scaling"
-            doing = f"{size.replicas} replicas on the way to {size.wanted}; waiting for {waits or 'pods to end'}"
+        if moving is not None:
+            reason, size = "Suspending" if self.spec.suspend else "Scaling", moving.size
+            which = f"{moving.part.set_name}: " if len(shards) > 1 else ""
+            doing = f"{which}{size.replicas} replicas on the way to {size.wanted}; waiting for {waits or 'pods to end'}"
         elif step.outdated:
             reason, doing = "Rolling", f"rolling {', '.join(step.outdated)}; waiting for {waits}"
         elif missing:
@@ -282,19 +357,19 @@ class _Planner:
         if lost.message:
             doing = lost.message
         return Facts(
-            wanted=size.wanted,
+            wanted=shards[0].size.wanted,
             suspended=self.spec.suspend,
             progressing=reason,
             waits=waits,
             stalled=bool(reason in ("Rolling", "Scaling") and unready) and not self._are_young(unready),
-            template=template,
+            templates=tuple(shard.template for shard in shards),
             code=decision.code,
             doing=doing,
         )
 
     def _are_young(self, shown: list[str]) -> bool:
         """Tell whether one of the pods still has time to become ready; looks again when the time is over."""
-        born = {pod.name: pod.created_at for pod in replicas(self.snapshot).values()}
+        born = {pod.name: pod.created_at for _, _, pod in every_replica(self.snapshot)}
         left = max(born.get(name, 0.0) for name in shown) + self.settings.step_deadline_s - self.snapshot.now
         if left > 0:
             self.waits.append(left)

@@ -28,19 +28,24 @@ BROKEN: Final = (
 PULL_REASONS: Final = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
 
 
-def ordinal_of(pod: PodView, service: str) -> int | None:
-    """Give the ordinal of a replica's pod; None for another pod."""
+def ordinal_of(pod: PodView, set_name: str) -> int | None:
+    """Give the ordinal of a replica's pod; None for a pod that is not the set's."""
     head, _, tail = pod.name.rpartition("-")
-    if head != service or not tail.isdecimal() or names.LABEL_PURPOSE in pod.labels:
+    if head != set_name or not tail.isdecimal() or names.LABEL_PURPOSE in pod.labels:
         return None
     return int(tail)
 
 
 def replicas(snapshot: Snapshot) -> dict[int, PodView]:
-    """Give the replicas' pods by ordinal, lowest first."""
-    name = snapshot.resource.name
+    """Give the pods of the shard's replicas by ordinal, lowest first."""
+    name = snapshot.set_name
     found = ((ordinal_of(pod, name), pod) for pod in snapshot.pods)
     return dict(sorted((ordinal, pod) for ordinal, pod in found if ordinal is not None))
+
+
+def every_replica(snapshot: Snapshot) -> list[tuple[Snapshot, int, PodView]]:
+    """Give the replicas of all shards: the snapshot seen for its shard, ordinal, pod."""
+    return [(part, ordinal, pod) for part in snapshot.parts() for ordinal, pod in replicas(part).items()]
 
 
 def primary(pods: dict[int, PodView]) -> int | None:
@@ -91,10 +96,10 @@ def trouble(pod: PodView) -> tuple[str, str]:
 
 
 def wants_fence(snapshot: Snapshot, ordinal: int) -> bool:
-    """Tell whether the service's annotation fences a replica: "r0,r2", or "*" for all."""
+    """Tell whether the service's annotation fences a replica: "r0,r2" ("1/r0" of several shards), or "*" for all."""
     value = snapshot.resource.annotations.get(names.FENCED_ANNOTATION, "")
     wanted = {item.strip() for item in value.split(",")}
-    return "*" in wanted or f"r{ordinal}" in wanted
+    return "*" in wanted or names.member(ordinal, snapshot.shard, snapshot.shards) in wanted
 
 
 def held(snapshot: Snapshot, ordinal: int, pod: PodView) -> bool:

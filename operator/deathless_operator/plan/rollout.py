@@ -121,7 +121,7 @@ def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -
         return Step(outdated=shown, waits="their deletion, as spec.updateStrategy says OnDelete")
     going = [pod.name for pod in pods.values() if pod.deleted_at is not None]
     if going or len(pods) < size:
-        missing = [names.pod(snapshot.resource.name, ordinal) for ordinal in range(size) if ordinal not in pods]
+        missing = [names.pod(snapshot.set_name, ordinal) for ordinal in range(size) if ordinal not in pods]
         return Step(outdated=shown, waits=f"{', '.join(going or missing)} to come back")
     leader = primary(pods)
     waiting = [

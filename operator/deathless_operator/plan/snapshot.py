@@ -16,11 +16,13 @@ raw objects. Imports model and base only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from deathless.base.manifest import ServiceSpec
+from deathless.base.shards import SHARDS_MAX
+from deathless_operator.model import names
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject
 
@@ -213,7 +215,7 @@ class Remains:
 
     now: float  # wall seconds
     record: ChildView  # the ConfigMap
-    stateful_set: ChildView | None = None  # of its name, whoever owns it
+    stateful_sets: tuple[ChildView, ...] = ()  # of its name and shards, whoever owns them
     pods: tuple[PodView, ...] = ()  # replicas of its name
     claim: ClaimView | None = None  # of the name in the record
     eraser: PodView | None = None  # the pod that erases
@@ -225,6 +227,7 @@ class Snapshot:
 
     now: float  # wall seconds
     resource: ResourceView
+    shard: int = 0  # the one that questions about replicas are about; see `parts`
     children: tuple[ChildView, ...] = ()
     pods: tuple[PodView, ...] = ()  # of the set and for checks; by label deathless.dev/service
     nodes: tuple[NodeView, ...] = ()
@@ -239,6 +242,28 @@ class Snapshot:
     remains: Remains | None = None  # of a former service of this name, while its keys are not erased yet
     warnings: tuple[Warned, ...] = ()  # of the last ten minutes
     failures: tuple[Failure, ...] = ()
+
+    @property
+    def shards(self) -> int:
+        """How many shards the service has; as its pods say where the spec can't be read."""
+        spec = self.resource.spec
+        if spec is not None:
+            return spec.shards
+        told = (pod.labels.get(names.LABEL_SHARD, "") for pod in self.pods)
+        return 1 + max((int(shard) for shard in told if shard.isdecimal() and int(shard) < SHARDS_MAX), default=0)
+
+    @property
+    def set_name(self) -> str:
+        """Name of the shard's StatefulSet."""
+        return names.of_shard(self.resource.name, self.shard)
+
+    def parts(self) -> tuple[Snapshot, ...]:
+        """Give the same once for each shard."""
+        return tuple(replace(self, shard=shard) for shard in range(self.shards))
+
+    def stateful_set(self) -> ChildView | None:
+        """Give the shard's StatefulSet."""
+        return self.child("StatefulSet", self.set_name)
 
     def child(self, kind: str, name: str) -> ChildView | None:
         """Give the object of that kind and name."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from deathless_operator.model import names
-from deathless_operator.model.status import Condition, ReplicaStatus, ServiceStatus
+from deathless_operator.model.status import Condition, ReplicaStatus, ServiceStatus, ShardStatus
 from deathless_operator.plan.actions import Event
 from deathless_operator.plan.conditions import Findings, settle
 from deathless_operator.plan.image_check import serving_fingerprint
@@ -28,76 +28,145 @@ CAUSES = ("Accepted", "ObjectsOwned", "StorageReady", "LockReady", "CertificateR
 class Facts:
     """What the sum is made of."""
 
-    wanted: int
+    wanted: int  # replicas of each shard
     suspended: bool = False
     progressing: str = ""  # CamelCase reason; empty: nothing is being made, rolled or scaled
     waits: str = ""  # sentence about what is waited for
     stalled: bool = False  # it has been waited for too long
-    template: str = ""  # hash of the template that pods are to be of; empty: not known
+    templates: tuple[str, ...] = ()  # by shard: hash of the template that pods are to be of; empty: not known
     code: Code | None = None  # that the objects are made from
     doing: str = ""
     said: dict[str, str] | None = None  # troubled pods' words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shard:
+    """How a shard stands."""
+
+    part: Snapshot
+    pods: dict[int, PodView]
+    leader: int | None  # ordinal
+    ready: int
+
+    @property
+    def leads(self) -> bool:
+        """Whether its primary serves."""
+        return self.leader is not None and serves(self.pods[self.leader])
+
+    @property
+    def primary(self) -> str:
+        """The pod that leads it; empty: none."""
+        return self.pods[self.leader].name if self.leader is not None else ""
+
+
 def sum_up(snapshot: Snapshot, findings: Findings, facts: Facts) -> tuple[ServiceStatus, tuple[Event, ...]]:
     """Give the status and the events about what changed in it."""
-    before = snapshot.resource.status
-    pods = replicas(snapshot)
-    leader = primary(pods)
+    shards = [_shard(part, facts) for part in snapshot.parts()]
+    _tell_sums(shards, findings, facts)
+    before = snapshot.resource.status.conditions
+    conditions, events = settle(findings, before, now=snapshot.now, generation=snapshot.resource.generation)
+    told = [_shard_status(shard, facts) for shard in shards]
+    status = _status(snapshot, shards, [status for status, _ in told], conditions, facts)
+    return status, (*(event for _, event in told if event is not None), *events)
+
+
+def _shard(part: Snapshot, facts: Facts) -> _Shard:
+    pods = replicas(part)
     ready = sum(1 for ordinal, pod in pods.items() if ordinal < facts.wanted and serves(pod))
-    _tell_sums(snapshot, pods, leader, ready, findings, facts)
-    conditions, events = settle(findings, before.conditions, now=snapshot.now, generation=snapshot.resource.generation)
-    status = _status(snapshot, pods, leader, ready, conditions, facts)
+    return _Shard(part=part, pods=pods, leader=primary(pods), ready=ready)
+
+
+def _before(snapshot: Snapshot) -> ShardStatus:
+    """Give the shard's status as it was written last."""
+    known = snapshot.resource.status
+    if snapshot.shards == 1:
+        return ShardStatus(
+            shard=0,
+            primary=known.primary,
+            epoch=known.epoch,
+            service_id=known.service_id,
+            incarnation=known.incarnation,
+            last_takeover_time=known.last_takeover_time,
+        )
+    return next((found for found in known.shards if found.shard == snapshot.shard), ShardStatus(shard=snapshot.shard))
+
+
+def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | None]:
+    """Give a shard's status, and the event that tells of a new primary."""
+    before, now = _before(shard.part), shard.part.now
+    spoken = [pod.announced for pod in shard.pods.values() if pod.announced is not None]
+    known = max((found for found in spoken if found.service_id), key=lambda found: found.epoch, default=None)
+    status = ShardStatus(
+        shard=shard.part.shard,
+        ready=f"{shard.ready}/{facts.wanted}",
+        primary=shard.primary,
+        epoch=max([before.epoch, *(found.epoch for found in spoken)]),
+        service_id=known.service_id if known else before.service_id,
+        incarnation=known.incarnation if known else before.incarnation,
+        last_takeover_time=before.last_takeover_time,
+    )
     # Between the old primary's pod and the new primary's word nobody may lead; then the epoch tells.
     later = status.primary != before.primary if before.primary else status.epoch > before.epoch > 0
-    if status.primary and later:
-        status = msgspec.structs.replace(status, last_takeover_time=show_time(snapshot.now))
-        moved = Event(
-            type="Normal",
-            reason="PrimaryChanged",
-            message=f"{status.primary} leads now, before it {before.primary or 'another'}; epoch {status.epoch}",
-        )
-        events = (moved, *events)
-    return status, events
+    if not (status.primary and later):
+        return status, None
+    moved = Event(
+        type="Normal",
+        reason="PrimaryChanged",
+        message=f"{status.primary} leads now, before it {before.primary or 'another'}; epoch {status.epoch}",
+    )
+    return msgspec.structs.replace(status, last_takeover_time=show_time(now)), moved
 
 
 def _status(
     snapshot: Snapshot,
-    pods: dict[int, PodView],
-    leader: int | None,
-    ready: int,
+    shards: list[_Shard],
+    told: list[ShardStatus],
     conditions: tuple[Condition, ...],
     facts: Facts,
 ) -> ServiceStatus:
     before = snapshot.resource.status
-    spoken = [pod.announced for pod in pods.values() if pod.announced is not None]
-    known = max((found for found in spoken if found.service_id), key=lambda found: found.epoch, default=None)
-    updated = [pod for pod in pods.values() if is_current(pod, facts.template)] if facts.template else []
+    ready, several = sum(shard.ready for shard in shards), len(shards) > 1
+    updated = [
+        pod
+        for shard, template in zip(shards, facts.templates, strict=False)
+        for pod in shard.pods.values()
+        if is_current(pod, template)
+    ]
     return ServiceStatus(
         observed_generation=snapshot.resource.generation,
-        replicas=len(pods),
+        replicas=sum(len(shard.pods) for shard in shards),
         ready_replicas=ready,
         updated_replicas=len(updated),
         selector=",".join(f"{key}={value}" for key, value in names.selector(snapshot.resource.name).items()),
-        ready=f"{ready}/{facts.wanted}",
-        primary=pods[leader].name if leader is not None else "",
-        epoch=max([before.epoch, *(found.epoch for found in spoken)]),
+        ready=f"{ready}/{facts.wanted * len(shards)}",
+        primary=_led(shards) if several else told[0].primary,
+        epoch=max(one.epoch for one in told),
         image=facts.code.image if facts.code else before.image,
         module=facts.code.module if facts.code else before.module,
         fingerprint=serving_fingerprint(snapshot),
-        service_id=known.service_id if known else before.service_id,
-        incarnation=known.incarnation if known else before.incarnation,
-        last_takeover_time=before.last_takeover_time,
+        service_id="" if several else told[0].service_id,
+        incarnation=0 if several else told[0].incarnation,
+        last_takeover_time=max(one.last_takeover_time for one in told),
         doing=facts.doing[:1000],
-        members=tuple(_member(ordinal, pod, facts.said or {}) for ordinal, pod in pods.items()),
+        shards=tuple(told) if several else (),
+        members=tuple(
+            _member(shard.part, ordinal, pod, facts.said or {})
+            for shard in shards
+            for ordinal, pod in shard.pods.items()
+        ),
         conditions=conditions,
     )
 
 
-def _member(ordinal: int, pod: PodView, said: dict[str, str]) -> ReplicaStatus:
+def _led(shards: list[_Shard]) -> str:
+    """Say how many shards are led, as a column shows it."""
+    return f"{sum(shard.leader is not None for shard in shards)} of {len(shards)} shards led"
+
+
+def _member(part: Snapshot, ordinal: int, pod: PodView, said: dict[str, str]) -> ReplicaStatus:
     spoken = pod.announced
     return ReplicaStatus(
-        name=f"r{ordinal}",
+        name=names.member(ordinal, part.shard, part.shards),
         pod=pod.name,
         node=pod.node,
         role=pod.labels.get(names.LABEL_ROLE, ""),
@@ -107,12 +176,13 @@ def _member(ordinal: int, pod: PodView, said: dict[str, str]) -> ReplicaStatus:
     )
 
 
-def _tell_sums(
-    snapshot: Snapshot, pods: dict[int, PodView], leader: int | None, ready: int, findings: Findings, facts: Facts
-) -> None:
+def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts) -> None:
     """Tell the conditions that follow from the others, after all root causes were told."""
-    leads = leader is not None and serves(pods[leader])
-    short = f"{ready} of {facts.wanted} replicas are ready"
+    ready, wanted = sum(shard.ready for shard in shards), facts.wanted * len(shards)
+    whole = all(shard.ready >= facts.wanted > 0 for shard in shards)
+    leads = all(shard.leads for shard in shards)
+    leaders = shards[0].primary if len(shards) == 1 else f"a primary of each of {len(shards)} shards"
+    short = f"{ready} of {wanted} replicas are ready"
     if facts.stalled:
         findings.tell("Progressing", "False", "Stalled", f"waiting too long for {facts.waits}")
     elif facts.progressing:
@@ -120,30 +190,42 @@ def _tell_sums(
     else:
         findings.tell("Progressing", "False", "Done", "nothing is being changed")
     if leads:
-        assert leader is not None, "somebody leads"
-        findings.tell("Available", "True", "PrimaryServes", f"{pods[leader].name} leads")
+        findings.tell("Available", "True", "PrimaryServes", f"{leaders} leads")
     elif facts.suspended:
         findings.tell("Available", "False", "Suspended", "spec.suspend is true: nobody serves")
-    elif leader is not None:
-        findings.tell("Available", "False", "PrimaryNotReady", f"{pods[leader].name} led last and is not ready")
     else:
-        findings.tell("Available", "False", "NoPrimary", f"no replica leads; {short}")
-    if facts.suspended and not pods:
+        findings.tell("Available", "False", *_why_unled(shards, short))
+    if facts.suspended and not any(shard.pods for shard in shards):
         # Before the root causes: it was asked for.
         findings.tell("Ready", "False", "Suspended", "spec.suspend is true: set it to false to start again")
-    elif ready >= facts.wanted > 0 and leads:
-        findings.tell("Ready", "True", "AllReplicasReady", f"{short}, {pods[leader or 0].name} leads")
+    elif whole and leads:
+        findings.tell("Ready", "True", "AllReplicasReady", f"{short}, {leaders} leads")
     else:
         _tell_cause(findings, facts, short)
-    if ready < facts.wanted and not facts.progressing:
+    if not whole and not facts.progressing and facts.wanted > 0:
         missing = [
             f"{pod.name} ({(facts.said or {}).get(pod.name, 'not ready')[:200]})"
-            for ordinal, pod in pods.items()
-            if not serves(pod) and not held(snapshot, ordinal, pod)
+            for shard in shards
+            for ordinal, pod in shard.pods.items()
+            if not serves(pod) and not held(shard.part, ordinal, pod)
         ]
         findings.tell("Degraded", "True", "ReplicasMissing", f"{short}; {', '.join(missing) or 'pods are missing'}")
     else:
         findings.tell("Degraded", "False", "NotDegraded", "as many replicas serve as can be")
+
+
+def _why_unled(shards: list[_Shard], short: str) -> tuple[str, str]:
+    """Say of which shards callers are not served: reason and message."""
+    silent = [
+        f"{shard.primary} led last and is not ready" for shard in shards if shard.leader is not None and not shard.leads
+    ]
+    unled = [shard.part.shard for shard in shards if shard.leader is None]
+    if not unled:
+        return "PrimaryNotReady", ", ".join(silent)
+    if len(shards) == 1:
+        return "NoPrimary", f"no replica leads; {short}"
+    shown = ", ".join(map(str, unled))
+    return "NoPrimary", "; ".join([f"no replica leads of shard {shown}", *silent, short])
 
 
 def _tell_cause(findings: Findings, facts: Facts, short: str) -> None:

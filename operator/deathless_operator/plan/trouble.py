@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from deathless_operator.model import names
 from deathless_operator.plan.conditions import Findings
-from deathless_operator.plan.pods import PULL_REASONS, container, held, replicas, trouble
+from deathless_operator.plan.pods import PULL_REASONS, container, every_replica, held, trouble
 from deathless_operator.plan.snapshot import PodView, Snapshot, Warned
 
 
@@ -48,8 +48,8 @@ BAD_STATUS: Final = {"UpgradeRequired": "True", "Degraded": "True"}
 def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
     """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages."""
     said: dict[str, str] = {}
-    for ordinal, pod in replicas(snapshot).items():
-        if held(snapshot, ordinal, pod):
+    for part, ordinal, pod in every_replica(snapshot):
+        if held(part, ordinal, pod):
             continue
         code, words = trouble(pod)
         pod_words = words or _pod_words(pod)
@@ -93,7 +93,7 @@ def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
         )
     for warned in sorted(snapshot.warnings, key=lambda found: -found.at):
         _tell_warning(warned, findings, snapshot)
-    for pod in replicas(snapshot).values():
+    for _, _, pod in every_replica(snapshot):
         found = container(pod)
         if found is not None and found.waiting_reason in PULL_REASONS:
             findings.tell(
@@ -115,7 +115,8 @@ def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
 
 
 def _tell_warning(warned: Warned, findings: Findings, snapshot: Snapshot) -> None:
-    running = len(replicas(snapshot)) >= (snapshot.resource.spec.replicas if snapshot.resource.spec else 0)
+    spec = snapshot.resource.spec
+    running = len(every_replica(snapshot)) >= (spec.replicas * spec.shards if spec else 0)
     if warned.kind == "StatefulSet" and warned.reason == "FailedCreate" and not running:
         quota = "exceeded quota" in warned.message
         findings.tell(
@@ -129,7 +130,7 @@ def _tell_warning(warned: Warned, findings: Findings, snapshot: Snapshot) -> Non
                 else "See the namespace's policies"
             ),
         )
-    pods = {pod.name: pod for pod in replicas(snapshot).values()}
+    pods = {pod.name: pod for _, _, pod in every_replica(snapshot)}
     if warned.reason in ("FailedMount", "FailedAttachVolume") and warned.name in pods:
         pod = pods[warned.name]
         if not pod.ready and "deathless-log" in warned.message:
@@ -168,7 +169,7 @@ def tell_storage(snapshot: Snapshot, findings: Findings, claim_name: str, *, mad
     elif "ReadWriteMany" not in claim.access_modes:
         # On one node it works, and a laptop's cluster often has nothing else.
         wrong = ", ".join(claim.access_modes) or "no access mode"
-        together = len({pod.node for pod in replicas(snapshot).values() if pod.node}) <= 1
+        together = len({pod.node for _, _, pod in every_replica(snapshot) if pod.node}) <= 1
         findings.tell(
             "StorageReady",
             "True" if together else "False",
@@ -188,7 +189,7 @@ def tell_storage(snapshot: Snapshot, findings: Findings, claim_name: str, *, mad
 
 def tell_fenced(snapshot: Snapshot, findings: Findings) -> None:
     """Tell which replicas are stopped on purpose."""
-    shown = [pod.name for ordinal, pod in replicas(snapshot).items() if held(snapshot, ordinal, pod)]
+    shown = [pod.name for part, ordinal, pod in every_replica(snapshot) if held(part, ordinal, pod)]
     if shown:
         findings.tell(
             "Fenced",

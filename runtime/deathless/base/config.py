@@ -52,6 +52,13 @@ class ActivitiesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     workers: int = 2  # processes, each with one activity at a time
 
 
+class TracingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where spans go, and which requests begin a trace."""
+
+    endpoint: str = ""  # base URL of an OTLP collector; empty: as OTEL_EXPORTER_OTLP_* say
+    sample_ratio: float = 1.0  # of the requests without a trace of their caller
+
+
 class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An out-driver: what this service sends to its name reaches the world outside."""
 
@@ -76,6 +83,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ingress_listen: str = ""  # empty: no HTTP ingress beside this replica
     token: str = ""  # clients and tools must show it
     operator_token: str = ""  # what operators show at the HTTP ingress, where callers may not give orders; empty: none
+    operator_token_file: str = ""  # the same, read while the ingress runs: it may come, change and go; pods have it
     tls: TlsConfig | None = None
     lock: str = "directory"  # directory | etcd
     etcd: EtcdConfig | None = None
@@ -92,6 +100,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
     activities: ActivitiesConfig = ActivitiesConfig()
     drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
+    tracing: TracingConfig | None = None  # None: no traces
     allow_any_file_system: bool = False  # run the seal fence where the allow-list says no
     limits: dict[str, int | float] = {}  # by the names of `Limits`
     shard: int = 0  # ours

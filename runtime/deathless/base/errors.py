@@ -3,7 +3,7 @@
     DeathlessError
     |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
-    |  |  OutboxFull, StillServing, SinkUnavailable
+    |  |  OutboxFull, StillServing, SinkUnavailable, TracesLost
     |- Fenced          this process is not the one any more: stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
@@ -123,6 +123,13 @@ class SinkUnavailable(RetryLater):
 
     code = "DL1020"
     remedy = "see what the driver says in `deathless peers list`; it goes on by itself"
+
+
+class TracesLost(RetryLater):
+    """Spans could not be exported, and are gone; what the service does is not touched by that."""
+
+    code = "DL1021"
+    remedy = "see whether the collector that spec.tracing names takes spans"
 
 
 class Fenced(DeathlessError):

@@ -14,9 +14,10 @@ from typing import Final
 from deathless.base.errors import InvalidConfig
 
 REPLICATED: Final = (
-    "entity_bytes_max", "idempotency_keys_max", "idempotency_window_s", "invocations_max", "item_bytes_max",
-    "key_bytes_max", "key_queue_max", "message_bytes_max", "operations_max", "peers_max", "reply_bytes_max",
-    "results_kept_s", "results_max", "session_idle_max_s", "sessions_max", "targets_max", "time_jump_max_s",
+    "entity_bytes_max", "idempotency_bytes_max", "idempotency_keys_max", "idempotency_window_s", "invocations_max",
+    "item_bytes_max", "journal_bytes_max", "key_bytes_max", "key_queue_max", "message_bytes_max", "operations_max",
+    "peers_max", "reply_bytes_max", "results_bytes_max", "results_kept_s", "results_max", "session_idle_max_s",
+    "sessions_max", "suspended_bytes_max", "targets_max", "time_jump_max_s",
 )  # fmt: skip
 """Limits that the state is a function of, beside the log: they are part of the fingerprint (I6), so that replicas with
 others of these never run one log."""
@@ -45,6 +46,7 @@ class Limits:
     sessions_max: int = 100_000  # registered sessions; the longest idle goes first
     session_idle_max_s: int = 7 * 86400  # logical time without a message
     idempotency_keys_max: int = 1_000_000  # keys remembered; the oldest goes first
+    idempotency_bytes_max: int = 256 << 20  # of their replies; likewise
     idempotency_window_s: int = 24 * 3600  # logical time a key is remembered
     peers_max: int = 1024  # other services, by shard, that send to this one
     targets_max: int = 1000  # other services that turns send to; each has a place in the outbox for ever
@@ -52,9 +54,13 @@ class Limits:
     outbox_bytes_max: int = 256 << 20  # messages to peers that are not confirmed by them; then no call is admitted
     invocations_max: int = 100_000  # handlers begun and not ended; then a call that would begin one is refused
     key_queue_max: int = 1024  # messages that wait for the invocation that holds their key; likewise
+    waiting_messages_max: int = 50_000  # messages that wait for held keys; then FORKs of peers are held back
+    suspended_bytes_max: int = 512 << 20  # all that suspended handlers and waiting messages keep; then both refusals
+    journal_bytes_max: int = 32 << 20  # what one invocation was given; then it is given errors instead
     operations_max: int = 10_000  # operations that one invocation asks for
     activities_max: int = 256  # activities that run at a time, in the worker processes of a primary
     results_max: int = 100_000  # results of ended invocations that callers may still ask for; the oldest goes first
+    results_bytes_max: int = 256 << 20  # the same, bytes
     results_kept_s: int = 24 * 3600  # logical time a result is kept
     unconfirmed_bytes_max: int = 64 << 20  # synced frames that wait for a proof; then no further one is written
     stream_buffer_bytes_max: int = 64 << 20  # confirmed frames kept for followers
@@ -92,6 +98,7 @@ class Limits:
             (self.message_bytes_max <= self.peer_window_bytes_max, "message_bytes_max <= peer_window_bytes_max"),
             (self.peer_window_bytes_max <= self.outbox_bytes_max, "peer_window_bytes_max <= outbox_bytes_max"),
             (self.key_queue_max <= self.invocations_max, "key_queue_max <= invocations_max"),
+            (self.message_bytes_max <= self.suspended_bytes_max, "message_bytes_max <= suspended_bytes_max"),
             (self.heartbeat_s * 3 <= self.suspect_after_s + 1e-9, "3 * heartbeat_s <= suspect_after_s"),
             (self.reign_min_s <= self.reign_max_s, "reign_min_s <= reign_max_s"),
             (self.key_bytes_max < 65536, "key_bytes_max < 65536"),

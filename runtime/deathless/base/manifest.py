@@ -22,7 +22,15 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from deathless.base.config import ActivitiesConfig, DriverConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.base.config import (
+    ActivitiesConfig,
+    DriverConfig,
+    EtcdConfig,
+    PeerConfig,
+    ReplicaConfig,
+    TlsConfig,
+    TracingConfig,
+)
 from deathless.base.errors import InvalidConfig
 from deathless.base.manifest_parts import (
     DRIVERS_MAX,
@@ -49,6 +57,7 @@ from deathless.base.manifest_parts import (
     Text,
     Texts,
     TlsSpec,
+    Tracing,
     UpdateStrategy,
     told,
 )
@@ -95,6 +104,7 @@ class LimitsSpec(Part, frozen=True):
     sessions_max: Annotated[Count | None, told("Registered sessions; the longest idle goes first.")] = None
     session_idle_max_s: Annotated[Count | None, told("Logical time without a message.")] = None
     idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
+    idempotency_bytes_max: Annotated[Count | None, told("Of keys remembered and their replies; likewise.")] = None
     idempotency_window_s: Annotated[Count | None, told("Logical time a key is remembered.")] = None
     peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
     targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
@@ -104,11 +114,21 @@ class LimitsSpec(Part, frozen=True):
     ] = None
     invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
+    waiting_messages_max: Annotated[
+        Count | None, told("Messages that wait for keys that are held; then forks of other services are held back.")
+    ] = None
+    suspended_bytes_max: Annotated[
+        Count | None, told("All that suspended handlers and messages that wait keep; then nothing more is suspended.")
+    ] = None
+    journal_bytes_max: Annotated[
+        Count | None, told("What one suspended handler was given; then it is given errors instead.")
+    ] = None
     operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
     activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
     results_max: Annotated[
         Count | None, told("Results of ended invocations that callers may still ask for; the oldest goes first.")
     ] = None
+    results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
     results_kept_s: Annotated[Count | None, told("Logical time a result is kept.")] = None
     unconfirmed_bytes_max: Annotated[
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")
@@ -152,8 +172,7 @@ class ServiceSpec(Part, frozen=True):
         int,
         Meta(ge=1, le=SHARDS_MAX),
         told(
-            "Into how many logs keys are divided, each with replicas of its own; 1 in a cluster. Fixed at creation.",
-            cluster_maximum=1,
+            "Into how many logs keys are divided, each with replicas of its own. Fixed at creation.",
         ),
     ] = 1
     log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()
@@ -177,6 +196,7 @@ class ServiceSpec(Part, frozen=True):
         Meta(max_length=DRIVERS_MAX),
         told("Processes beside each replica that bring what is sent to them to databases, files and HTTP addresses."),
     ] = ()
+    tracing: Annotated[Tracing | None, told("Traces of what handlers and activities do. When absent: none.")] = None
     network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
@@ -249,6 +269,7 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.tls.issuer": tls.issuer != "Operator",
         "spec.tls.issuerRef": tls.issuer_ref is not None,
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
+        "spec.drivers[].secretRef": any(driver.secret_ref is not None for driver in spec.drivers),
         "spec.updateStrategy": spec.update_strategy is not None,
         "spec.suspend": spec.suspend,
         "spec.replaceAfterSeconds": spec.replace_after_seconds != ServiceSpec(module="x:x").replace_after_seconds,
@@ -333,12 +354,13 @@ def _driver_problems(manifest: Manifest) -> list[Problem]:
     return found
 
 
-def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
+def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[DriverConfig, ...]:
     """Give what the processes of `spec.drivers` are started with.
 
     Args:
         spec: in order.
         folder: absolute; what relative paths in options start from.
+        secrets: absolute; has a folder for each driver with a Secret, which its paths start from. Empty: there is none.
     """
     return tuple(
         DriverConfig(
@@ -347,7 +369,7 @@ def driver_configs(spec: ServiceSpec, folder: str) -> tuple[DriverConfig, ...]:
             on_refusal=driver.on_refusal,
             batch_messages=driver.batch_messages,
             options=driver.options,
-            folder=folder,
+            folder=f"{secrets}/{driver.name}" if secrets and driver.secret_ref is not None else folder,
         )
         for driver in spec.drivers
     )
@@ -430,12 +452,19 @@ def replica_configs(
             ),
             activities=ActivitiesConfig(workers=spec.activities.workers),
             drivers=driver_configs(spec, folder),
+            tracing=tracing_config(spec),
             allow_any_file_system=spec.log_storage.allow_any_file_system,
             limits=limits_of(spec),
         )
         for shard in range(spec.shards)
         for index, name in enumerate(replica_names(manifest))
     ]
+
+
+def tracing_config(spec: ServiceSpec) -> TracingConfig | None:
+    """Give where spans go, for a replica; None: nowhere."""
+    found = spec.tracing
+    return None if found is None else TracingConfig(endpoint=found.endpoint, sample_ratio=found.sample_ratio)
 
 
 def _local_tls(tls: TlsSpec | None) -> TlsConfig | None:

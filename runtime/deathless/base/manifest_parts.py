@@ -23,15 +23,13 @@ WORKERS_MAX: Final = 64
 DRIVERS_MAX: Final = 16  # each is a process beside each replica
 
 
-def told(explanation: str, *, cluster_maximum: int | None = None) -> Meta:
+def told(explanation: str) -> Meta:
     """Say what a field means: shown by `kubectl explain` and in the documents, not in messages about mistakes.
 
     Args:
         explanation: one or more sentences.
-        cluster_maximum: what a cluster takes at most, where that is less than a laptop does.
     """
-    less = {} if cluster_maximum is None else {"clusterMaximum": cluster_maximum}
-    return Meta(extra_json_schema={"explain": explanation, **less})
+    return Meta(extra_json_schema={"explain": explanation})
 
 
 Name = Annotated[
@@ -293,8 +291,11 @@ class PeerService(Part, frozen=True):
     ] = ""
     addresses: Annotated[
         tuple[Address, ...],
-        Meta(max_length=16),
-        told("Client ports of some of its replicas, host:port, instead of path."),
+        Meta(max_length=SHARDS_MAX),
+        told(
+            "Client ports of some of its replicas, of each of its shards, host:port, instead of path. In a cluster and "
+            "with shards above 1: that service in this namespace, when empty."
+        ),
     ] = ()
     token_file: Annotated[
         FilePath, told("File with the token it wants to be shown, on a laptop; this service's own when empty.")
@@ -305,7 +306,7 @@ class PeerService(Part, frozen=True):
     shards: Annotated[
         int,
         Meta(ge=1, le=SHARDS_MAX),
-        told("How many shards it has, as its own manifest says; 1 in a cluster. Fixed as there.", cluster_maximum=1),
+        told("How many shards it has, as its own manifest says. Fixed as there."),
     ] = 1
 
 
@@ -315,6 +316,23 @@ class Activities(Part, frozen=True):
     workers: Annotated[
         int, Meta(ge=1, le=WORKERS_MAX), told("Processes beside the primary, each with one activity at a time.")
     ] = 2
+
+
+class Tracing(Part, frozen=True):
+    """Traces of what the service does, for a collector that speaks OTLP over HTTP."""
+
+    endpoint: Annotated[
+        Annotated[str, Meta(pattern=r"^$|^https?://[^\s,]+$", max_length=512)],
+        told(
+            "Base URL of the collector, http://host:4318 for instance; /v1/traces follows. When empty: as the "
+            "environment's OTEL_EXPORTER_OTLP_ENDPOINT says."
+        ),
+    ] = ""
+    sample_ratio: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        told("Part of the requests that begin a trace where their caller has none. A caller's own decision is kept."),
+    ] = 1.0
 
 
 class Driver(Part, frozen=True):
@@ -341,6 +359,12 @@ class Driver(Part, frozen=True):
     ] = "stop"
     batch_messages: Annotated[int, Meta(ge=1, le=10_000), told("Messages that are delivered together at most.")] = 256
     options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
+    secret_ref: Annotated[
+        SecretRef | None,
+        told(
+            "Secret whose keys are the files that options name by relative paths, in a cluster. No effect on a laptop."
+        ),
+    ] = None
 
 
 class SecretKeyRef(Part, frozen=True):

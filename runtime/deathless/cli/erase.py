@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deathless.base.errors import DeathlessError, InvalidArgument
-from deathless.cli.options import json_option, service_options, target
+from deathless.cli.options import json_option, named_shard, service_options, target
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -78,18 +78,18 @@ def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOr
 
     if text:
         return read_order(text)
-    config = target(manifest, directory).config
-    if config.shards > 1:
-        raise InvalidArgument(
-            f"{config.service!r} has {config.shards} shards, and only a service with one is erased",
-            remedy="delete the keys below its name with etcdctl, once all of it is down",
-        )
+    if named_shard() is not None:
+        raise InvalidArgument("a service is erased as a whole", remedy="leave --shard out")
+    config = target(manifest, directory, every=True).config
+    if config.shards > 1 and service_id:
+        raise InvalidArgument("--service-id is of one shard, and this service has several", remedy="leave it out")
     if config.lock != "etcd":
         raise InvalidArgument(
             f"the lock of {config.service!r} is its directory: no store knows anything of it",
             remedy=f"delete {config.directory}, and all of it is gone",
         )
-    return EraseOrder(service=config.service, etcd=config.etcd or EtcdConfig(), service_id=service_id)
+    etcd = config.etcd or EtcdConfig()
+    return EraseOrder(service=config.service, etcd=etcd, service_id=service_id, shards=config.shards)
 
 
 def _run(order: EraseOrder, wait_s: float, *, ask: bool, dry_run: bool, json: bool) -> tuple[bool, Found]:

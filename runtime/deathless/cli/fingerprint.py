@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deathless.base.errors import DeathlessError
+from deathless.base.shards import SHARDS_MAX
 from deathless.cli.options import json_option
 from deathless.cli.output import print_json
 
@@ -33,8 +34,12 @@ if TYPE_CHECKING:
     help="Leave the answer, or the error, there too.",
 )
 @click.option("--limits", default="", metavar="JSON", help="Limits, instead of those of the config.")
+@click.option("--shards", type=click.IntRange(1, SHARDS_MAX), help="Shards of the service, instead of the config's.")
+@click.option("--peers", default="", metavar="JSON", help='Shards of other services, {"stock": 4}, instead of those.')
 @json_option
-def fingerprint(module: str | None, path: str, termination_file: str, limits: str, as_json: bool) -> int:
+def fingerprint(
+    module: str | None, path: str, termination_file: str, limits: str, shards: int | None, peers: str, as_json: bool
+) -> int:
     """Print the fingerprint of a service's code: what cuts and checkpoints of its log carry.
 
     MODULE is package.module:attribute or path/to/file.py:attribute. Equal fingerprints mean that this code may go on
@@ -48,7 +53,7 @@ def fingerprint(module: str | None, path: str, termination_file: str, limits: st
     from deathless.shell.termination import leave_word
 
     try:
-        found = check_code(module, path, limits)
+        found = check_code(module, path, limits, shards=shards, peers=peers)
     except DeathlessError as error:
         leave_word(termination_file, str(error))
         raise

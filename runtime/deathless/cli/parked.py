@@ -24,6 +24,7 @@ class ParkedMessage(msgspec.Struct):
 
 class _Parked(msgspec.Struct):
     parked: list[ParkedMessage]
+    count: int = 0  # more than are listed: the last ones are
 
 
 @click.command()
@@ -38,9 +39,10 @@ def parked(manifest: str, directory: str, as_json: bool) -> int:
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
-    messages = msgspec.convert(asyncio.run(ask_primary(found, "parked")), _Parked).parked
+    told = msgspec.convert(asyncio.run(ask_primary(found, "parked")), _Parked)
+    messages = told.parked
     if as_json:
-        print_json({"parked": messages})
+        print_json({"parked": messages, "count": max(told.count, len(messages))})
     elif not messages:
         print("nothing is parked")
     else:
@@ -48,4 +50,6 @@ def parked(manifest: str, directory: str, as_json: bool) -> int:
             ("lsn", "session", "seq", "handler", "key", "bytes"),
             [(m.lsn, m.session, m.seq, m.handler, m.key, m.bytes) for m in messages],
         )
+        if told.count > len(messages):
+            print(f"the last {len(messages)} of {told.count}")
     return 0

@@ -29,6 +29,11 @@ class Peer(msgspec.Struct, rename="camel"):
     incarnation: int
     service_id: str
     problem: str
+    driver: bool = False  # a replica of an earlier version does not say this and what follows
+    idle: bool = False  # nothing is to be sent, so no connection is kept
+    last_problem: str = ""  # also when it is over
+    errors: int = 0  # attempts that failed since the primary leads
+    held_back: str = ""  # why its forks are not taken in; empty: they are
 
 
 class _Found(msgspec.Struct):
@@ -44,7 +49,10 @@ def peers() -> None:
 @service_options
 @json_option
 def list_(manifest: str, directory: str, as_json: bool) -> int:
-    """List other services: connected or not and why, messages sent to them, not confirmed by them, received."""
+    """List other services and drivers: connected, idle (nothing is to be sent) or not and why, and how many messages.
+
+    Messages: sent to them, not confirmed by them (lag), and received from them; and why their forks are held back.
+    """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
 
@@ -55,13 +63,27 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
         print("this service has sent to nobody and heard from nobody")
     else:
         print_table(
-            ("service", "connected", "sent", "lag", "received", "problem"),
+            ("service", "connected", "sent", "lag", "received", "held back", "problem"),
             [
-                (_named(p, told), "yes" if p.connected else "no", p.sent, p.lag, p.received, p.problem or "-")
+                (
+                    _named(p, told),
+                    _standing(p),
+                    p.sent,
+                    p.lag,
+                    p.received,
+                    p.held_back or "-",
+                    p.problem or "-",
+                )
                 for p in told
             ],
         )
     return 0
+
+
+def _standing(peer: Peer) -> str:
+    if peer.connected:
+        return "yes"
+    return "idle" if peer.idle else "no"
 
 
 def _named(peer: Peer, told: list[Peer]) -> str:

@@ -2,7 +2,7 @@
 
     offset size field
     0      1    kind (see Kind)
-    1      1    flags, 0 in version 1
+    1      1    flags: 0; of a CALL also TRACED, then a trace context ends the message (see traces)
     2      2    method length M, u16
     4      2    key length K, u16
     6      2    idempotency key length I, u16 (0: none)
@@ -28,6 +28,9 @@ HEADER: Final = struct.Struct("<BBHHH")
 HEADER_BYTES: Final = HEADER.size
 U64: Final = struct.Struct("<Q")
 REGISTER_NONCE_BYTES: Final = 16
+TRACED: Final = 1
+"""Flag of a CALL: its last TRACE_BYTES are a trace context."""
+TRACE_BYTES: Final = 25
 
 
 class Kind(enum.IntEnum):
@@ -75,21 +78,24 @@ def encode(
 
 
 def decode(data: bytes) -> Message:
-    """Take one message apart.
+    """Take one message apart; a trace context is left out.
 
     Raises: CorruptFrame when the lengths pass the end or flags are set that version 1 does not know.
     """
     if len(data) < HEADER_BYTES:
         raise CorruptFrame(f"message of {len(data)} bytes is shorter than its header")
     kind, flags, method_len, key_len, idem_len = HEADER.unpack_from(data)
+    end = len(data)
     if flags:
-        raise CorruptFrame(f"message has unknown flags {flags:#x}")
+        if flags != TRACED or kind != Kind.CALL:
+            raise CorruptFrame(f"message has unknown flags {flags:#x}")
+        end -= TRACE_BYTES
     key_at = HEADER_BYTES + method_len
     idem_at = key_at + key_len
     args_at = idem_at + idem_len
-    if args_at > len(data):
+    if args_at > end:
         raise CorruptFrame("message is shorter than its lengths say")
-    return Message(kind, data[HEADER_BYTES:key_at], data[key_at:idem_at], data[idem_at:args_at], data[args_at:])
+    return Message(kind, data[HEADER_BYTES:key_at], data[key_at:idem_at], data[idem_at:args_at], data[args_at:end])
 
 
 def encode_time(now_us: int) -> bytes:

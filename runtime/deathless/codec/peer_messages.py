@@ -19,6 +19,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame
 from deathless.codec.messages import Kind, encode
+from deathless.codec.traces import Span
 
 
 class Target(NamedTuple):
@@ -33,6 +34,14 @@ SELF: Final = Target("", 0)
 
 SELF_SESSION: Final = 2**63
 """Session of the runs that come from our own outbox; ids of registered sessions are lsns, far below."""
+
+
+class Crowd(NamedTuple):
+    """How much of a shard is suspended."""
+
+    invocations: int  # handlers that have begun, messages that wait for their key, replies that are owed
+    waiting: int  # of these, messages that wait for their key
+    bytes: int  # that all of these keep
 
 
 class Known(Protocol):
@@ -75,6 +84,12 @@ class Tick(Sender, array_like=True, frozen=True):
     schedule: str = ""  # its name; empty: no tick
 
 
+class TracedFork(Tick, array_like=True, frozen=True):
+    """Envelope of a FORK with a trace context (see traces); read as one of the others it is that."""
+
+    trace: bytes = b""  # empty: none
+
+
 class Request(msgspec.Struct, array_like=True, frozen=True):
     """Envelope of REQUEST: who waits, until when (0: for ever), and the chain of keys that wait with it."""
 
@@ -82,6 +97,12 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     operation: int
     deadline_us: int = 0
     chain: tuple[str, ...] = ()  # `service/shard/key`, the outermost first
+
+
+class TracedRequest(Request, array_like=True, frozen=True):
+    """Envelope of a REQUEST with a trace context (see traces); read as a Request it is any other's."""
+
+    trace: bytes = b""  # empty: none
 
 
 class PeerHello(msgspec.Struct, array_like=True, frozen=True):
@@ -177,6 +198,7 @@ class Outputs(NamedTuple):
     starts: list[ActivityStart]
     stops: list[Reference]  # activities whose invocation does not want them any more
     turns: Sequence[Ran] = ()  # turns that a message of theirs or a record caused, and that it does not name itself
+    spans: Sequence[Span] = ()  # what is over, of messages that carried a trace which is sampled
 
 
 class InvocationView(msgspec.Struct, frozen=True):

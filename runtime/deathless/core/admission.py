@@ -16,6 +16,10 @@ last (core.peering); it is answered by PEER_COMMIT, once confirmed; it holds FOR
 client's holds CALL. A full outbox stops clients' calls alone: what a peer sends may be what empties it, and behind a
 request that is refused a response could not come in.
 
+A FORK is never refused where it runs, since nobody would be told. So where too much is suspended (core.crowd) it is
+held back here, before it is logged: its batch is admitted up to it, the rest is refused, and the peer sends from there
+again, for ever. Nothing is lost; what stands behind the FORK in its session waits with it, other sessions go on.
+
 Conflicts: a full disk (`full`) refuses calls and registrations with 507 and forgets what was pending, told to each
 sender; acknowledgements and our own records stay (I8). Acknowledgements without messages are kept one per session, so
 a flood of them is no queue (I10). Whether a message is parked is decided when its frame is formed: the last moment at
@@ -47,6 +51,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER_BYTES, PARKED_HEADER, Kind, encode_parked, encode_register
+from deathless.codec.peer_messages import Crowd
 from deathless.codec.wire import (
     Batch,
     BatchRefused,
@@ -56,6 +61,7 @@ from deathless.codec.wire import (
     encode_replies,
     struct_packet,
 )
+from deathless.core.crowd import HeldBack, nobody
 from deathless.core.effects import Effect, Send
 from deathless.core.events import Conn, RunResult
 from deathless.core.sessions import Session, SessionTable
@@ -63,6 +69,7 @@ from deathless.core.sessions import Session, SessionTable
 SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
 OVERLOADED_RETRY_MS: Final = 20  # told to whom a queue of ours refuses
 OUTBOX_RETRY_MS: Final = 200  # told to whom a full outbox refuses
+HELD_RETRY_MS: Final = 1000  # told to a peer whose FORKs are held back; it then sends its window again
 WINDOW_RETRY_MS: Final = 50  # told to whom its own window, or a lagging follower, refuses
 HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is dropped, its sender asks again
 
@@ -94,6 +101,7 @@ class Admission:
         deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
         lag: messages by which the best live follower lags; 0 without followers.
         outbox_bytes: bytes of all messages that peers have not confirmed.
+        crowd: how much is suspended.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class Admission:
         deaths: dict[tuple[int, int], int],
         lag: Callable[[], int],
         outbox_bytes: Callable[[], int] = lambda: 0,
+        crowd: Callable[[], Crowd] = nobody,
     ) -> None:
         self.full = False  # the log has no room: calls are refused with 507
         self._sessions = sessions
@@ -115,6 +124,7 @@ class Admission:
         self._deaths = deaths
         self._lag = lag
         self._outbox_bytes = outbox_bytes
+        self.held_back = HeldBack(crowd, limits)
         # Oldest first: run, its messages, their bytes. Invariant: runs of one session are in the order of their seqs.
         self._pending: deque[tuple[Run, Sequence[bytes], int]] = deque()
         self._pending_messages = 0  # Invariant: count of messages in `_pending`
@@ -126,6 +136,7 @@ class Admission:
         self._nonces: dict[bytes, Conn] = {}  # registrations under way -> who waits
         self._taken = 0  # frames formed since we are primary, those refused for lack of space left out
         self._confirmed = 0  # of these, confirmed. Invariant: <= _taken
+        self.peers_count_max = limits.frame_messages_max  # messages of peers in a frame; set by who knows (core.pace)
         self._held: deque[tuple[int, Send]] = deque()  # refusals that wait until so many frames are confirmed
 
     # ---- in --------------------------------------------------------------------------------------------------
@@ -160,6 +171,13 @@ class Admission:
                     return effects
         run = Run(session_id, expected, acked, count - skip)
         messages = cut_messages(batch)[skip:]
+        held: list[Effect] = []
+        if session.peer and (at := self.held_back.first(session_id, messages)) is not None:
+            why = Overloaded(self.held_back.why(session_id))
+            held = [self._refuse(conn, session_id, expected + at, why, HELD_RETRY_MS, run.count - at)]
+            if not at:
+                return [*effects, *held]
+            messages, run = messages[:at], Run(session_id, expected, acked, at)
         size = sum(map(len, messages))
         error, wait_ms = self._refusal(session, run, size) or self._misformed(messages, peer=session.peer)
         if error is not None:
@@ -167,12 +185,13 @@ class Admission:
         if session_id not in self._next:
             self._unconfirmed[session_id] = expected
         self._next[session_id] = expected + run.count
-        if run.count <= self._piece_max() and size <= self._limits.frame_bytes_max // 2:
+        piece_max = self._piece_max(peer=session.peer)
+        if run.count <= piece_max and size <= self._limits.frame_bytes_max // 2:
             self._enqueue(run, messages, size)
         else:
-            for part in self._cut(run, messages):
+            for part in self._cut(run, messages, piece_max):
                 self._enqueue(*part)
-        return effects
+        return [*effects, *held]
 
     def position_of_peer(self, session_id: int, conn: Conn) -> int:
         """Give the first position of a peer that is not confirmed; from now on its batches count on `conn` alone."""
@@ -228,7 +247,7 @@ class Admission:
         share = 2 if half else 1
         count_max, size_max = limits.frame_messages_max // share, limits.frame_bytes_max // share
         passed = bool(size)
-        taken = taken_size = 0
+        taken = taken_size = of_peers = 0
         while pending:
             run, messages, weight = pending[0]
             if self._deaths and self._holds_killer(run):
@@ -237,6 +256,10 @@ class Admission:
                 continue
             if (taken or passed) and (count + len(messages) > count_max or size + weight > size_max):
                 break
+            if self._is_of_peer(run):
+                of_peers += len(messages)
+                if taken and of_peers > self.peers_count_max:
+                    break
             pending.popleft()
             count += len(messages)
             taken += len(messages)
@@ -354,6 +377,8 @@ class Admission:
         if not session.peer and self._outbox_bytes() >= limits.outbox_bytes_max:
             text = f"peers have not confirmed {limits.outbox_bytes_max} bytes of messages"
             return OutboxFull(text), OUTBOX_RETRY_MS
+        if not session.peer and (why := self.held_back.why_clients()):
+            return Overloaded(why), OUTBOX_RETRY_MS
         # With nothing pending one batch fits, however large: or it would be refused for ever.
         if self._pending and self._pending_messages + run.count > limits.pending_messages_max:
             return Overloaded(f"pending messages at {limits.pending_messages_max}"), OVERLOADED_RETRY_MS
@@ -410,14 +435,19 @@ class Admission:
         self._pending_messages += len(messages)
         self._pending_bytes += size
 
-    def _piece_max(self) -> int:
-        """Messages of one sender that go into a frame in one piece: others shall find room beside it."""
-        return max(1, self._limits.frame_messages_max // 2)
+    def _is_of_peer(self, run: Run) -> bool:
+        session = self._sessions.get(run.session)
+        return session is not None and session.peer
 
-    def _cut(self, run: Run, messages: Sequence[bytes]) -> Iterator[tuple[Run, Sequence[bytes], int]]:
+    def _piece_max(self, *, peer: bool) -> int:
+        """Messages of one sender that go into a frame in one piece: others shall find room beside it."""
+        most = max(1, self._limits.frame_messages_max // 2)
+        return min(most, self.peers_count_max) if peer else most
+
+    def _cut(self, run: Run, messages: Sequence[bytes], piece_max: int) -> Iterator[tuple[Run, Sequence[bytes], int]]:
         """Cut a run into pieces of which at least two fit a frame, but for a single large message."""
         session, first, acked, count = run
-        piece_max, size_max = self._piece_max(), self._limits.frame_bytes_max // 2
+        size_max = self._limits.frame_bytes_max // 2
         at = 0
         while at < count:
             end, size = at + 1, len(messages[at])

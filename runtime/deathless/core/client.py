@@ -139,6 +139,11 @@ class ClientMachine(Generic[W]):
     # ---- what others may see ---------------------------------------------------------------------------------
 
     @property
+    def message_bytes_max(self) -> int:
+        """Longest message that the service takes, as far as it has told."""
+        return self._session.message_bytes_max
+
+    @property
     def state(self) -> State:
         """Where the client stands."""
         if self._closed:

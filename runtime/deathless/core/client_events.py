@@ -157,9 +157,11 @@ Effect = Resolve | Dial | Send | HangUp | CompleteCalls[W] | FailCalls[W] | Tell
 
 
 def _tree(root: type[DeathlessError]) -> dict[str, type[DeathlessError]]:
+    """Give our classes by their codes: a service's own, which may be imported before, are none of ours."""
     found = {root.code: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
+        if child.__module__ == DeathlessError.__module__:
+            found.update(_tree(child))
     return found
 
 

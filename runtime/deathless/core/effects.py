@@ -16,6 +16,7 @@ import msgspec
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import Run
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
+from deathless.codec.traces import Span
 from deathless.core.events import Conn
 
 
@@ -95,6 +96,12 @@ class StopActivity(msgspec.Struct, frozen=True):
     """End an activity; nobody waits for its outcome."""
 
     reference: Reference
+
+
+class ExportSpans(msgspec.Struct, frozen=True):
+    """What a confirmed frame of ours brought to its end, for traces."""
+
+    spans: Sequence[Span]
 
 
 class ReadLock(msgspec.Struct, frozen=True):
@@ -210,6 +217,7 @@ Effect = (
     | DropPeer
     | StartActivity
     | StopActivity
+    | ExportSpans
     | ReadLock
     | TakeLock
     | LinkSeals

@@ -3,21 +3,21 @@
 A call that carries a key is checked before it runs and remembered after. A key that came before with the same
 request gets the recorded reply; with another request KeyReused; a key that is not remembered runs.
 
-Keys are forgotten by logical time (`idempotency_window_s`) and by count (`idempotency_keys_max`). What that means
+Keys are forgotten by logical time (`idempotency_window_s`), by count (`idempotency_keys_max`) and by the bytes of them
+and their replies (`idempotency_bytes_max`); both maximums are "room" below. What that means
 depends on the key:
 
 - A **UUIDv7** (16 raw bytes, or the 36-character text) carries its time. It counts as old as that time says and is
   refused (KeyOutsideWindow) when it lies before the window, further ahead than `time_jump_max_s`, or at or before
   the latest UUIDv7 that was forgotten for lack of room. So it runs at most once, ever.
 - Any other key is **opaque**: as old as the logical time it was first seen at, exactly-once for the window or until
-  `idempotency_keys_max` younger keys came, whichever is first; after that it would run again.
+  younger keys took all the room, whichever is first; after that it would run again.
 
 Oldest means smallest (time, key): which keys are remembered depends on the set of them alone, not on the order
 they came in, so a table restored from a checkpoint forgets the same ones.
 
 Guarantees: equal calls give equal tables and replies. Does not: read a clock (time is logical and comes in),
-compute request hashes, bound the bytes of replies it keeps (each is at most `reply_bytes_max`). Imports base and
-codec only.
+compute request hashes. Imports base and codec only.
 """
 
 from __future__ import annotations
@@ -61,15 +61,17 @@ class KeyTable:
     """The remembered keys of one shard.
 
     Args:
-        limits: `idempotency_keys_max`, `idempotency_window_s` and `time_jump_max_s` are used.
+        limits: `idempotency_keys_max`, `idempotency_bytes_max`, `idempotency_window_s` and `time_jump_max_s` are used.
     """
 
-    __slots__ = ("_entries", "_floor_us", "_jump_us", "_keys_max", "_order", "_window_us")
+    __slots__ = ("_bytes", "_bytes_max", "_entries", "_floor_us", "_jump_us", "_keys_max", "_order", "_window_us")
 
     def __init__(self, limits: Limits) -> None:
         self._entries: dict[bytes, KeyRecord] = {}
         self._order: list[tuple[int, bytes]] = []  # heap of (time, key). Invariant: one item per entry
         self._floor_us = -1  # time of the latest UUIDv7 forgotten for lack of room; -1: none yet
+        self._bytes = 0  # Invariant: of all keys and replies
+        self._bytes_max = limits.idempotency_bytes_max
         self._keys_max = limits.idempotency_keys_max
         self._window_us = limits.idempotency_window_s * 1_000_000
         self._jump_us = limits.time_jump_max_s * 1_000_000
@@ -113,19 +115,22 @@ class KeyTable:
         at_us = time_of_key(key)
         record = KeyRecord(key, request_hash, reply, now_us if at_us is None else at_us)
         self._entries[key] = record
+        self._bytes += len(key) + len(reply)
         heapq.heappush(self._order, (record.at_us, key))
 
     def expire(self, now_us: int) -> int:
-        """Forget keys older than the window, then the oldest beyond `idempotency_keys_max`; cheap with none.
+        """Forget keys older than the window, then the oldest beyond the room there is; cheap with none.
 
         Called at places the log alone decides, with logical time. Returns: count of forgotten keys.
         """
         before = len(self._order)
         oldest_us = now_us - self._window_us
         order = self._order
-        while order and (order[0][0] < oldest_us or len(order) > self._keys_max):
+        while order and (
+            order[0][0] < oldest_us or len(order) > self._keys_max or (self._bytes > self._bytes_max and len(order) > 1)
+        ):
             at_us, key = heapq.heappop(order)
-            del self._entries[key]
+            self._bytes -= len(key) + len(self._entries.pop(key).reply)
             # A key the window has passed is refused for its time; one that goes for lack of room needs the floor.
             if at_us >= oldest_us and time_of_key(key) is not None:
                 self._floor_us = max(self._floor_us, at_us)
@@ -140,12 +145,14 @@ class KeyTable:
         self._entries = {record.key: record for record in records}
         self._order = [(record.at_us, key) for key, record in self._entries.items()]
         heapq.heapify(self._order)
+        self._bytes = sum(len(key) + len(record.reply) for key, record in self._entries.items())
         self._floor_us = floor_us
         self.check_invariants()
 
     def check_invariants(self) -> None:
         """Assert every `Invariant:` above; n log n in remembered keys."""
         assert sorted(self._order) == sorted((record.at_us, key) for key, record in self._entries.items())
+        assert self._bytes == sum(len(key) + len(record.reply) for key, record in self._entries.items())
         for key, record in self._entries.items():
             assert record.key == key
             assert len(record.request_hash) == REQUEST_HASH_BYTES

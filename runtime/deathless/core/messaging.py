@@ -28,12 +28,13 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
-from deathless.codec.peer_messages import RETRY, ActivityStart, Adopt, Order, Retried, Target, encode_body
+from deathless.codec.peer_messages import RETRY, ActivityStart, Adopt, Crowd, Order, Retried, Target, encode_body
 from deathless.codec.wire import AdminReply, ReplyError, Type, decode_struct, error_reply, struct_packet
 from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
 from deathless.core.attached import Attached, Unknown
-from deathless.core.effects import Effect, Send
+from deathless.core.crowd import nobody
+from deathless.core.effects import Effect, ExportSpans, Send
 from deathless.core.events import (
     ActivityEnded,
     AttachReceived,
@@ -77,6 +78,7 @@ class Tables:
 
     Attributes:
         activities: all that have no outcome, in the order in which they were asked for.
+        crowd: how much is suspended.
         holds: has this invocation begun and not ended?
         retried: what became of the last order to run again what is parked at this lsn, once it is executed.
         due_us: logical time at which a time record has something to do; 0: never.
@@ -86,6 +88,7 @@ class Tables:
     peers: PeerTable = field(default_factory=lambda: PeerTable(Limits()))
     results: Results = field(default_factory=lambda: Results(Limits()))
     activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
+    crowd: Callable[[], Crowd] = nobody
     holds: Callable[[int], bool] = _holds_nothing
     retried: Callable[[int], Retried] = _nothing_retried
     due_us: Callable[[], int] = _never
@@ -198,6 +201,8 @@ class Messaging:
             effects += self.outreach.frame_confirmed(event.sent, now)
         if event.starts or event.stops:
             effects += self.activities.frame_confirmed(event.starts, event.stops, now, wall_us)
+        if event.spans:
+            effects.append(ExportSpans(event.spans))
         return effects
 
     def take_unknown(self, synced_lsn: int) -> list[Unknown]:

@@ -9,6 +9,7 @@
     core.checkpoint_plan  when one is due, which ones count, below what the log may go
     core.handover         switchover and orderly stop
     core.messaging        peers, own work, waiting for results, activities, timers
+    core.pace             how much of peers a frame holds
 
 One frame is written at a time: the next one only after the previous sync returned; its proof may overlap the next
 write, and a proof covers what was synced when it began (I1). What arrives meanwhile is the next frame: group commit
@@ -60,6 +61,7 @@ from deathless.core.handover import Departure, Stage
 from deathless.core.in_flight import InFlight
 from deathless.core.logical_time import LogicalTime
 from deathless.core.messaging import Messaging, Tables
+from deathless.core.pace import Pace
 from deathless.core.queries import Queries
 from deathless.core.sessions import SessionTable
 from deathless.core.stream import Stream, StreamFrame, frame_packet
@@ -132,6 +134,7 @@ class Primary:
             deaths=deaths,
             lag=self.stream.lag,
             outbox_bytes=lambda: tables.outbox.bytes,
+            crowd=tables.crowd,
         )
         self.messaging = Messaging(
             tables=tables, limits=limits, safeguards=safeguards, admission=self.admission, deaths=deaths
@@ -141,6 +144,8 @@ class Primary:
         self._checkpoints = CheckpointPlan(limits)
         self._time = LogicalTime(limits=limits, safeguards=safeguards, time_us=time_us, now=now, due_us=tables.due_us)
         self._deaths = deaths
+        self._pace = Pace(limits.frame_messages_max)
+        self._formed_at = now  # when the frame on its way, or the last one, was formed
         self._writing = Writing.NOTHING
         self._in_flight = InFlight(lsn)
         self._proof: Proof | None = None
@@ -214,7 +219,7 @@ class Primary:
         if self._writing is Writing.NOTHING:
             clock_us = self._time.clock_us(now, wall_us)
             if self._waiting(now, clock_us) and not self.admission.full:
-                effects = self._form(clock_us)
+                effects = self._form(now, clock_us)
             else:
                 effects = self._maybe_close(now)
         if not effects:
@@ -230,10 +235,11 @@ class Primary:
             return True
         return staying and self._time.due(clock_us)
 
-    def _form(self, clock_us: int) -> list[Effect]:
+    def _form(self, now: float, clock_us: int) -> list[Effect]:
         if not self._room:
             return []
         self._writing = Writing.FRAME
+        self._formed_at = now
         self._idle_since = None
         time_us = self._time.next_us(clock_us)
         staying = self._staying
@@ -253,6 +259,8 @@ class Primary:
         self._in_flight.append(event)
         self.messaging.frame_synced(event)
         self._time.moved(event.time_us, now)
+        self._pace.frame_took(frame.count, now - self._formed_at)
+        self.admission.peers_count_max = self._pace.count
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
         return [*self._maybe_prove(), *self.next_frame(now, wall_us)]

@@ -3,10 +3,11 @@
 A CALL whose handler waits is answered with the id of its invocation. What it gives in the end stands here, a
 function of the log's prefix, so every primary answers with the same bytes, however often it is asked.
 
-A result is kept for `results_kept_s` of logical time, and while fewer than `results_max` younger ones came.
+A result is kept for `results_kept_s` of logical time, and while it and the younger ones are at most `results_max`, with
+at most `results_bytes_max` in all. The youngest is kept however large it is.
 
-Guarantees: equal calls give equal tables and snapshots. Does not: read a clock, bound the bytes of the replies it keeps
-(each is at most `reply_bytes_max`), know who waits (the primary does). Imports codec and base.
+Guarantees: equal calls give equal tables and snapshots. Does not: read a clock, know who waits (the primary does).
+Imports codec and base.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ class Results:
     """The kept results of one shard, in the order in which invocations ended.
 
     Args:
-        limits: `results_max` and `results_kept_s` are used.
+        limits: `results_max`, `results_bytes_max` and `results_kept_s` are used.
     """
 
-    __slots__ = ("_kept", "_kept_us", "_max")
+    __slots__ = ("_bytes", "_bytes_max", "_kept", "_kept_us", "_max")
 
     def __init__(self, limits: Limits) -> None:
         # Invariant: `at_us` never falls along the order.
         self._kept: OrderedDict[int, ResultRecord] = OrderedDict()
+        self._bytes = 0  # Invariant: of the kept replies; above `_bytes_max` for a single one alone
         self._max = limits.results_max
+        self._bytes_max = limits.results_bytes_max
         self._kept_us = limits.results_kept_s * 1_000_000
 
     def __len__(self) -> int:
@@ -38,7 +41,7 @@ class Results:
         return len(self._kept)
 
     def add(self, invocation: int, reply: bytes, now_us: int) -> None:
-        """Keep what an invocation gave; the oldest goes when there are more than `results_max`.
+        """Keep what an invocation gave; the oldest go as long as one of the maximums is passed.
 
         Args:
             invocation: its id; it ends once.
@@ -47,8 +50,13 @@ class Results:
         """
         assert invocation not in self._kept, f"invocation {invocation} ends once"
         self._kept[invocation] = ResultRecord(invocation, now_us, reply)
-        if len(self._kept) > self._max:
-            self._kept.popitem(last=False)
+        self._bytes += len(reply)
+        while len(self._kept) > self._max or (self._bytes > self._bytes_max and len(self._kept) > 1):
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, record = self._kept.popitem(last=False)
+        self._bytes -= len(record.reply)
 
     def get(self, invocation: int) -> bytes | None:
         """Give the reply of an ended invocation; None: it has not ended, was never, or is forgotten."""
@@ -64,7 +72,7 @@ class Results:
         kept = self._kept
         before = len(kept)
         while kept and next(iter(kept.values())).at_us < oldest_us:
-            kept.popitem(last=False)
+            self._forget_oldest()
         return before - len(kept)
 
     def snapshot(self) -> list[ResultRecord]:
@@ -74,6 +82,7 @@ class Results:
     def restore(self, records: Iterable[ResultRecord]) -> None:
         """Replace everything by what `snapshot` gave."""
         self._kept = OrderedDict((record.invocation, record) for record in records)
+        self._bytes = sum(len(record.reply) for record in self._kept.values())
         self.check_invariants()
 
     def check_invariants(self) -> None:
@@ -84,3 +93,5 @@ class Results:
             assert record.at_us >= at_us, "order of ends is not the order of the table"
             at_us = record.at_us
         assert len(self._kept) <= self._max
+        assert self._bytes == sum(len(record.reply) for record in self._kept.values())
+        assert self._bytes <= self._bytes_max or len(self._kept) == 1

@@ -11,6 +11,10 @@ cut. A line of a message that somebody waits for names who waits, so its answer 
 Two replicas may have the file open. Each write is made with the lock held, after `.position` was read: a higher epoch
 in it ends us (Deposed). What stands behind the end that we know is nobody's: an attempt of ours that failed, and cut.
 
+A process that is frozen with the lock held keeps its successor out, and must: between its look at `.position` and its
+write nothing but the lock tells it that its epoch ended. So a wait for the lock ends after LOCK_WAIT_S with
+SinkUnavailable, which names the holder to operators, and begins again.
+
 Options: `path`, and `sync` (true: each batch is on the disk before it is acknowledged). The lock is the kernel's
 (flock), so the file belongs on a local disk, or on network storage that carries locks to all that mount it.
 
@@ -25,6 +29,8 @@ import base64
 import contextlib
 import fcntl
 import os
+import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,6 +42,9 @@ from deathless.base.errors import Deposed, InvalidConfig, SinkUnavailable
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import Answer, Delivery, Opened, Reference, Settings, Sink, Source
 
+LOCK_WAIT_S: Final = 5.0  # so long the lock is waited for before operators are told
+LOCK_AGAIN_S: Final = 0.01
+HOLDER_BYTES_MAX: Final = 128  # of who holds the lock, as its file says
 REMEMBER_LINES: Final = 10_000  # after so many lines `.position` moves on, so that a start reads no more
 T = TypeVar("T")
 
@@ -290,13 +299,34 @@ def write_all(descriptor: int, data: bytes, at: int) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the kernel's lock on a file: its end frees it, whatever kills us."""
+    """Hold the kernel's lock on a file: its end frees it, whatever kills us. The file says who held it last.
+
+    Raises: SinkUnavailable when another process keeps it for LOCK_WAIT_S.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        until = time.monotonic() + LOCK_WAIT_S
+        while not _try_lock(descriptor):
+            if time.monotonic() >= until:
+                holder = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace").strip() or "another process"
+                raise SinkUnavailable(
+                    f"{path} is held by {holder}",
+                    remedy="if that process is frozen, let it go on (kill -CONT) or end it (kill -KILL)",
+                )
+            time.sleep(LOCK_AGAIN_S)
+        us = f"process {os.getpid()} on {socket.gethostname()}\n".encode()[:HOLDER_BYTES_MAX]
+        os.pwrite(descriptor, us.ljust(HOLDER_BYTES_MAX), 0)  # always as long, so that nothing of another is left
         yield
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _create(path: Path) -> None:

@@ -196,7 +196,8 @@ class ShardLog:
         """See the port. `lsn` counts only up to the last confirmed lsn in a header that this writer synced.
 
         Nothing is left to do for an lsn below what was collected before.
-        Raises: Closed when this replica is not writing; LogTruncated when the head's own first file is missing.
+        Raises: Closed when this replica is not writing; LogTruncated when the head's own first file is missing and
+        no successor has sealed it.
         """
         if not self._writer.open:
             raise Closed("only a primary collects")
@@ -207,6 +208,8 @@ class ShardLog:
         try:
             start = routes.find(head, lsn).start
         except LogTruncated:
+            if self.sealed(head):
+                return []  # our proof was answered before a long pause: a successor leads, and has collected this
             routes.find_oldest(head)  # our own first file must be there
             return []  # a follower came back from below what is gone already; it starts from a checkpoint
         listed = listed_segments(self._fs)

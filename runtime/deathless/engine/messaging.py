@@ -41,6 +41,7 @@ from deathless.codec.peer_messages import (
     encode_response,
 )
 from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.outbox import Outbox
 from deathless.core.peer_table import PeerTable
@@ -61,6 +62,7 @@ class Asked:
     stops: list[Reference] = field(default_factory=list)
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
     turns: list[Ran] = field(default_factory=list)  # that no message names, for reports of divergences
+    spans: list[Span] = field(default_factory=list)  # what is over, for traces
 
 
 class Messaging:
@@ -170,7 +172,7 @@ class Messaging:
         outputs = self._executor.take_outputs()
         if outputs is None:
             return
-        messages, results, starts, stops, turns = outputs
+        messages, results, starts, stops, turns, spans = outputs
         for target, several in groupby(messages, itemgetter(0)):
             self.outbox.extend(target, [message for _, message in several])
             self.asked.moved[target] = None
@@ -181,6 +183,7 @@ class Messaging:
         asked.starts += starts
         asked.stops += stops
         asked.turns += turns
+        asked.spans += spans
 
     def sent(self) -> list[tuple[Target, int]]:
         """Give (target, next position) of each outbox that the frame made longer."""

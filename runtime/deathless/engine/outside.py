@@ -9,12 +9,13 @@ Guarantees: nothing; it is a Protocol. Does not: decide anything. Imports core, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.traces import Span
 from deathless.core import events as ev
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 
@@ -90,6 +91,10 @@ class Outside(Protocol):
 
     def stop_activity(self, reference: Reference) -> None:
         """End an activity, if it runs."""
+        ...
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Have them exported, now being when they ended; never waits, never fails."""
         ...
 
     def load_checkpoint(self) -> Snapshot | None:

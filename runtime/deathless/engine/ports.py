@@ -7,6 +7,7 @@ nature but the directory's is not, so `Lock` is synchronous too and a shell with
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NewType, Protocol
 
@@ -17,6 +18,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -369,8 +371,12 @@ class Executor(Protocol):
         """How many handlers have begun, or wait to, and not ended."""
         ...
 
-    def invocations(self) -> list[InvocationView]:
-        """All invocations that have begun and not ended, for operators."""
+    def crowd(self) -> Crowd:
+        """How much is suspended."""
+        ...
+
+    def invocations(self, first: int = 0, count_max: int = sys.maxsize) -> list[InvocationView]:
+        """Invocations that have begun and not ended, from id `first` on, the first `count_max`, for operators."""
         ...
 
     def history(self, invocation: int, count_max: int) -> History | None:

@@ -81,6 +81,7 @@ class ReplicaEngine:
             peers=shard.peers,
             results=shard.results,
             activities=shard.executor.activities,
+            crowd=shard.executor.crowd,
             holds=shard.executor.holds,
             retried=shard.take_retried,
             due_us=lambda: shard.place.due_us,
@@ -177,6 +178,8 @@ class ReplicaEngine:
             case fx.ProbeSpace():
                 room = self.log.reserve(padded(self._limits.frame_bytes_max))
                 complete(ev.SpaceFound() if room else ev.SpaceRefused(()))
+            case fx.ExportSpans(spans):
+                self.outside.export_spans(spans)
             case fx.DialPeer() | fx.SendPeer() | fx.DropPeer() | fx.StartActivity() | fx.StopActivity():
                 self._reach_out(effect)
             case fx.Disconnect(conn):
@@ -259,6 +262,7 @@ class ReplicaEngine:
             done.starts,
             done.stops,
             done.finished,
+            done.spans,
         )
 
     def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:

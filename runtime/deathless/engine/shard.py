@@ -27,6 +27,7 @@ from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
 from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
 from deathless.core.keys import KeyTable
@@ -39,6 +40,7 @@ from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
+PARKED_BYTES_MAX = 256 << 20  # the same, bytes
 RETRIED_MAX = 1024  # orders to run one again whose end is remembered, until it is told
 
 
@@ -58,6 +60,7 @@ class Executed:
     starts: list[ActivityStart] = field(default_factory=list)
     stops: list[Reference] = field(default_factory=list)
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
+    spans: list[Span] = field(default_factory=list)  # what is over, for traces
 
 
 class Shard:
@@ -108,7 +111,9 @@ class Shard:
         messaging = self._messaging
         asked = messaging.asked
         sent = messaging.sent()
-        return Executed(payload, len(messages), results, registered, sent, asked.starts, asked.stops, asked.finished)
+        return Executed(
+            payload, len(messages), results, registered, sent, asked.starts, asked.stops, asked.finished, asked.spans
+        )
 
     def apply(self, frame: Frame) -> list[RunResult]:
         """Run a confirmed frame and compare.
@@ -215,7 +220,9 @@ class Shard:
             # What has not begun can be run again as a whole. What has begun is kept without a message: it can't.
             record = msgspec.structs.replace(record, message=self.executor.not_begun(record.seq))
         self.parked.append(record)
-        del self.parked[:-PARKED_MAX]
+        size = sum(len(each.message) for each in self.parked)
+        while len(self.parked) > PARKED_MAX or size > PARKED_BYTES_MAX:
+            size -= len(self.parked.pop(0).message)
         if record.session == SYSTEM_SESSION:
             return self._messaging.park_invocation(record, self.place.time_us)
         run = Run(record.session, record.seq, 0, 1)

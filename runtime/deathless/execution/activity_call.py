@@ -25,14 +25,16 @@ class ActivityCall:
         name: of the activity.
         key: the same for every attempt and in every replica: hand it on as an idempotency key.
         attempt: from 1.
+        traceparent: the W3C header of the trace that this call is a part of, to be handed on; empty: of none.
     """
 
-    __slots__ = ("_beat", "attempt", "key", "name")
+    __slots__ = ("_beat", "attempt", "key", "name", "traceparent")
 
-    def __init__(self, name: str, key: str, attempt: int, beat: Callable[[], None]) -> None:
+    def __init__(self, name: str, key: str, attempt: int, beat: Callable[[], None], traceparent: str = "") -> None:
         self.name = name
         self.key = key
         self.attempt = attempt
+        self.traceparent = traceparent
         self._beat = beat
 
     def heartbeat(self) -> None:

@@ -56,7 +56,7 @@ class Arrivals:
             self._table.send_ticks(now_us)
         for invocation, number in self._table.tables.take_due(now_us):
             if (call := self._table.tables.operation(invocation, number, Call)) is not None:
-                self._table.undo(call)
+                self._table.withdraw(call)
                 self._table.resolve(invocation, number, LATE, lsn, now_us)
             else:
                 self._table.resolve(invocation, number, _NIL, lsn, now_us)
@@ -102,9 +102,7 @@ class Arrivals:
         if found is None:
             self._drop(invocation, reply)
             return
-        found.kill()
-        self._table.leave(found)
-        self._table.answer(found.received.origin, invocation, reply)
+        self._table.end(found, reply)
 
     def _resume_by_hand(self, order: Order, lsn: int, now_us: int) -> None:
         if order.invocation in self._table.tables.owed:

@@ -41,6 +41,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -50,6 +51,7 @@ from deathless.codec.peer_messages import (
     ScheduleView,
     Target,
 )
+from deathless.codec.traces import readable, traceparent, untraced, within
 from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
 from deathless.execution import depth, journal
 from deathless.execution.arrivals import Arrivals
@@ -58,11 +60,11 @@ from deathless.execution.entities import Changed, Entities
 from deathless.execution.failure import bad_arguments, failed
 from deathless.execution.invocations import Invocations
 from deathless.execution.journal import CLIENT, Origin, Received, encode_record
-from deathless.execution.peer_intake import MALFORMED, is_sender, take_in
+from deathless.execution.peer_intake import MALFORMED, is_plain_sender, take_in
 from deathless.execution.plan import Plan
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.queries import Queries, unknown
-from deathless.execution.running import RunningPage
+from deathless.execution.running import Blame, RunningPage
 from deathless.execution.schedules import Schedules
 from deathless.execution.service import Service
 from deathless.execution.turn import Settings
@@ -74,13 +76,13 @@ FOLD_MESSAGES: Final = 256
 FOLD_BYTES: Final = 16384
 """And at once when a message writes more than this."""
 
-# As codec.messages.HEADER, with kind and flags taken as one number: version 1 knows no flags.
+# As codec.messages.HEADER, with kind and flags taken as one number: the loop knows no flags.
 _HEADER: Final = struct.Struct("<HHHH")
 _NO_HEADER: Final = (0, 0, 0, 0)
 _CALL: Final = int(Kind.CALL)
 _FORK: Final = int(Kind.FORK)
 _NO_KIND: Final = -1  # what no message has
-_UNREADABLE: Final = -2  # a message whose envelope is none
+_UNREADABLE: Final = -2  # a FORK whose envelope is none, or holds a trace context
 _OK: Final = ok_reply(b"")
 _REQUEST_HASH_BYTES: Final = 16
 _FROM_CLIENT: Final = Origin(CLIENT)
@@ -149,8 +151,8 @@ class HandlerExecutor:
     """
 
     __slots__ = (
-        "_arrivals", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_open", "_plans", "_queries",
-        "_running", "_settings", "_single", "_small_bytes", "_written",
+        "_arrivals", "_blame", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_open", "_plans",
+        "_queries", "_running", "_settings", "_single", "_small_bytes", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -182,7 +184,8 @@ class HandlerExecutor:
         )
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
-        self._invocations = Invocations(self._plans, self._entities, self._settings, schedules)
+        self._blame = Blame(running)
+        self._invocations = Invocations(self._plans, self._entities, self._settings, schedules, self._blame)
         self._arrivals = Arrivals(self._invocations, limits, policies)
         queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
         self._queries = Queries(queries, self._plans, self._entities, seed)
@@ -196,6 +199,7 @@ class HandlerExecutor:
     def open(self) -> None:
         """Make ready for several `execute` of one frame, called from where this is called; `close` must follow."""
         assert self._open is None, "frames are executed one after the other"
+        self._blame.begin()
         show = self._hide()
         self._open = depth.enter(), show
 
@@ -239,7 +243,9 @@ class HandlerExecutor:
         return replies, digests
 
     def _run_all(self, messages: Sequence[bytes], place: Place, replies: list[bytes], digests: list[int]) -> None:
-        self._running.enter(place.session, place.first_seq)
+        if self._open is None:
+            self._blame.begin()
+        self._blame.enter(place.session, place.first_seq, place.first_lsn, len(messages))
         for start in range(0, len(messages), FOLD_MESSAGES):
             self._run(messages, start, place, replies, digests)
         self._running.leave()
@@ -278,7 +284,7 @@ class HandlerExecutor:
             if peer is not None:
                 idem_len = 0  # an envelope stands there, mostly the same
                 if kind == call and message[idem_at:args_at] != envelope:
-                    if is_sender(message[idem_at:args_at]):
+                    if is_plain_sender(message[idem_at:args_at]):
                         envelope = message[idem_at:args_at]
                     else:
                         kind = _UNREADABLE
@@ -390,12 +396,38 @@ class HandlerExecutor:
         return self._invocations.take_wrote(), reply, reply[0] != Status.ERROR  # an error is a refusal here
 
     def _of_peer(self, peer: Target | None, message: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes]:
-        """Run what is no CALL, or a FORK that may have to wait; gives what it wrote, and the reply to a client."""
+        """Run what the loop does not: what is no CALL, what has a trace context, and a FORK that may have to wait.
+
+        Gives what it wrote, and the reply to a client.
+        """
         if peer is None:
-            return MALFORMED, MALFORMED
+            return self._call_traced(message, lsn, now_us)
         return take_in(self._invocations, self._arrivals, peer, message, lsn, now_us), b""
 
-    def _divert(self, method: bytes, key: bytes, arguments: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes, bool]:
+    def _call_traced(self, message: bytes, lsn: int, now_us: int) -> tuple[bytes, bytes]:
+        """Run a CALL with a trace context as any other; gives as `_of_peer`. Whatever else there is, is malformed."""
+        plain, trace = untraced(message)
+        if not trace:
+            return MALFORMED, MALFORMED
+        try:
+            _, method, key, third, arguments = decode(plain)
+        except CorruptFrame:
+            return MALFORMED, MALFORMED
+        request = b""
+        if third:
+            args_at = len(plain) - len(arguments)
+            request = _request_hash(plain, args_at - len(third), args_at)
+            recorded = self._keys.check(third, request, now_us)
+            if recorded is not None:
+                return recorded, recorded
+        written, reply, remembered = self._divert(method, key, arguments, lsn, now_us, readable(trace))
+        if third and remembered:
+            self._keys.remember(third, request, reply, now_us)
+        return written, reply
+
+    def _divert(
+        self, method: bytes, key: bytes, arguments: bytes, lsn: int, now_us: int, trace: bytes = b""
+    ) -> tuple[bytes, bytes, bool]:
         """Run a CALL that may have to wait, or that nothing handles.
 
         Returns: what it wrote, its reply, and whether that is to be remembered under its idempotency key.
@@ -404,7 +436,7 @@ class HandlerExecutor:
         if method not in self._plans:
             reply = unknown(method, self._queries.plans, "a query: ask it as one")
             return reply, reply, True
-        received = Received(_FROM_CLIENT, method.decode(), b"" if self._single else key, arguments)
+        received = Received(_FROM_CLIENT, method.decode(), b"" if self._single else key, arguments, trace=trace)
         answer = table.receive(received, lsn, now_us)
         reply = accepted_reply(lsn) if answer is None else answer
         self._catching_up = True
@@ -490,6 +522,7 @@ class HandlerExecutor:
 
         Returns: b"" when it was run, or waits for its key; else the error reply that says why nothing happened.
         """
+        message, trace = untraced(message)
         try:
             kind, method, key, third, arguments = decode(message)
         except CorruptFrame:
@@ -507,7 +540,7 @@ class HandlerExecutor:
 
         def again() -> None:
             self._running.enter(SYSTEM_SESSION, parked)
-            received = Received(_FROM_CLIENT, method.decode(), key, arguments)
+            received = Received(_FROM_CLIENT, method.decode(), key, arguments, trace=readable(trace))
             reply = self._invocations.receive_again(received, lsn, now_us)
             if request:
                 self._keys.remember(third, request, accepted_reply(lsn) if reply is None else reply, now_us)
@@ -569,6 +602,13 @@ class HandlerExecutor:
         """All activities without an outcome, in the order in which they were asked for."""
         return self._invocations.tables.activities()
 
+    def traceparent(self, invocation: int, operation: int) -> str:
+        """Give the trace context of what an operation causes, as the header of that name; empty: none."""
+        found = self._invocations.tables.live.get(invocation)
+        if found is None or not found.turn.trace:
+            return ""
+        return traceparent(within(found.turn.trace, found.turn.span(operation)))
+
     def holds(self, invocation: int) -> bool:
         """Has this invocation begun, and not ended? One that waits for its key has."""
         return invocation in self._invocations.tables
@@ -577,9 +617,13 @@ class HandlerExecutor:
         """How many have begun, or wait to, and not ended."""
         return len(self._invocations.tables)
 
-    def invocations(self) -> list[InvocationView]:
-        """All invocations that have begun and not ended, for operators."""
-        return self._invocations.tables.views()
+    def crowd(self) -> Crowd:
+        """How much is suspended, to compare with its maximums."""
+        return self._invocations.tables.crowd()
+
+    def invocations(self, first: int = 0, count_max: int = sys.maxsize) -> list[InvocationView]:
+        """Invocations that have begun and not ended, from id `first` on, `count_max` of them; for operators."""
+        return self._invocations.tables.views(first, count_max)
 
     def history(self, invocation: int, count_max: int) -> History | None:
         """What an invocation was given, the last `count_max` of it, for operators; None: it is not there."""

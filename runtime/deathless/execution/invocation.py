@@ -27,6 +27,7 @@ import msgspec
 
 from deathless.base.errors import Cancelled, Diverged, InvalidAwait
 from deathless.codec.peer_messages import Given, History
+from deathless.codec.traces import within
 from deathless.execution import depth
 from deathless.execution.context import Context
 from deathless.execution.entities import Entities
@@ -72,9 +73,9 @@ class Invocation:
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_entity", "_first", "_look", "_variables", "admit", "asked", "current", "id",
-        "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "start", "turn",
-        "waits",
+        "_context", "_coroutine", "_entity", "_first", "_look", "_variables", "admit", "asked", "current", "given",
+        "id", "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "size", "start",
+        "turn", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,8 @@ class Invocation:
         turn.alive = False
         turn.count, turn.order, turn.part = self._first = first
         turn.before = turn.count
+        if received.trace:
+            turn.trace = within(received.trace, turn.span(0))
         self._context = Context(turn)
         self._coroutine: Coroutine[object, None, object] | None = None  # None: before the first turn, and at the end
         self._entity: object = None
@@ -117,6 +120,8 @@ class Invocation:
         self.operations: dict[int, Operation[object]] = {}  # not resolved, by number
         self.asked: dict[int, tuple[str, int]] = {}  # (what, since when) of all it waited for, by number; for operators
         self.waits: Waitable[object] | None = None  # None: before the first turn, and at the end
+        self.given = 0  # bytes of the journal; its maximum is the table's to keep
+        self.size = 0  # bytes that it keeps beside its current state; the table's to change
 
     # ---- turns ------------------------------------------------------------------------------------------------
 
@@ -303,6 +308,13 @@ class Invocation:
             else:
                 setattr(self._entity, name, value)
 
+    def take_down(self, event: Event) -> int:
+        """Enter an event into the journal; gives its bytes."""
+        self.journal.append(event)
+        size = len(event.reply) + len(event.state or b"")
+        self.given += size
+        return size
+
     def history(self, count_max: int) -> History:
         """Give what it was given, the last `count_max` of it; of handlers that it continues, nothing."""
         given = [
@@ -356,7 +368,7 @@ class Invocation:
                 raise self._difference(turned)
             if event.operation == CANCEL or self.ready:
                 turned = self.resume(entities, event)
-            self.journal.append(event)
+            self.take_down(event)
         if self.waits is None or self.ready or self.prints != record.prints:
             raise self._difference(turned)
         if state_hash(self.current) != record.state_hash:

@@ -48,6 +48,7 @@ from deathless.codec.peer_messages import (
     Target,
     encode_body,
 )
+from deathless.codec.traces import within
 from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution import depth
 from deathless.execution.context import Context
@@ -69,12 +70,20 @@ from deathless.execution.journal import (
     SuspendedSchedule,
     decode_record,
 )
-from deathless.execution.operations import Activity, Call, Operation, Promise
+from deathless.execution.operations import CANCELLED, Activity, Call, Operation, Promise
 from deathless.execution.plan import Plan
+from deathless.execution.running import Blame
 from deathless.execution.schedules import Schedules
+from deathless.execution.spans import Spans
 from deathless.execution.tables import Tables
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
+
+INVOCATION_BYTES: Final = 1024
+"""What a suspended handler costs beside its own bytes, in round numbers."""
+
+SMALL_BYTES: Final = 256
+"""A reply up to this is always given: that a timer fired, an error. `operations_max` bounds those."""
 
 Find = Callable[[bytes], Plan | None]
 _NONE: Final[dict[bytes, Plan]] = {}
@@ -92,15 +101,21 @@ class Invocations:
         entities: state of the keys.
         settings: of all turns.
         schedules: of the service.
+        blame: told whose turn begins, where a message causes turns of others (I11).
     """
 
     __slots__ = (
-        "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo", "_turns", "_wrote",
-        "committing", "entering", "schedules", "tables", "targets",
+        "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
+        "_turns", "_wrote", "committing", "entering", "schedules", "spans", "tables", "targets",
     )  # fmt: skip
 
     def __init__(
-        self, plans: Mapping[bytes, Plan], entities: Entities, settings: Settings, schedules: Schedules
+        self,
+        plans: Mapping[bytes, Plan],
+        entities: Entities,
+        settings: Settings,
+        schedules: Schedules,
+        blame: Blame,
     ) -> None:
         self._plans = plans
         self._flat = {method: plan for method, plan in plans.items() if not plan.spec.waits}
@@ -109,12 +124,16 @@ class Invocations:
         self.schedules = schedules
         self.tables = Tables()
         self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
+        self._blame = blame
+        self._caused = False  # True: turns run that are not those of the message being run
+        self._blamed = False  # True: the running page names another than that
         self.committing = False  # True: a turn is being carried out, so what is raised now is no handler's
         self._taken = False  # True: a message runs that has waited for its key
         self._todo: deque[Completion | bytes] = deque()  # promises to complete, and keys that became free
         self._wrote: list[bytes] = []
         self._outputs = _no_outputs()
         self._turns: list[Ran] = []
+        self.spans = Spans(settings)
         self.targets = Targets(settings.limits.targets_max)
 
     def clear(self) -> None:
@@ -127,8 +146,10 @@ class Invocations:
         self._wrote.clear()
         self._outputs = _no_outputs()
         self._turns = []
+        self.spans.take()
         self.targets.taken()
         self._taken = False
+        self._caused = self._blamed = False
         self.committing = False
 
     # ---- messages ---------------------------------------------------------------------------------------------
@@ -208,10 +229,16 @@ class Invocations:
 
         One that nobody waits for is never refused, and one that has waited for its key was taken already.
         """
-        most = self._entities.limits.invocations_max
-        if origin.kind in UNREFUSED or self._taken or len(self.tables) < most:
+        if origin.kind in UNREFUSED or self._taken:
             return None
-        return error_reply(Overloaded.code, Overloaded.__name__, f"{most} invocations have begun and not ended")
+        limits, tables = self._entities.limits, self.tables
+        if len(tables) >= limits.invocations_max:
+            text = f"{limits.invocations_max} invocations have begun and not ended"
+        elif tables.bytes >= limits.suspended_bytes_max:
+            text = f"suspended handlers and messages that wait keep {limits.suspended_bytes_max} bytes"
+        else:
+            return None
+        return error_reply(Overloaded.code, Overloaded.__name__, text)
 
     def _line_up(self, message: SuspendedMessage) -> bytes | None:
         origin = message.received.origin
@@ -230,13 +257,16 @@ class Invocations:
         self, plan: Plan, received: Received, invocation: int, lsn: int, now_us: int, since_us: int
     ) -> bytes | None:
         if not plan.spec.waits:
-            return self._run_plain(plan, received, invocation, now_us)
+            reply = self._run_plain(plan, received, invocation, now_us)
+            self.spans.handled(received, invocation, since_us, reply)
+            return reply
         if (refusal := self._full(received.origin)) is not None:
             return refusal
-        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0))
+        start = self._entities.state.get(received.key)
+        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0), start)
         self.tables.note_caller(received.origin, invocation)
         begun.admit = self.targets.admit
-        turned = begun.begin(self._entities, self._entities.state.get(received.key))
+        turned = begun.begin(self._entities, start)
         return self._carry_out(begun, turned, lsn, now_us)
 
     def _invocation(
@@ -248,8 +278,9 @@ class Invocations:
         now_us: int,
         since_us: int,
         first: tuple[int, int, int],
+        start: bytes | None,
     ) -> Invocation:
-        """Make an invocation and enter it; it holds its key from now on."""
+        """Make an invocation and enter it; it holds its key, whose state is `start`, from now on."""
         shared = plan.spec.shared
         begun = Invocation(
             invocation,
@@ -262,7 +293,8 @@ class Invocations:
             since_us=since_us,
             first=first,
         )
-        self.tables.live[invocation] = begun
+        begun.size = INVOCATION_BYTES + len(received.arguments) + len(start or b"")
+        self.tables.enter(begun)
         if not shared:
             self.tables.held[received.key] = invocation
         return begun
@@ -273,6 +305,8 @@ class Invocations:
         """Run a plain handler outside the executor's loop; gives its reply, or None when that comes later."""
         turn = Turn(self._settings.seed, now_us, self._settings)
         turn.lsn, turn.key = lsn, received.key
+        if received.trace:
+            turn.trace = within(received.trace, turn.span(0))
         context = Context(turn)
         limit = depth.enter()
         try:
@@ -357,7 +391,8 @@ class Invocations:
                 text = f"ctx.continue_with needs an `async def` handler of the same kind, not {received.method!r}"
                 turned = Turned(None, None, error_reply(UnknownHandler.code, UnknownHandler.__name__, text), None)
                 break
-            turn = invocation.turn
+            turn, start = invocation.turn, self._entities.state.get(received.key)
+            self.tables.leave(invocation)
             invocation = self._invocation(
                 plan,
                 received,
@@ -366,15 +401,16 @@ class Invocations:
                 now_us,
                 invocation.since_us,
                 (turn.count, turn.order, turn.part),
+                start,
             )
             self.committing = False
             invocation.admit = self.targets.admit
-            turned = invocation.begin(self._entities, self._entities.state.get(received.key))
+            turned = invocation.begin(self._entities, start)
             self.committing = True
         reply = turned.reply
         if reply is not None:
             self._wrote.append(reply)
-            self.leave(invocation)
+            self.leave(invocation, reply)
         self.committing = False
         return reply
 
@@ -403,6 +439,11 @@ class Invocations:
         self._wrote.append(encode_body(start))
 
     def undo(self, operation: Operation[object]) -> None:
+        """Give up an operation that is not wanted any more."""
+        self.spans.resolved(operation, CANCELLED)
+        self.withdraw(operation)
+
+    def withdraw(self, operation: Operation[object]) -> None:
         """Tell whom it concerns that an operation is not wanted any more."""
         if isinstance(operation, Call):
             owner = operation.owner
@@ -420,11 +461,12 @@ class Invocations:
             self.undo(operation)
         invocation.operations.clear()
 
-    def leave(self, invocation: Invocation) -> None:
-        """Take an invocation that has ended out of the tables; its key is free."""
+    def leave(self, invocation: Invocation, reply: bytes) -> None:
+        """Take an invocation that has ended with `reply` out of the tables; its key is free."""
         self._give_up(invocation)
+        self.spans.handled(invocation.received, invocation.id, invocation.since_us, reply)
         invocation.close()
-        del self.tables.live[invocation.id]
+        self.tables.leave(invocation)
         self.tables.forget_caller(invocation.received.origin)
         if not invocation.plan.spec.shared:
             key = invocation.received.key
@@ -464,12 +506,28 @@ class Invocations:
         found = self.tables.live.get(invocation)
         if found is None or operation not in found.operations:
             return
+        reply = self._fitting(found, reply)
         event = Event(operation, reply, lsn, now_us)
+        self.spans.resolved(found.operations[operation], reply)
         found.give(event)
         if found.ready:
             self.resume(found, event)
         else:
-            found.journal.append(event)
+            self.tables.grow(found, found.take_down(event))
+
+    def _fitting(self, invocation: Invocation, reply: bytes) -> bytes:
+        """Give a reply as an invocation may be given it: an error when its journal has no room for it."""
+        most = self._entities.limits.journal_bytes_max
+        if len(reply) <= SMALL_BYTES or invocation.given + len(reply) <= most:
+            return reply
+        text = f"a reply of {len(reply)} bytes, but a handler is given at most {most}; go on with ctx.continue_with"
+        return error_reply(TooLarge.code, TooLarge.__name__, text)
+
+    def end(self, invocation: Invocation, reply: bytes) -> None:
+        """End an invocation from outside; its caller is told `reply`."""
+        invocation.kill()
+        self.leave(invocation, reply)
+        self.answer(invocation.received.origin, invocation.id, reply)
 
     def resume(self, invocation: Invocation, event: Event) -> None:
         """Run the turn behind an event that the invocation was given; its caller is told if it ends."""
@@ -477,7 +535,12 @@ class Invocations:
         state = self._entities.state.get(invocation.received.key)
         if state != invocation.current:
             event = Event(event.operation, event.reply, event.lsn, event.now_us, state)
-        invocation.journal.append(event)
+            most = self._entities.limits.journal_bytes_max
+            if invocation.given + len(state or b"") > most:
+                text = f"others change its state too often: a handler is given at most {most} bytes"
+                self.end(invocation, error_reply(TooLarge.code, TooLarge.__name__, text))
+                return
+        self.tables.grow(invocation, invocation.take_down(event))
         turned = invocation.resume(self._entities, event)
         reply = self._carry_out(invocation, turned, event.lsn, event.now_us)
         if reply is not None:
@@ -485,12 +548,18 @@ class Invocations:
 
     def _note_turn(self, lsn: int, invocation: int | None, received: Received) -> None:
         """Note a turn that the message at `lsn` does not name; `invocation` None: the running page names it."""
-        if self.entering is not None and invocation is not None:
+        if invocation is None:
+            pass
+        elif self.entering is not None:
             self.entering(invocation)
+        elif self._caused:
+            self._blame.turn_of(invocation)
+            self._blamed = True
         self._turns.append(Ran(lsn, received.method, received.key.decode(errors="replace")))
 
     def run_todo(self, lsn: int, now_us: int) -> None:
         """Run what turns have caused: completed promises, and messages whose key is free now."""
+        self._caused = True
         while self._todo:
             match self._todo.popleft():
                 case Completion(invocation, 0, reply):
@@ -501,6 +570,10 @@ class Invocations:
                 case key:
                     assert isinstance(key, bytes)
                     self._go_on(key, lsn, now_us)
+            if self._blamed:
+                self._blame.back(lsn)
+                self._blamed = False
+        self._caused = False
 
     def pay(self, invocation: int, reply: bytes) -> None:
         """Give a reply that was to come later."""
@@ -549,9 +622,10 @@ class Invocations:
 
     def take_outputs(self) -> Outputs | None:
         """Give what is to be sent, told, started and stopped, since the last call; None: nothing."""
-        if not (self._turns or any(self._outputs)):
+        if not (self._turns or any(self._outputs) or self.spans):
             return None
-        outputs, self._outputs = self._outputs._replace(turns=self._turns), _no_outputs()
+        outputs = self._outputs._replace(turns=self._turns, spans=self.spans.take())
+        self._outputs = _no_outputs()
         self.targets.taken()
         self._turns = []
         return outputs
@@ -587,10 +661,11 @@ class Invocations:
             )
         first = (record.count, record.order, record.part)
         invocation = self._invocation(
-            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first
+            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first, record.start
         )
         self.tables.note_caller(record.received.origin, record.id)
         invocation.run_again(self._entities, record, looked)  # its turns were admitted, when others were known
+        self.tables.grow(invocation, invocation.given)
         invocation.admit = self.targets.admit
         held = self._entities.state.get(record.received.key)
         if held is not None and held == invocation.current:
@@ -602,7 +677,7 @@ class Invocations:
 def _following(received: Received, turned: Turned) -> Received:
     assert turned.following is not None
     method, arguments = turned.following
-    return Received(received.origin, method, received.key, arguments, received.chain, received.deadline_us)
+    return msgspec.structs.replace(received, method=method, arguments=arguments)
 
 
 def _no_outputs() -> Outputs:

@@ -49,6 +49,7 @@ class Received(msgspec.Struct, array_like=True, frozen=True):
     arguments: bytes
     chain: tuple[str, ...] = ()
     deadline_us: int = 0  # of the caller; 0: none
+    trace: bytes = b""  # trace context it came with; empty: none
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):

@@ -13,8 +13,9 @@ not: send anything (the turn's `Asked` holds what is to be sent). Imports base a
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -59,7 +60,15 @@ class Owner(Protocol):
 
 def decoder(stated: type[T]) -> Callable[[bytes], T]:
     """Give what makes a value of an annotation out of its bytes."""
-    return msgspec.msgpack.Decoder(stated).decode
+    try:
+        return cast("Callable[[bytes], T]", _decoder_of(cast("Hashable", stated)))
+    except TypeError:  # an annotation without a hash, or none at all
+        return msgspec.msgpack.Decoder(stated).decode
+
+
+@functools.lru_cache(maxsize=1024)  # asked for with every call
+def _decoder_of(stated: Hashable) -> Callable[[bytes], object]:
+    return msgspec.msgpack.Decoder(cast("type[object]", stated)).decode
 
 
 def error_of(reply: bytes) -> DeathlessError:

@@ -10,7 +10,8 @@ from typing import Final
 
 from deathless.base.errors import CorruptFrame, InvalidArgument
 from deathless.codec.messages import Kind, Message, decode
-from deathless.codec.peer_messages import SELF, Reference, Request, Sender, Target, Tick, decode_body
+from deathless.codec.peer_messages import SELF, Reference, Target, TracedFork, TracedRequest, decode_body
+from deathless.codec.traces import readable
 from deathless.codec.wire import error_reply
 from deathless.execution.arrivals import Arrivals
 from deathless.execution.invocations import Invocations
@@ -34,18 +35,20 @@ def take_in(table: Invocations, arrivals: Arrivals, peer: Target, message: bytes
         taken = decode(message)
         match taken.kind:
             case Kind.FORK:
-                schedule = decode_body(Tick, taken.idempotency_key).schedule
+                sender = decode_body(TracedFork, taken.idempotency_key)
+                schedule = sender.schedule
                 origin = Origin(TICK, schedule) if schedule and peer == SELF else Origin(FORK, *peer)
                 # Its chain ends here: none of those waits for this one, so coming back to them is no ring.
-                reply = table.receive(_received(origin, taken, (), 0), lsn, now_us)
+                reply = table.receive(_received(origin, taken, (), 0, sender.trace), lsn, now_us)
                 if reply is not None:
                     table.answer(origin, lsn, reply)
             case Kind.REQUEST:
-                asked = decode_body(Request, taken.idempotency_key)
+                asked = decode_body(TracedRequest, taken.idempotency_key)
                 if table.tables.works_for(peer, asked.invocation, asked.operation) is not None:
                     return MALFORMED  # a reference names one request: who works for it stands in no checkpoint
                 origin = Origin(REQUEST, *peer, asked.invocation, asked.operation)
-                reply = table.receive(_received(origin, taken, asked.chain, asked.deadline_us), lsn, now_us)
+                received = _received(origin, taken, asked.chain, asked.deadline_us, asked.trace)
+                reply = table.receive(received, lsn, now_us)
                 if reply is not None:
                     table.respond(origin, reply)
             case Kind.RESPONSE:
@@ -60,15 +63,14 @@ def take_in(table: Invocations, arrivals: Arrivals, peer: Target, message: bytes
     return table.take_wrote()
 
 
-def is_sender(envelope: bytes) -> bool:
-    """Can the envelope of a FORK be read?"""
+def is_plain_sender(envelope: bytes) -> bool:
+    """Can the envelope of a FORK be read, and holds it no trace context?"""
     try:
-        decode_body(Sender, envelope)
+        return not decode_body(TracedFork, envelope).trace
     except CorruptFrame:
         return False
-    return True
 
 
-def _received(origin: Origin, taken: Message, chain: tuple[str, ...], deadline_us: int) -> Received:
+def _received(origin: Origin, taken: Message, chain: tuple[str, ...], deadline_us: int, trace: bytes) -> Received:
     method = taken.method.decode(errors="backslashreplace")
-    return Received(origin, method, taken.key, taken.args, chain, deadline_us)
+    return Received(origin, method, taken.key, taken.args, chain, deadline_us, readable(trace))

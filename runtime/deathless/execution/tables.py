@@ -12,15 +12,14 @@ Does not: decide. Imports base and codec.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from deathless.codec.peer_messages import ActivityStart, History, InvocationView, Target
+from deathless.codec.peer_messages import ActivityStart, Crowd, History, InvocationView, Target
 from deathless.execution.invocation import Invocation
 from deathless.execution.journal import (
     FORK,
@@ -34,8 +33,14 @@ from deathless.execution.journal import (
 )
 from deathless.execution.operations import Activity, Call, Operation, Timer
 
+DUE_AT_ONCE_MAX: Final = 1024
+"""So many timers and deadlines fire in one time record; what is left fires in the next, which follows at once."""
+
 DUE_MIN: Final = 1024
 """So many deadlines are kept before those of operations that are gone are looked for."""
+
+MESSAGE_BYTES: Final = 256
+"""What a message that waits costs beside its own bytes, in round numbers."""
 
 O = TypeVar("O", bound=Operation[object])  # noqa: E741  stands for an operation
 
@@ -43,14 +48,16 @@ O = TypeVar("O", bound=Operation[object])  # noqa: E741  stands for an operation
 class Tables:
     """The tables above; see there."""
 
-    __slots__ = ("_callers", "_due", "_due_max", "held", "live", "owed", "queued", "queues")
+    __slots__ = ("_callers", "_due", "_due_max", "bytes", "held", "live", "owed", "queued", "queues")
 
     def __init__(self) -> None:
         self.live: dict[int, Invocation] = {}
         self.held: dict[bytes, int] = {}
-        self.queues: dict[bytes, deque[SuspendedMessage]] = {}
+        # Found by id as well: each of thousands that wait for one key may be cancelled.
+        self.queues: dict[bytes, OrderedDict[int, SuspendedMessage]] = {}
         self.queued: dict[int, bytes] = {}  # message to the key it waits for
         self.owed: dict[int, SuspendedReply] = {}
+        self.bytes = 0  # Invariant: `size` of all invocations, and `size_of` all messages that wait
         self._callers: dict[tuple[str, int, int, int], int] = {}
         self._due: list[tuple[int, int, int]] = []  # heap of (due, invocation, operation), with some that are gone
         self._due_max = DUE_MIN  # when it is longer, those that are gone are let go
@@ -63,38 +70,58 @@ class Tables:
         """True for one that has begun, or waits to, and not ended."""
         return invocation in self.live or invocation in self.queued or invocation in self.owed
 
+    # ---- invocations ------------------------------------------------------------------------------------------
+
+    def enter(self, invocation: Invocation) -> None:
+        """Take an invocation in; what it keeps so far is counted."""
+        self.live[invocation.id] = invocation
+        self.bytes += invocation.size
+
+    def grow(self, invocation: Invocation, size: int) -> None:
+        """An invocation that is in keeps so many bytes more."""
+        invocation.size += size
+        self.bytes += size
+
+    def leave(self, invocation: Invocation) -> None:
+        """Let an invocation go."""
+        del self.live[invocation.id]
+        self.bytes -= invocation.size
+
     # ---- queues -----------------------------------------------------------------------------------------------
 
     def put(self, message: SuspendedMessage) -> None:
         """Have a message wait for the key it names."""
-        queue = self.queues.setdefault(message.waits_for, deque())
-        if not queue or queue[-1].id < message.id:
-            queue.append(message)
-        else:  # it has waited for another of its keys before
-            insort(queue, message, key=_id_of)
+        queue = self.queues.setdefault(message.waits_for, OrderedDict())
+        behind: list[int] = []
+        for other in reversed(queue):  # none, but for one that has waited for another of its keys before
+            if other < message.id:
+                break
+            behind.append(other)
+        queue[message.id] = message
+        for other in reversed(behind):
+            queue.move_to_end(other)
         self.queued[message.id] = message.waits_for
+        self.bytes += size_of(message)
 
     def take(self, message: SuspendedMessage) -> None:
         """Take a message out of its queue."""
         queue = self.queues[message.waits_for]
-        if queue[0] is message:  # nearly always: thousands of forks may wait, and each would move all behind it
-            queue.popleft()
-        else:
-            queue.remove(message)
+        del queue[message.id]
         if not queue:
             del self.queues[message.waits_for]
         del self.queued[message.id]
+        self.bytes -= size_of(message)
         self.forget_caller(message.received.origin)
 
     def first(self, key: bytes) -> SuspendedMessage | None:
         """Give the message that waits longest for a key."""
         queue = self.queues.get(key)
-        return queue[0] if queue else None
+        return next(iter(queue.values())) if queue else None
 
     def waiting(self, message: int) -> SuspendedMessage | None:
         """Give a message that waits for its key, by its id."""
         key = self.queued.get(message)
-        return None if key is None else next(one for one in self.queues[key] if one.id == message)
+        return None if key is None else self.queues[key][message]
 
     # ---- callers ----------------------------------------------------------------------------------------------
 
@@ -117,7 +144,7 @@ class Tables:
             if _asked_by(invocation.received.origin, caller):
                 invocation.received = replace(invocation.received, origin=_nobody(caller))
         for queue in self.queues.values():
-            for at, message in enumerate(queue):
+            for at, message in queue.items():
                 if _asked_by(message.received.origin, caller):
                     queue[at] = replace(message, received=replace(message.received, origin=_nobody(caller)))
         for owed in [owed for owed in self.owed.values() if _asked_by(owed.origin, caller)]:
@@ -155,9 +182,12 @@ class Tables:
                 self._due_max = max(DUE_MIN, 2 * len(self._due))
 
     def take_due(self, now_us: int) -> list[tuple[int, int]]:
-        """Give what is due, (invocation, operation), in the order of deadlines; some may be gone."""
+        """Give what is due, (invocation, operation), in the order of deadlines; some may be gone.
+
+        At most DUE_AT_ONCE_MAX: others wait while these run. For the rest `due_us` gives a time that has come.
+        """
         due: list[tuple[int, int]] = []
-        while self._due and self._due[0][0] <= now_us:
+        while self._due and self._due[0][0] <= now_us and len(due) < DUE_AT_ONCE_MAX:
             due.append(heappop(self._due)[1:])
         return due
 
@@ -185,31 +215,30 @@ class Tables:
         received = [(invocation.received.origin, invocation.id) for invocation in self.live.values()]
         received += [(owed.origin, owed.id) for owed in self.owed.values()]
         for queue in self.queues.values():
-            received += [(message.received.origin, message.id) for message in queue]
+            received += [(message.received.origin, message.id) for message in queue.values()]
         return sorted(((origin.service, id_) for origin, id_ in received if origin.kind == TICK), key=_second)
 
-    def views(self) -> list[InvocationView]:
-        """Give all of it for operators, ascending by id."""
-        return sorted(self._views(), key=_invocation_of)
+    def views(self, first: int, count_max: int) -> list[InvocationView]:
+        """Give those from id `first` on for operators, ascending by id, the first `count_max` of them."""
+        ids = (id_ for table in (self.live, self.queued, self.owed) for id_ in table if id_ >= first)
+        return [self._view(id_) for id_ in nsmallest(count_max, ids)]
 
-    def _views(self) -> Iterator[InvocationView]:
-        for invocation in self.live.values():
+    def _view(self, id_: int) -> InvocationView:
+        if (invocation := self.live.get(id_)) is not None:
             waits_for = tuple(f"{op.what}, since {op.since_us} us" for op in invocation.operations.values())
             received, turns = invocation.received, invocation.turn.part
-            yield InvocationView(
-                invocation.id, received.method, _text(received.key), invocation.since_us, turns, waits_for,
-                str(received.origin),
-            )  # fmt: skip
-        for queue in self.queues.values():
-            for message in queue:
-                received, since_us = message.received, message.since_us
-                waits_for = (f"key {_text(message.waits_for)}, since {since_us} us",)
-                yield InvocationView(
-                    message.id, received.method, _text(received.key), since_us, 0, waits_for, str(received.origin)
-                )
-        for owed in self.owed.values():
-            waits_for = (f"promise {owed.id}.0, since {owed.since_us} us",)
-            yield InvocationView(owed.id, owed.method, _text(owed.key), owed.since_us, 1, waits_for, str(owed.origin))
+            return InvocationView(
+                id_, received.method, _text(received.key), invocation.since_us, turns, waits_for, str(received.origin)
+            )
+        if (message := self.waiting(id_)) is not None:
+            received, since_us = message.received, message.since_us
+            waits_for = (f"key {_text(message.waits_for)}, since {since_us} us",)
+            return InvocationView(
+                id_, received.method, _text(received.key), since_us, 0, waits_for, str(received.origin)
+            )
+        owed = self.owed[id_]
+        waits_for = (f"promise {id_}.0, since {owed.since_us} us",)
+        return InvocationView(id_, owed.method, _text(owed.key), owed.since_us, 1, waits_for, str(owed.origin))
 
     def history(self, invocation: int, count_max: int) -> History | None:
         """Give the arguments of an invocation, and the last `count_max` things it was given; None: there is none."""
@@ -219,13 +248,23 @@ class Tables:
             return History(message.received.arguments, [], 0)
         return History(b"\x80", [], 0) if invocation in self.owed else None  # its arguments are not kept
 
+    def crowd(self) -> Crowd:
+        """Say how much is suspended."""
+        return Crowd(len(self), len(self.queued), self.bytes)
+
     def suspended(self) -> list[bytes]:
         """Give all of it as records, ascending by id."""
         records: list[Record] = [invocation.suspend() for invocation in self.live.values()]
         records += self.owed.values()
         for queue in self.queues.values():
-            records += queue
+            records += queue.values()
         return [encode_record(record) for record in sorted(records, key=_id_of)]
+
+
+def size_of(message: SuspendedMessage) -> int:
+    """Give the bytes that a message keeps while it waits."""
+    received = message.received
+    return len(received.arguments) + len(received.key) + len(received.method) + MESSAGE_BYTES
 
 
 def _asked_by(origin: Origin, caller: Target) -> bool:
@@ -238,10 +277,6 @@ def _nobody(caller: Target) -> Origin:
 
 def _id_of(record: Record) -> int:
     return record.id
-
-
-def _invocation_of(view: InvocationView) -> int:
-    return view.invocation
 
 
 def _second(tick: tuple[str, int]) -> int:

@@ -36,8 +36,10 @@ class Targets:
         known = self.known
         if known is None:
             return
-        targets = {target for target, _ in asked.messages} - self._fresh - {SELF}
-        further = sorted(target for target in targets if not known.knows(target))
+        targets = {target for target, _ in asked.messages if not known.knows(target)}
+        if not targets:
+            return
+        further = sorted(targets - self._fresh - {SELF})
         room = max(0, self._most - known.others - len(self._fresh))
         if len(further) > room:
             name = further[room].service

@@ -12,6 +12,7 @@ Imports base and codec.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +24,19 @@ import msgspec
 from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, TooLarge
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, shard_of
-from deathless.codec.messages import U64, Kind, encode
-from deathless.codec.peer_messages import SELF, ActivityStart, Request, Sender, Target, encode_body, is_service_name
+from deathless.codec.messages import U64, Kind, decode, encode
+from deathless.codec.peer_messages import (
+    SELF,
+    ActivityStart,
+    Request,
+    Sender,
+    Target,
+    TracedFork,
+    TracedRequest,
+    encode_body,
+    is_service_name,
+)
+from deathless.codec.traces import span_id, within
 from deathless.codec.wire import ok_reply
 from deathless.execution.activity import SECOND_US, ActivitySpec
 from deathless.execution.function import Function
@@ -34,6 +46,12 @@ from deathless.execution.operations import CANCELLED, Activity, Call, Operation,
 T = TypeVar("T")
 KEY_BYTES: Final = 16  # of an activity's idempotency key
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+_target: Final = functools.lru_cache(maxsize=1024)(Target)  # asked for with every message that a turn sends
+
+
+@functools.lru_cache(maxsize=1024)  # likewise
+def _checksum(text: str) -> int:
+    return crc32(text.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +85,7 @@ class Turn:
 
     __slots__ = (
         "alive", "asked", "before", "chain", "count", "key", "lsn", "now_us", "order", "part", "random", "seed",
-        "settings", "used", "waits",
+        "settings", "trace", "used", "waits",
     )  # fmt: skip
 
     def __init__(self, seed: bytes, now_us: int, settings: Settings | None = None) -> None:
@@ -86,6 +104,7 @@ class Turn:
         self.count = 0  # operations of the invocation, of committed turns
         self.order = 0  # resolved ones
         self.part = 0  # turns of the invocation before this one
+        self.trace = b""  # context of what the handler causes; empty: none
 
     def chance(self) -> Random:
         """Give the generator of this turn."""
@@ -121,6 +140,11 @@ class Turn:
         asked, self.asked = self.asked, None
         self.used = False
         return asked
+
+    def span(self, operation: int) -> bytes:
+        """Give the id of the span of an operation, or with 0 of the invocation."""
+        assert self.settings is not None
+        return span_id(self.seed, self.settings.sharding.shard, self.waits or self.lsn, operation)
 
     def next_order(self) -> int:
         """Give the place of what is resolved now."""
@@ -166,7 +190,7 @@ class Asked:
         if self.count - self._turn.before >= self._limits.operations_max:
             raise TooLarge(f"more than {self._limits.operations_max} operations; use ctx.continue_with in a long one")
         self.count += 1
-        self.prints.append(crc32(what, crc32((kind + service).encode())))
+        self.prints.append(crc32(what, _checksum(kind + service)))
         return self.count
 
     def _number(self, what: str) -> int:
@@ -191,6 +215,15 @@ class Asked:
             raise TooLarge(f"the message to {'/'.join(address)} would have {size} bytes, at most {most}")
         return encoded
 
+    def _with_trace(self, message: bytes, envelope: TracedFork | TracedRequest) -> bytes:
+        """Give a message with its trace context; without it where it would be too long, for nobody must notice."""
+        kind, method, key, _, arguments = decode(message)
+        try:
+            traced = encode(kind, method=method, key=key, idempotency_key=encode_body(envelope), args=arguments)
+        except TooLarge:
+            return message
+        return traced if len(traced) <= self._limits.message_bytes_max else message
+
     def _target(self, service: str, key: str) -> Target:
         """Give where a key of a service lives; nobody is asked, so every replica and every replay finds the same."""
         if not service:
@@ -199,7 +232,7 @@ class Asked:
             raise InvalidArgument(f"{service[:100]!r} is no name of a service")
         ours = self._settings.sharding
         if service != self._settings.service:
-            return Target(service, ours.place(service, key.encode()))
+            return _target(service, ours.place(service, key.encode()))
         shard = shard_of(key.encode(), ours.shards)
         return SELF if shard == ours.shard else Target(service, shard)
 
@@ -215,6 +248,8 @@ class Asked:
             self._sender = encode_body(Sender(self._turn.chain))
         message = self._message(Kind.FORK, address, self._sender, arguments)
         self._note("fork", message, address[0])
+        if self._turn.trace:
+            message = self._with_trace(message, TracedFork(self._turn.chain, "", self._turn.trace))
         self.messages.append((target, message))
 
     def call(
@@ -236,6 +271,9 @@ class Asked:
         envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
         message = self._message(Kind.REQUEST, address, envelope, arguments)
         self._note("call", message, address[0])
+        if turn.trace:
+            context = within(turn.trace, turn.span(number))
+            message = self._with_trace(message, TracedRequest(turn.waits, number, deadline_us, turn.chain, context))
         service, key, method = address
         shard = self._settings.sharding.shard if target == SELF else target.shard
         call = Call(turn, number, turn.now_us, f"{service}/{shard}/{key} {method}", decode, target, deadline_us)
@@ -325,6 +363,9 @@ class Asked:
         """Have another handler of this key go on where this one returns."""
         if not self._turn.waits:
             raise InvalidArgument("only an `async def` handler continues; a plain one sends with ctx.fork")
+        if len(arguments) > self._limits.message_bytes_max:
+            size, most = len(arguments), self._limits.message_bytes_max
+            raise TooLarge(f"the arguments of {method} would have {size} bytes, at most {most}")
         self._note("continue", method.encode() + b"\0" + arguments)
         self.following = Following(method, arguments)
 

@@ -7,6 +7,14 @@ A process runs one activity at a time, so that ending one ends nothing else: its
 by killing the process (an author's function can't be stopped in any other way). Processes are started when there is
 work for them and stay for the next; the first of them begins when the first activity does.
 
+Once all processes are busy, each is given some activities ahead, so that it goes on with the next at once: this loop
+waits for disks, and a process that had to hear from it after each activity would run one per frame. Who was first
+given runs; the others wait in the process. They are asked back (BACK, RETURNED) when another process is free, when the
+one in front of them takes longer than PATIENCE_S, and when one of them is to be stopped; so nothing waits behind a slow
+activity for longer than that, as long as its function lets the other threads of its process run. What waited in a
+process that was killed is given to another one: it may have begun, if what was in front of it ended just then, which
+at least once allows. What must run at most once is therefore given to a free process alone.
+
 Guarantees: at most `workers` activities run at a time, each told of once; one that was stopped is not told of. All
 processes are gone when `close` returns, and die with this one: what a deposed primary began ends, or its outcome finds
 nobody (the frame that would log it is not confirmed). Does not: decide whether an activity is begun, or tried again
@@ -20,6 +28,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections import deque
@@ -29,16 +38,26 @@ from typing import Final, cast
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ActivityFailed, DeathlessError
 from deathless.codec.peer_messages import ActivityStart, Reference
-from deathless.codec.wire import PacketReader, error_reply, struct_packet
+from deathless.codec.wire import PacketReader, error_reply, packet, struct_packet
 from deathless.core import events as ev
 
 _LOG: Final = logging.getLogger("deathless.activities")
-START, ENDED, BEAT, READY = 1, 2, 3, 4
-"""Packets of the pipe: a start (ActivityStart), what it gave (reply bytes), a sign of life (empty), and that the
-process has imported the service (empty): from then on time limits count."""
+START, ENDED, BEAT, READY, TRACE, BACK, RETURNED = 1, 2, 3, 4, 5, 6, 7
+"""Packets of the pipe: a start (ActivityStart), what it gave (reply bytes), a sign of life (empty), that the process
+has imported the service (empty): from then on time limits count; the traceparent of the start behind it; that nothing
+may begin of what waits (empty), and the answer to that: how many did (COUNT). They were the last ones given, and are
+forgotten there."""
+COUNT: Final = struct.Struct("<I")
 ENDED_EARLY, TOO_LONG, SILENT = "ActivityFailed", "ActivityTimeout", "ActivitySilent"
 """Types of the recorded error, by which a handler tells them apart."""
 PIPE_BYTES_MAX: Final = 16 << 20  # one packet of a worker process
+AHEAD_MAX: Final = 32  # activities that wait in a process, behind the one that runs
+AHEAD_BYTES_MAX: Final = 1 << 20  # of their arguments; one that is longer waits here
+PATIENCE_S: Final = 0.02  # how long they wait behind one activity before they are asked back
+
+
+Key = tuple[int, int]
+"""(invocation, operation)."""
 
 
 class _Worker(asyncio.Protocol):
@@ -48,7 +67,11 @@ class _Worker(asyncio.Protocol):
         self.process = process
         self.number = number
         self.ready = False  # True: it has said that it can run what it gets
-        self.start: ActivityStart | None = None  # None: free
+        self.given: deque[ActivityStart] = deque()  # the first one runs, the others wait there; empty: free
+        self.unwanted: set[Key] = set()  # of those that wait there: stopped meanwhile
+        self.asked_back = False  # True: BACK is on its way, or its answer; nothing is given ahead meanwhile
+        self.slow = False  # True: what runs takes long, so nothing is given ahead
+        self.patience: asyncio.TimerHandle | None = None  # of those that wait there
         self.limit: asyncio.TimerHandle | None = None  # of the attempt
         self.silence: asyncio.TimerHandle | None = None  # until its next sign of life
         self.ended = False
@@ -80,6 +103,8 @@ class _Worker(asyncio.Protocol):
                 self._pool.ready(self)
             elif kind == ENDED:
                 self._pool.answered(self, body)
+            elif kind == RETURNED and len(body) == COUNT.size:
+                self._pool.returned(self, COUNT.unpack(body)[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol: the process ended, or closed what it must keep."""
@@ -93,20 +118,40 @@ class _Worker(asyncio.Protocol):
         else:
             self._transport.write(data)
 
+    @property
+    def start(self) -> ActivityStart | None:
+        """What it runs; None: it is free."""
+        return self.given[0] if self.given else None
+
+    def has_room(self, start: ActivityStart) -> bool:
+        """Say whether this one may wait there."""
+        if not self.ready or self.slow or self.asked_back or len(self.given) > AHEAD_MAX:
+            return False
+        return sum(len(each.arguments) for each in self.given) + len(start.arguments) <= AHEAD_BYTES_MAX
+
     def free(self) -> ActivityStart | None:
-        """Let go of its activity; gives it."""
-        start, self.start = self.start, None
-        for timer in (self.limit, self.silence):
+        """Let go of the activity it runs; gives it."""
+        self.end_time()
+        return self.given.popleft() if self.given else None
+
+    def end_time(self) -> None:
+        """No time counts any more."""
+        for timer in (self.limit, self.silence, self.patience):
             if timer is not None:
                 timer.cancel()
-        self.limit = self.silence = None
-        return start
+        self.limit = self.silence = self.patience = None
+        self.slow = False
 
     def close(self) -> None:
         """Close the pipe."""
         self.ended = True
         if self._transport is not None:
             self._transport.abort()
+
+
+def no_trace(_invocation: int, _operation: int) -> str:
+    """Give the trace context of an operation where there is none."""
+    return ""
 
 
 class Activities:
@@ -116,6 +161,7 @@ class Activities:
         command: what starts a worker process, given the number of its descriptor.
         workers: processes at most.
         tell: takes events for the core.
+        traceparent: gives the trace context of an operation of an invocation, empty for none.
     """
 
     def __init__(
@@ -124,10 +170,12 @@ class Activities:
         *,
         workers: int,
         tell: Callable[[ev.Event], None],
+        traceparent: Callable[[int, int], str] = no_trace,
     ) -> None:
         self._command = command
         self._most = workers
         self._tell = tell
+        self._traceparent = traceparent
         self._loop = asyncio.get_running_loop()
         self._workers: dict[int, _Worker] = {}
         self._count = 0
@@ -137,13 +185,13 @@ class Activities:
 
     @property
     def running(self) -> int:
-        """How many are under way."""
+        """How many run."""
         return sum(worker.start is not None for worker in self._workers.values())
 
     @property
     def waiting(self) -> int:
-        """How many wait for a process."""
-        return len(self._queue)
+        """How many wait, here or in a process."""
+        return len(self._queue) + sum(len(worker.given) for worker in self._workers.values()) - self.running
 
     # ---- what the core wants ---------------------------------------------------------------------------------
 
@@ -154,12 +202,15 @@ class Activities:
 
     def stop(self, reference: Reference) -> None:
         """Nobody wants it any more: end it, and tell nothing."""
-        place = (reference.invocation, reference.operation)
-        self._queue = deque(each for each in self._queue if (each.invocation, each.operation) != place)
+        key = (reference.invocation, reference.operation)
+        self._queue = deque(each for each in self._queue if _key(each) != key)
         for worker in list(self._workers.values()):
-            if worker.start is not None and (worker.start.invocation, worker.start.operation) == place:
+            if worker.start is not None and _key(worker.start) == key:
                 worker.free()
-                self._kill(worker)
+                self._end_worker(worker)
+            elif any(_key(each) == key for each in worker.given):
+                worker.unwanted.add(key)
+                self._ask_back(worker)
         self._fill()
 
     def close(self) -> None:
@@ -167,21 +218,44 @@ class Activities:
         self._queue.clear()
         for worker in list(self._workers.values()):
             worker.free()
+            worker.given.clear()
             self._kill(worker)
 
     # ---- processes -------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Give waiting activities to free processes; start those that are missing."""
+        """Give waiting activities to processes; start those that are missing."""
         while self._queue:
             worker = next((each for each in self._workers.values() if each.start is None), None)
-            if worker is None:
-                if len(self._workers) >= self._most:
-                    return
+            if worker is None and len(self._workers) < self._most:
                 worker = self._begin_worker()
                 if worker is None:
                     continue  # who waited first was told; if nothing runs, nobody would look at the others again
+            worker = worker or self._shortest(self._queue[0])
+            if worker is None:
+                return
             self._give(worker, self._queue.popleft())
+        self._even_out()
+
+    def _shortest(self, start: ActivityStart) -> _Worker | None:
+        """Where this one may wait with the fewest before it; None: nowhere."""
+        if start.at_most_once:  # it must be known whether it began
+            return None
+        roomy = [worker for worker in self._workers.values() if worker.has_room(start)]
+        return min(roomy, key=lambda worker: len(worker.given), default=None)
+
+    def _even_out(self) -> None:
+        """Ask back what waits in one process while another is free."""
+        if all(worker.start is not None for worker in self._workers.values()):
+            return
+        longest = max(self._workers.values(), key=lambda worker: len(worker.given), default=None)
+        if longest is not None and len(longest.given) > 1:
+            self._ask_back(longest)
+
+    def _ask_back(self, worker: _Worker) -> None:
+        if not worker.asked_back:
+            worker.asked_back = True
+            worker.send(packet(BACK))
 
     def _begin_worker(self) -> _Worker | None:
         """Start a process; None: it could not be, which is told as the failure of who waits first."""
@@ -216,20 +290,43 @@ class Activities:
         self._alive.discard(process)
 
     def _give(self, worker: _Worker, start: ActivityStart) -> None:
-        worker.start = start
-        if worker.ready:
+        worker.given.append(start)
+        if worker.ready and worker.start is start:
             self._count_time(worker, start)
+        elif worker.patience is None and worker.start is not start:
+            worker.patience = self._loop.call_later(PATIENCE_S, self._impatient, worker)
+        trace = self._traceparent(start.invocation, start.operation)
+        if trace:
+            worker.send(packet(TRACE, trace.encode()))
         worker.send(struct_packet(START, start))
 
     def _count_time(self, worker: _Worker, start: ActivityStart) -> None:
         if start.timeout_us:
             worker.limit = self._loop.call_later(start.timeout_us / 1e6, self._too_long, worker)
+        if len(worker.given) > 1:
+            worker.patience = self._loop.call_later(PATIENCE_S, self._impatient, worker)
         self.beat(worker)
+
+    def _impatient(self, worker: _Worker) -> None:
+        """What it runs takes long: let others run what waits behind that."""
+        worker.patience, worker.slow = None, True
+        self._ask_back(worker)
 
     def _kill(self, worker: _Worker) -> None:
         if self._workers.pop(worker.number, None) is not None:
             worker.process.send_signal(signal.SIGKILL)
             worker.close()
+
+    def _end_worker(self, worker: _Worker) -> None:
+        """Kill it, and take back what waited there; what it ran was let go before."""
+        self._kill(worker)
+        self._take_back(worker, len(worker.given))
+
+    def _take_back(self, worker: _Worker, count: int) -> None:
+        """Those last given are the next ones again, but for those that nobody wants any more."""
+        back = [worker.given.pop() for _ in range(count)]  # last one first
+        self._queue.extendleft(each for each in back if _key(each) not in worker.unwanted)
+        worker.unwanted.clear()
 
     # ---- what workers say ------------------------------------------------------------------------------------
 
@@ -239,6 +336,7 @@ class Activities:
             worker.ready = True
             if worker.start is not None:
                 self._count_time(worker, worker.start)
+            self._fill()
 
     def beat(self, worker: _Worker) -> None:
         """It gave a sign of life."""
@@ -250,16 +348,35 @@ class Activities:
             worker.silence = self._loop.call_later(start.heartbeat_us / 1e6, self._too_silent, worker)
 
     def answered(self, worker: _Worker, reply: bytes) -> None:
-        """Its function ended."""
-        start = worker.free()
-        if start is not None:
-            self._end(start, reply)
+        """Its function ended, and it goes on with what waits there first."""
+        ended = worker.free()
+        if ended is not None:
+            self._end(ended, reply)
+        start = worker.start
+        if start is not None and _key(start) in worker.unwanted:  # it began before it could be asked back
+            worker.free()
+            self._end_worker(worker)
+        elif start is not None:
+            self._count_time(worker, start)
+        self._fill()
+
+    def returned(self, worker: _Worker, count: int) -> None:
+        """What waited there does no more."""
+        if not worker.asked_back or count > len(worker.given):
+            self.failed(worker, ENDED_EARLY, "its process broke the pipe: it returns what it was not asked for")
+            return
+        worker.asked_back = False
+        if count == len(worker.given):  # what ran had just ended
+            worker.end_time()
+        began = {_key(each) for each in worker.given} & worker.unwanted
+        self._take_back(worker, count)
+        worker.unwanted = began & {_key(each) for each in worker.given}
         self._fill()
 
     def failed(self, worker: _Worker, kind: str, why: str) -> None:
         """Its process is gone, or must go."""
-        self._kill(worker)
         start = worker.free()
+        self._end_worker(worker)
         if start is not None:
             _LOG.warning("activity failed", extra={"activity": start.name, "key": start.key, "why": why})
             self._end(start, _failure(kind, f"activity {start.name!r}: {why}"))
@@ -279,6 +396,10 @@ class Activities:
         # Later, because what the core does with it may come back to us.
         event = ev.ActivityEnded(start.invocation, start.operation, start.attempt, reply)
         self._loop.call_soon(self._tell, event)
+
+
+def _key(start: ActivityStart) -> Key:
+    return start.invocation, start.operation
 
 
 def _failure(kind: str, text: str) -> bytes:

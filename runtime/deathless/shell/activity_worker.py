@@ -4,12 +4,14 @@
                      --START--> the author's function, in the main thread
                      <--BEAT--- each `current_activity().heartbeat()`
                      <--ENDED-- its reply: status byte and body, as a handler's
+                     --BACK---> forget what waits here and has not begun
+                     <--RETURNED-- how many did
 
 A thread reads the pipe, so that its end is seen while a function runs: this process ends at once then, and by the
 kernel's hand when its parent dies. An `async def` function gets an event loop of its own for its call.
 
-Guarantees: every START is answered, unless the process ends. What a function raises is its reply. Does not: keep time
-(its parent does, and kills).
+Guarantees: every START is answered in its turn, unless it is returned or the process ends. What a function raises is
+its reply. Does not: keep time (its parent does, and kills).
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ import asyncio
 import inspect
 import logging
 import os
-import queue
 import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -34,7 +36,7 @@ from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
 from deathless.execution import activity_call
 from deathless.execution.failure import query_failed
 from deathless.execution.service import Service
-from deathless.shell.activities import BEAT, ENDED, PIPE_BYTES_MAX, READY, START
+from deathless.shell.activities import BACK, BEAT, COUNT, ENDED, PIPE_BYTES_MAX, READY, RETURNED, START, TRACE
 from deathless.shell.children import die_with_parent
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
@@ -48,7 +50,8 @@ class Pipe:
 
     def __init__(self, pair: socket.socket) -> None:
         self._pair = pair
-        self.starts: queue.SimpleQueue[ActivityStart] = queue.SimpleQueue()  # at most one waits
+        self._starts: deque[tuple[ActivityStart, str]] = deque()  # those that have not begun, with their traceparent
+        self._changed = threading.Condition()  # of those
         self._writing = threading.Lock()  # a function may give signs of life from threads of its own
 
     def send(self, kind: int, body: bytes = b"") -> None:
@@ -60,23 +63,44 @@ class Pipe:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def read(self) -> None:
-        """Read until the other end is gone, and end this process then."""
+        """Read until the other end is gone, and end this process then.
+
+        One step takes all that waits: had the main thread its turn in between, it could begin one that is returned.
+        """
         reader = PacketReader(PIPE_BYTES_MAX)
+        trace = ""
         try:
             while data := self._pair.recv(RECEIVE_BYTES):
                 for kind, body in reader.take(data):
-                    if kind == START:
-                        self.starts.put(decode_struct(ActivityStart, body))
+                    if kind == TRACE:
+                        trace = body.decode()
+                    elif kind == START:
+                        with self._changed:
+                            self._starts.append((decode_struct(ActivityStart, body), trace))
+                            self._changed.notify()
+                        trace = ""
+                    elif kind == BACK:
+                        with self._changed:
+                            count = len(self._starts)
+                            self._starts.clear()
+                        self.send(RETURNED, COUNT.pack(count))
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def next(self) -> tuple[ActivityStart, str]:
+        """Wait for the next one to begin; gives its traceparent, too."""
+        with self._changed:
+            while not self._starts:
+                self._changed.wait()
+            return self._starts.popleft()
 
-def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None]) -> bytes:
+
+def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None], trace: str = "") -> bytes:
     """Run one activity's function; gives its reply."""
     spec = service.activities.get(start.name)
     if spec is None:  # an older version of the code asked for it
         return query_failed(UnknownHandler(f"{service.name} has no activity {start.name!r}"))
-    activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat))
+    activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat, trace))
     try:
         arguments = msgspec.msgpack.decode(start.arguments, type=spec.args_type)
         named = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
@@ -106,8 +130,8 @@ def main(arguments: list[str]) -> None:
     service = load_service(module)
     pipe.send(READY)
     while True:
-        start = pipe.starts.get()
-        pipe.send(ENDED, run_activity(service, start, lambda: pipe.send(BEAT)))
+        start, trace = pipe.next()
+        pipe.send(ENDED, run_activity(service, start, lambda: pipe.send(BEAT), trace))
 
 
 if __name__ == "__main__":

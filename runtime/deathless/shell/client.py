@@ -49,6 +49,8 @@ from deathless.codec.messages import HEADER, Kind
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import CallsSubmitted, QueriesSubmitted, error_of
 from deathless.core.client_link import WINDOW_BYTES_MAX, WINDOW_MAX, State
+from deathless.shell.active_trace import active as active_trace
+from deathless.shell.active_trace import with_trace
 from deathless.shell.client_driver import Driver, addresses_of_shard, count_shards, resolve
 from deathless.shell.client_waiters import Accepted, Column, Receiver, Typed, Waiter, check_key, results_of, wake
 
@@ -266,7 +268,7 @@ class Client:
         Raises: HandlerFailed and other Invalid errors as recorded; OutcomeUnknown, PeerUnreachable, NotPrimary after
         `timeout`; SessionExpired; TooLarge; Closed.
         """
-        message = self.encode(handler, key, args, idempotency_key)
+        message = self._traced(self.encode(handler, key, args, idempotency_key))
         loop = self._running()
         if self._full:
             await self._wait_room()
@@ -280,7 +282,7 @@ class Client:
 
         Raises: Overloaded when `queue_max` calls wait already (nothing was done); TooLarge; Closed.
         """
-        message = self.encode(handler, key, args, idempotency_key)
+        message = self._traced(self.encode(handler, key, args, idempotency_key))
         loop = self._running()
         if self._full:
             raise Overloaded(f"{self._queue_max} calls wait already", remedy="wait for earlier calls")
@@ -316,6 +318,8 @@ class Client:
                 await self._wait_room()
             some = keys[start : start + CHUNK]
             messages = [self.encode(handler, k, a) for k, a in zip(some, args[start : start + CHUNK], strict=True)]
+            if active_trace():
+                messages = [self._traced(message) for message in messages]
             column = Column(len(messages), loop.create_future())
             self._messages.extend(messages)
             self._waiters.extend(zip(repeat(column), range(len(messages))))
@@ -418,6 +422,10 @@ class Client:
         problem = self._machine.last_problem
         why = f"; last problem: {problem}" if problem and self._machine.state is not State.READY else ""
         return OutcomeUnknown(f"no reply within {waited_s:g} s{why}")
+
+    def _traced(self, message: bytes) -> bytes:
+        """Give a call as a part of the trace that is active where this is called, if one is."""
+        return with_trace(message, active_trace(), self._machine.message_bytes_max)
 
     def encode(self, handler: str, key: str, args: Args, idempotency_key: str | None = None) -> bytes:
         """Give the bytes of a call or query. Raises: TooLarge, InvalidArgument."""

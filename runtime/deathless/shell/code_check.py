@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from deathless.base.config import PeerConfig, ReplicaConfig
+from deathless.base.config import PeerConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding
 from deathless.shell.fingerprint import describe, fingerprint_of
 from deathless.shell.loading import load_service
 
@@ -43,13 +44,17 @@ class _Configured(msgspec.Struct, frozen=True):
     peers: tuple[PeerConfig, ...] = ()
 
 
-def check_code(module: str | None, path: str, limits: str = "") -> CodeCheck:
+def check_code(
+    module: str | None, path: str, limits: str = "", *, shards: int | None = None, peers: str = ""
+) -> CodeCheck:
     """Find the fingerprint of a module's service.
 
     Args:
         module: as `load_service` takes it; None: the one that the config names.
         path: of a ReplicaConfig, whole or shared, whose limits count; with a module it need not be there.
         limits: JSON that counts instead of the config's.
+        shards: of the service, instead of the config's.
+        peers: JSON with the shards of other services by name, instead of the config's.
 
     Raises: InvalidConfig, InvalidService.
     """
@@ -58,10 +63,12 @@ def check_code(module: str | None, path: str, limits: str = "") -> CodeCheck:
     if not module:
         raise InvalidConfig(f"{path} names no module")
     service = load_service(module)
-    shards, peers = configured.shards, configured.peers
-    whole = ReplicaConfig(service="", module="", directory="", replica="", shards=shards, peers=peers)
+    sharding = Sharding(
+        shards=shards or configured.shards,
+        peers=_peers(peers) if peers else {peer.name: peer.shards for peer in configured.peers},
+    )
     counted = _limits(limits.encode() or msgspec.json.encode(configured.limits), path)
-    parts = describe(service, counted, whole.sharding)
+    parts = describe(service, counted, sharding)
     return CodeCheck(service=service.name, module=module, fingerprint=fingerprint_of(parts).hex(), parts=parts)
 
 
@@ -79,3 +86,10 @@ def _limits(told: bytes, path: str) -> Limits:
         return msgspec.json.decode(told, type=Limits)
     except msgspec.MsgspecError as error:
         raise InvalidConfig(f"{path}: limits: {error}") from None
+
+
+def _peers(told: str) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(told.encode(), type=dict[str, int])
+    except msgspec.MsgspecError as error:
+        raise InvalidConfig(f"--peers: {error}") from None

@@ -4,7 +4,7 @@
              other keys than the lock's four, or another service's: refused, for good
              held by a replica: wait, refused at the deadline
     quiet    nobody changes a key for QUIET_S: a replica that lives and finds no holder would have taken the lock
-    erase    one transaction, which holds only if none of the keys changed since the look
+    erase    one transaction for each shard, which holds only if none of its keys changed since the look
 
 Guarantees: no key of a service that is held, or that began while this ran, is ever erased; what stands below the
 service's prefix and is no key of its lock is never touched. Running it again is harmless. Does not: look at the log,
@@ -14,7 +14,6 @@ which can't be started without its keys but by `deathless adopt`. Needs the extr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -22,6 +21,7 @@ import msgspec
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import ForeignDirectory, InvalidArgument, LockUnavailable, StillServing
+from deathless.base.shards import shard_name
 from deathless.engine.ports import LockView
 from deathless.shell.etcd_client import EtcdClient
 from deathless.shell.etcd_lock import EtcdLock
@@ -37,11 +37,13 @@ class EraseOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     service: str
     etcd: EtcdConfig
     service_id: str = ""  # hexadecimal; only this one's keys. Empty: whoever's they are
+    shards: int = 1
+    shard_ids: tuple[str, ...] = ()  # likewise, of each of several shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What stands in the store, or stood there before it was erased."""
+    """What stands in the store, or stood there before it was erased; of several shards, the first that is there."""
 
     keys: tuple[str, ...]  # none: there was nothing
     service_id: str = ""  # hexadecimal
@@ -64,7 +66,7 @@ async def look(order: EraseOrder) -> Found:
     Raises: LockUnavailable, EtcdAuth, ForeignDirectory, InvalidConfig.
     """
     async with _Eraser(order) as eraser:
-        return found_in(await eraser.view(), eraser.keys)
+        return found_in(await eraser.views(), eraser.keys)
 
 
 async def erase(order: EraseOrder, *, wait_s: float, quiet_s: float = QUIET_S) -> Found:
@@ -84,26 +86,30 @@ async def erase(order: EraseOrder, *, wait_s: float, quiet_s: float = QUIET_S) -
         return await eraser.erase(wait_s, quiet_s)
 
 
-def found_in(view: LockView, keys: tuple[str, ...]) -> Found:
-    """Put a look into words."""
+def found_in(views: list[LockView], keys: tuple[str, ...]) -> Found:
+    """Put a look at each shard into words."""
+    view = next((each for each in views if each.service is not None), views[0])
     return Found(
         keys=keys,
         service_id=view.service.service_id.hex() if view.service is not None else "",
         epoch=view.epoch,
         head=view.head,
-        holder=view.holder.replica if view.holder is not None else "",
+        holder=next((each.holder.replica for each in views if each.holder is not None), ""),
     )
 
 
 class _Eraser:
-    """One run: a client, the lock without a lease, and whose keys they are once that was seen."""
+    """One run: a client, each shard's lock without a lease, and whose keys they are once that was seen."""
 
     def __init__(self, order: EraseOrder) -> None:
         self._order = order
         self._whole = f"{order.etcd.prefix}{order.service}/".encode()  # every shard's
         self._client = EtcdClient(settings_of(order.etcd))
-        self._lock = EtcdLock(self._client, prefix=key_prefix(order.etcd, order.service))
-        self._service_id = order.service_id  # of the service that was seen first, where none was named
+        shards = range(order.shards)
+        self._locks = [EtcdLock(self._client, prefix=key_prefix(order.etcd, order.service, shard)) for shard in shards]
+        self._names = [shard_name(order.service, shard, order.shards) for shard in shards]
+        # Those that are seen first, where none was named.
+        self._ids = [order.service_id] if order.shards == 1 else [*order.shard_ids] or [""] * order.shards
         self.keys: tuple[str, ...] = ()  # at the last look
 
     async def __aenter__(self) -> Self:
@@ -113,44 +119,50 @@ class _Eraser:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def view(self) -> LockView:
-        """Look, and refuse what is not this service's."""
+    async def views(self) -> list[LockView]:
+        """Look at each shard, and refuse what is not this service's."""
         stands = await self._client.range(self._whole, prefix=True)
         self.keys = tuple(entry.key.decode(errors="replace") for entry in stands.kvs)
-        foreign = [entry.key for entry in stands.kvs if entry.key not in self._lock.keys]
+        ours = {key for lock in self._locks for key in lock.keys}
+        foreign = [entry.key for entry in stands.kvs if entry.key not in ours]
         if foreign:
             raise ForeignDirectory(
                 f"etcd key {foreign[0].decode(errors='replace')} below {self._whole.decode()} is not ours",
                 remedy="look at it with etcdctl; nothing was erased",
             )
-        view = await self._lock.view()
+        return [await self._view(shard) for shard in range(self._order.shards)]
+
+    async def _view(self, shard: int) -> LockView:
+        view = await self._locks[shard].view()
         if view.service is None:
             return view
         found = view.service.service_id.hex()
-        self._service_id = self._service_id or found
-        if found != self._service_id or view.service.name != self._order.service:
+        self._ids[shard] = self._ids[shard] or found
+        if found != self._ids[shard] or view.service.name != self._names[shard]:
             raise ForeignDirectory(
                 f"the keys below {self._whole.decode()} are those of service {view.service.name!r}, id {found}, "
-                f"not of id {self._service_id}: a service of this name began anew",
+                f"not of id {self._ids[shard]}: a service of this name began anew",
                 remedy="nothing was erased, and nothing needs to be: these keys are its own",
             )
         return view
 
     async def erase(self, wait_s: float, quiet_s: float) -> Found:
+        """See `erase`; nothing goes before each shard was seen without a holder, and all were quiet."""
         now = asyncio.get_running_loop().time
         deadline = now() + wait_s
         before = Found(keys=())
         while True:
             try:
-                view = await self.view()
+                views = await self.views()
                 if not self.keys:
                     return before
-                before = found_in(view, self.keys)
+                before = found_in(views, self.keys)
                 left_s = max(deadline - now(), 0.0)
-                if view.holder is None and not await self._changes(view, quiet_s) and await self._lock.erase(view):
+                held = any(view.holder is not None for view in views)
+                if not held and not await self._changes(views, quiet_s) and await self._erase_seen(views):
                     return before
-                if view.holder is not None and left_s > 0:
-                    await self._changes(view, left_s)
+                if held and left_s > 0:
+                    await self._changes(views, left_s)
             except LockUnavailable:
                 if now() >= deadline:
                     raise
@@ -163,12 +175,24 @@ class _Eraser:
                     else f"the lock of {self._order.service!r} changes again and again"
                 )
 
-    async def _changes(self, seen: LockView, within_s: float) -> bool:
+    async def _erase_seen(self, views: list[LockView]) -> bool:
+        """Erase each shard's keys as they were seen; False: one changed, and those of the shards behind it stay."""
+        for lock, view in zip(self._locks, views, strict=True):
+            if not await lock.erase(view):
+                return False
+        return True
+
+    async def _changes(self, seen: list[LockView], within_s: float) -> bool:
         """Whether a key changes after `seen`; waits no longer than `within_s` for it."""
         if within_s <= 0:
             return False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._lock.wait_change(seen)
-                return True
-        return False
+        waits = [asyncio.ensure_future(lock.wait_change(view)) for lock, view in zip(self._locks, seen, strict=True)]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()  # a store that is away says so
+            return bool(done)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)

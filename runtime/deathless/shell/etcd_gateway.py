@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Final, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -37,7 +36,7 @@ from deathless.base.errors import Closed
 from deathless.shell import etcd_wire as wire
 from deathless.shell.etcd_errors import EtcdAuth, EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
 from deathless.shell.etcd_names import RememberingResolver
-from deathless.shell.etcd_settings import EtcdSettings
+from deathless.shell.etcd_settings import EtcdSettings, RenewedContext
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -166,7 +165,7 @@ class Gateway:
         self._endpoints = tuple(endpoint.rstrip("/") for endpoint in settings.endpoints)
         self._current = 0  # index of the endpoint that answered last
         self._session: aiohttp.ClientSession | None = None
-        self._ssl: ssl.SSLContext | None = None
+        self._tls: RenewedContext | None = None  # None: no endpoint is https
         self._token: str | None = None
         self._names: RememberingResolver | None = None
         self._learning: asyncio.Task[None] | None = None  # looks names up before they are needed
@@ -184,7 +183,7 @@ class Gateway:
         Raises: InvalidConfig when a TLS file can't be used.
         """
         if any(endpoint.startswith("https:") for endpoint in self._endpoints):
-            self._ssl = self.settings.tls.context()
+            self._tls = RenewedContext(self.settings.tls)
         self._names = RememberingResolver()
         self._learning = asyncio.create_task(self._names.learn(_named(self._endpoints)), name="etcd names")
         connector = aiohttp.TCPConnector(
@@ -389,7 +388,7 @@ class Gateway:
                     data=body,
                     headers=headers,
                     allow_redirects=False,
-                    ssl=self._ssl or True,
+                    ssl=True if self._tls is None else self._tls.current(),
                     server_hostname=self.settings.tls.server_name if endpoint.startswith("https:") else None,
                     # Half the attempt for connecting, so that "never connected" is told from "no answer".
                     timeout=aiohttp.ClientTimeout(total=None, connect=left_s / 2),

@@ -1,17 +1,26 @@
 """Where etcd is and how to speak to it: endpoints, user, TLS files, times.
 
 Guarantees: `EtcdSettings.validate` and `EtcdTls.context` refuse what cannot work, naming the setting as the
-manifest calls it. Does not: connect, or print the password. Imports base only.
+manifest calls it; certificates and password are read again when their files change. Does not: connect, or print the
+password. Imports base only.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from deathless.base.errors import InvalidConfig
+
+_LOG: Final = logging.getLogger("deathless.etcd")
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""(inode, size, modification time) of each file named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +50,48 @@ class EtcdTls:
                     f"etcd.tls.certificate {self.cert_file} with key {self.key_file}: {error}"
                 ) from error
         return context
+
+    def stamp(self) -> Stamp:
+        """Tell the files apart from what they were; nothing is read.
+
+        Raises: OSError when one is missing.
+        """
+        found = [os.stat(path) for path in (self.ca_file, self.cert_file, self.key_file) if path is not None]
+        return tuple((item.st_ino, item.st_size, item.st_mtime_ns) for item in found)
+
+
+class RenewedContext:
+    """The context of `https` endpoints, loaded anew when a file changed: certificates end, and so do authorities.
+
+    A connection that stands keeps what it was made with. Files that do not fit (a certificate whose key is yet to be
+    written) leave the old ones in use until they change again.
+
+    Args:
+        tls: the files.
+
+    Raises: InvalidConfig naming the file that can't be used at the start.
+    """
+
+    def __init__(self, tls: EtcdTls) -> None:
+        self._tls = tls
+        self._context = tls.context()
+        self._stamp = tls.stamp()
+
+    def current(self) -> ssl.SSLContext:
+        """Give the context for the next connection; costs a stat per file."""
+        try:
+            stamp = self._tls.stamp()
+        except OSError:  # being replaced
+            return self._context
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = self._tls.context()
+            except InvalidConfig as error:
+                _LOG.warning("the lock store's certificates were not renewed", extra={"why": error.message})
+            else:
+                _LOG.info("the lock store's certificates were renewed")
+        return self._context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ to send again, which we do ourselves when our session has expired.
 
     202 the handler still waits   400 arguments, with the path of the field   404 service or handler   405 wrong method
     409 the handler raised   401 token   403 for operators   413 too large   415 not JSON   429, 507 with Retry-After
-    422 key reused, or outside its window   503 no primary, nothing was done   504 no reply in time: repeat with the
-    same key
+    422 key reused, or outside its window   503 no primary, nothing was done   504 no reply in time: repeat it
 
 Guarantees: an answer 200 is the recorded reply of a confirmed call (I1, I5); after 429, 503, 504 and 507 the same
 request with the same key is applied once in all. Does not: keep anything across requests but counters.
@@ -58,6 +57,7 @@ from deathless.core.client_link import State
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
+from deathless.shell.active_trace import tracer
 from deathless.shell.admin import access_of
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
@@ -123,6 +123,7 @@ class Ingress:
         self._name = service.name.encode()
         self._bearer = token.encode()
         self._key_bytes_max = limits.key_bytes_max
+        self.trace = tracer(None)
         self._timeout_s = request_timeout_s
         self._pending: dict[Pending, None] = {}  # in the order they came
         self.late = LateResults(self._name, client)  # those that wait for the result of a handler that waits
@@ -241,7 +242,7 @@ class Ingress:
             arguments = route.from_json(request.body, key)
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise InvalidArgument(str(error)) from None
-        message = self.client.encode(route.name, key, arguments, idempotency_key.decode())
+        message = self.trace(request, self.client.encode(route.name, key, arguments, idempotency_key.decode()))
         shard = shard_of(key.encode(), self.client.shards)
         pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
         refusal = self.client.shard(shard).refusal()
@@ -304,8 +305,7 @@ class Ingress:
         if len(key) > 2 and key[:1] == key[-1:] == b'"':
             key = key[1:-1]
         if not _KEY_TEXT.fullmatch(key):
-            text = f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters"
-            raise InvalidArgument(text)
+            raise InvalidArgument(f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters")
         return key
 
     # ---- answers ---------------------------------------------------------------------------------------------
@@ -446,9 +446,11 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             operators=Operators(
                 asked=primary_asker(lambda: client.shard(config.shard).primary, access_of(config)),
                 token=config.operator_token,
+                token_file=config.operator_token_file,
                 refusal=refusal_to_callers(config),
             ),
         )
+        ingress.trace = tracer(config.tracing, limits.message_bytes_max)
         http = HttpServer(
             ingress,
             HttpLimits(body_bytes_max=limits.message_bytes_max, connections_max=limits.connections_max),

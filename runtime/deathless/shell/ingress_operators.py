@@ -22,8 +22,11 @@ again. Imports shell.
 from __future__ import annotations
 
 import hmac
+import logging
+import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -42,7 +45,9 @@ from deathless.codec.peer_messages import RETRY
 from deathless.shell.admin import Access, ask
 from deathless.shell.packets import split_address
 
+TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
+_LOG: Final = logging.getLogger("deathless.ingress")
 _NUMBER: Final = re.compile(rb"\d{1,19}")
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed", b"resume": "resumed"}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -105,29 +110,62 @@ def refusal_to_callers(config: ReplicaConfig) -> str:
     return ""
 
 
+class TokenFile:
+    """A token in a file that may come, change and go while this runs, as a mounted Secret's does.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._stamp: tuple[int, int, int] | None = None
+        self._token = b""
+
+    def current(self) -> bytes:
+        """Give the token that holds now; empty: there is none. Costs a stat."""
+        try:
+            found = os.stat(self._path)
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if stamp != self._stamp:
+                token = self._path.read_bytes().strip()
+                self._stamp, self._token = stamp, token if len(token) >= TOKEN_BYTES_MIN else b""
+                if not self._token:
+                    _LOG.warning("the operators' token is too short and opens nothing", extra={"file": str(self._path)})
+        except OSError:
+            self._stamp, self._token = None, b""
+        return self._token
+
+
 class Operators:
     """Answers operators of one service.
 
     Args:
         asked: asks the primary; None where nobody is let in.
         token: the operators' own; empty: they show what callers show.
+        token_file: the same, in a file that counts while it holds one.
         refusal: why that is not enough here; empty: it is.
     """
 
-    def __init__(self, *, asked: Ask | None = None, token: str = "", refusal: str = "") -> None:
+    def __init__(self, *, asked: Ask | None = None, token: str = "", token_file: str = "", refusal: str = "") -> None:
         assert asked is not None or refusal, "somebody is let in"
         self._ask = asked
-        self._token = token.encode()
+        self._given = token.encode()
+        self._file = TokenFile(token_file) if token_file else None
         self._refusal = refusal
         self._count = 0
 
+    def _token(self) -> bytes:
+        return self._given or (self._file.current() if self._file is not None else b"")
+
     def knows(self, shown: bytes) -> bool:
         """Is this the operators' token?"""
-        return bool(self._token) and hmac.compare_digest(shown, self._token)
+        token = self._token()
+        return bool(token) and hmac.compare_digest(shown, token)
 
     def admit(self, shown: bytes) -> None:
         """Let in who showed this token, and all that the ingress asks of callers. Raises: OperatorsOnly."""
-        if self._token:
+        if self._token():
             if not self.knows(shown):
                 raise OperatorsOnly("this is for operators, who show a token of their own")
         elif self._refusal:

@@ -11,7 +11,7 @@ it is gone after `close`, which the worker calls when it ends, deposed or not. D
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -43,7 +43,7 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.activities import Activities, worker_command
+from deathless.shell.activities import Activities, no_trace, worker_command
 from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
@@ -62,6 +62,7 @@ class Messaging:
         config: of the replica.
         engine: its engine.
         post: takes events for it.
+        traceparent: gives the trace context of an operation of an invocation, empty for none.
     """
 
     def __init__(
@@ -70,11 +71,13 @@ class Messaging:
         limits: Limits,
         engine: ReplicaEngine,
         post: Callable[[ev.Event], None],
+        traceparent: Callable[[int, int], str] = no_trace,
     ) -> None:
         self._config = config
         self._limits = limits
         self._engine = engine
         self._post = post
+        self._traceparent = traceparent
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
 
@@ -99,6 +102,7 @@ class Messaging:
                 worker_command(self._config),
                 workers=self._config.activities.workers,
                 tell=self._post,
+                traceparent=self._traceparent,
             )
         return self._activities
 
@@ -150,12 +154,12 @@ class Messaging:
         return None
 
     def _list(self, first: int) -> dict[str, object]:
-        found = self._engine.shard.executor.invocations()
-        listed = [brief(view) for view in found if view.invocation >= first][:SHOWN_MAX]
-        return {"count": len(found), "invocations": listed, "nowUs": self._engine.place.time_us}
+        executor = self._engine.shard.executor
+        listed = [brief(view) for view in executor.invocations(first, SHOWN_MAX)]
+        return {"count": executor.invocation_count(), "invocations": listed, "nowUs": self._engine.place.time_us}
 
     def _show(self, invocation: int) -> dict[str, object]:
-        for view in self._engine.shard.executor.invocations():
+        for view in self._engine.shard.executor.invocations(invocation, 1):
             if view.invocation == invocation:
                 return {"invocation": view, "nowUs": self._engine.place.time_us, **self._history(invocation)}
         raise InvocationUnknown(f"no invocation {invocation} waits here")
@@ -189,28 +193,36 @@ class Messaging:
         """Say of each other service how it stands, both ways, by name."""
         shard, primary = self._engine.shard, self._engine.core.primary
         links = {Target(each.service, each.shard): each for each in self._links.standing()} if self._links else {}
+        troubles = self._links.troubles if self._links is not None else {}
         problems: dict[Target, str] = {}
         if primary is not None:
             problems = {view.target: view.problem for view in primary.messaging.outreach.views() if view.problem}
             problems |= primary.messaging.peering.refused
         sends = [target for target in shard.outbox.targets() if target != SELF]
         known = {peer.target: peer for peer in shard.peers.peers()}
+        drivers = {Target(driver.name, 0) for driver in self._config.drivers}
+        held_back = primary.admission.held_back if primary is not None else None
         found: list[dict[str, object]] = []
-        for target in sorted({*links, *known, *problems, *sends}):
+        for target in sorted({*links, *known, *problems, *sends, *drivers}):
             link, peer = links.get(target), known.get(target)
             session = shard.sessions.get(peer.session) if peer is not None else None
             found.append(
                 {
                     "service": target.service,
                     "shard": target.shard,
+                    "driver": target in drivers,
                     "connected": link is not None and link.connected,
+                    "idle": link is None and target not in problems,
                     "address": link.address if link is not None else "",
                     "sent": shard.outbox.next_position(target) - 1,
                     "lag": shard.outbox.next_position(target) - shard.outbox.first_position(target),
                     "received": session.next_seq - 1 if session is not None else 0,
                     "incarnation": peer.incarnation if peer is not None else 0,
                     "serviceId": peer.service_id.hex() if peer is not None else "",
+                    "heldBack": held_back.why(peer.session) if held_back is not None and peer is not None else "",
                     "problem": problems.get(target) or (link.problem if link is not None else ""),
+                    "lastProblem": troubles.get(target, (0, ""))[1],
+                    "errors": troubles.get(target, (0, ""))[0],
                 }
             )
         return found
@@ -218,24 +230,46 @@ class Messaging:
     def status(self) -> dict[str, object]:
         """Give numbers for metrics."""
         shard = self._engine.shard
+        crowd = shard.executor.crowd()
         leads = self._engine.core.primary is not None
         found: dict[str, object] = {
-            "invocations": shard.executor.invocation_count(),
+            "invocations": crowd.invocations,
+            "waiting_messages": crowd.waiting,
+            "suspended_bytes": crowd.bytes,
             "outbox_bytes": shard.outbox.bytes,
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
             peers = self.peers()
             names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
+            found["peer_held_back"] = {
+                name: int(bool(each["heldBack"])) for name, each in zip(names, peers, strict=True)
+            }
             found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
             found["peer_connected"] = {
                 name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)
             }
+            found |= _of_drivers([each for each in peers if each["driver"]])
         return found
 
     def _shown(self, service: str, shard: int) -> str:
         """Give a peer's name for metrics: `stock`, or `stock/1` where it has several shards."""
         return service if shards_of(self._config, service) == 1 else f"{service}/{shard}"
+
+
+def _of_drivers(peers: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Give numbers of drivers for metrics, by their names; nothing where there are none."""
+    if not peers:
+        return {}
+    read: dict[str, Callable[[Mapping[str, object]], int]] = {
+        "driver_connected": lambda each: int(bool(each["connected"])),
+        "driver_idle": lambda each: int(bool(each["idle"])),
+        "driver_effects": lambda each: int(str(each["sent"])) - int(str(each["lag"])),
+        "driver_lag_messages": lambda each: int(str(each["lag"])),
+        "driver_errors": lambda each: int(str(each["errors"])),
+        "driver_problem": lambda each: int(bool(each["problem"])),
+    }
+    return {name: {str(each["service"]): value(each) for each in peers} for name, value in read.items()}
 
 
 def brief(view: InvocationView) -> InvocationView:

@@ -116,6 +116,12 @@ def where_is(config: ReplicaConfig, service: str, shard: int = 0) -> Where:
     return Where((*folder, *peer.addresses), peer.token or config.token, tls)
 
 
+def without_overtaken(packets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Leave out each PEER_COMMIT behind which another one comes: they are cumulative."""
+    last = next((at for at in reversed(range(len(packets))) if packets[at][0] == Type.PEER_COMMIT), 0)
+    return [each for at, each in enumerate(packets) if each[0] != Type.PEER_COMMIT or at == last]
+
+
 class _Lost(Exception):
     """An attempt ended; says why, and whether a replica had answered."""
 
@@ -166,6 +172,7 @@ class PeerLinks:
         self._tell = tell
         self._chance = chance
         self._packet_bytes_max = packet_bytes_max
+        self.troubles: dict[Target, tuple[int, str]] = {}  # attempts that failed and connections that ended; the last
         self._links: dict[Target, Link] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -238,6 +245,8 @@ class PeerLinks:
         if link.address:
             link.address, link.since = "", time.monotonic()
         link.problem = why
+        count, _ = self.troubles.get(link.target, (0, ""))
+        self.troubles[link.target] = (count + 1, why)
         if why != link.told:
             link.told = why
             _LOG.warning("peer is not connected", extra={"peer": "/".join(map(str, link.target)), "why": why})
@@ -326,7 +335,7 @@ class PeerLinks:
             if not arrived:
                 raise _Lost(f"{address} closed the connection")
             try:
-                for kind, body in arrived:
+                for kind, body in without_overtaken(arrived):
                     self._taken(link, connection, address, kind, body)
             except DeathlessError as error:  # it speaks another language
                 raise _Lost(f"{address}: {error}") from None

@@ -5,6 +5,7 @@
     POD_UID                       its instance: two pods of one name may live at once
     POD_IP                        announced; its family decides which "every address" is listened on
     POD_NAMESPACE                 where its pod is
+    /etc/deathless-operator-token/token   what operators show at the HTTP ingress; without it nobody is one there
 
 Guarantees: `pod_config` is a function of file and environment; what is missing or wrong is named. Does not: start
 anything. Imports base.
@@ -27,6 +28,7 @@ from deathless.shell.instance import check_instance
 
 CONFIG_PATH: Final = "/etc/deathless/replica.json"
 TERMINATION_PATH: Final = "/dev/termination-log"
+OPERATOR_TOKEN_PATH: Final = "/etc/deathless-operator-token/token"  # noqa: S105 - a path; the operator mounts it there
 PORTS: Final = {
     "client_listen": 7401,
     "replication_listen": 7402,
@@ -93,6 +95,7 @@ def pod_config(shared: Mapping[str, object], environment: Mapping[str, str], pat
         "ingress_tls": "Server",
         "announce_kubernetes": True,
         "termination_file": TERMINATION_PATH,
+        "operator_token_file": OPERATOR_TOKEN_PATH,
         **shared,
         "replica": f"r{ordinal}",
         "instance": environment["POD_UID"],

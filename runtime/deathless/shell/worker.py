@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
@@ -35,6 +35,7 @@ from deathless.base.limits import Limits
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
     AdminReply,
@@ -51,7 +52,7 @@ from deathless.core.keys import KeyTable
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.failures import as_ours
-from deathless.engine.intake import Intake
+from deathless.engine.intake import PEER, Intake
 from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
@@ -89,6 +90,7 @@ from deathless.shell.packets import (
     split_address,
 )
 from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.spans import Spans, exporter_command
 from deathless.shell.storage import open_log
 from deathless.shell.tls import client_context, refresh, server_context
 
@@ -97,6 +99,8 @@ P = ParamSpec("P")
 _LOG = logging.getLogger("deathless.worker")
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 0.25  # a primary asks again before LOCK_ANSWERS_S depose it
 PING_S = 0.05  # an idle primary is heard by its followers this often
+PARKED_SHOWN_MAX = 1000  # parked messages in one answer, the last ones
+PARKED_CHARS_MAX = 512  # of a handler's name and a key in it, so that an answer fits a packet
 PING_MS = round(PING_S * 1000)
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
 TLS_TICKS = 40  # between two looks at the certificates' files
@@ -184,6 +188,7 @@ class Worker:
         self.engine: ReplicaEngine
         self._intake: Intake
         self._messaging: Messaging
+        self._spans: Spans
         self.exit_code = 0
         self.primary_is = PrimaryIs(0, "", "", "")
         self.client_address = ""
@@ -194,6 +199,7 @@ class Worker:
         self._lock: AsyncLock
         self._connections: dict[int, ServerConnection] = {}
         self._followers: set[int] = set()
+        self._unhurried: set[int] = set()  # connections on which nobody waits for an answer: followers' and peers'
         self._conn_number = 0
         self._upstream: ClientConnection | None = None
         self._flushing = False
@@ -259,7 +265,8 @@ class Worker:
                 adopted=adopted.code_pairs,
             )
             self._intake = Intake(self.engine, self._admin)
-            self._messaging = Messaging(config, self.limits, self.engine, self._post)
+            self._messaging = Messaging(config, self.limits, self.engine, self._post, executor.traceparent)
+            self._spans = Spans(config, exporter_command(config))
             client_server, client = await listen(self._accept, config.client_listen, tls)
             follower_server, replication = await listen(self._accept, config.replication_listen, tls)
             self.client_address = announced(client, config.advertise_host)
@@ -317,6 +324,8 @@ class Worker:
         self._ended = True
         if hasattr(self, "_messaging"):
             self._messaging.close()
+        if hasattr(self, "_spans"):
+            self._spans.close()
         self._following = False
         self._watch_lock()
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
@@ -481,8 +490,10 @@ class Worker:
         connection = self._connections.get(conn)
         if connection is None:
             return
-        if conn in self._followers and not self._leaving:
-            connection.send_soon(data)  # on one machine a follower would take the processor from who waits for us
+        if conn in self._unhurried and not self._leaving:
+            # On one machine a follower would take the processor from who waits for us; and a peer that is told of each
+            # message by itself that it is confirmed would do that first, and then look at the reply.
+            connection.send_soon(data)
         else:
             connection.send(data)
 
@@ -551,6 +562,10 @@ class Worker:
     def stop_activity(self, reference: Reference) -> None:
         """See Outside."""
         self._messaging.activities.stop(reference)
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """See Outside."""
+        self._spans.export(spans, self.wall_us())
 
     # ---- the primary's stream --------------------------------------------------------------------------------
 
@@ -635,6 +650,8 @@ class Worker:
         self._connections[connection.number] = connection
         if hello.kind == "follower":
             self._followers.add(connection.number)
+        if hello.kind in ("follower", PEER):
+            self._unhurried.add(connection.number)
         leads = self.engine.core.role_for_clients == "primary"
         primary = self.client_address if leads else self.primary_is.client
         connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary))
@@ -644,6 +661,7 @@ class Worker:
         """See packets.Owner."""
         if self._connections.pop(connection.number, None) is not None:
             self._followers.discard(connection.number)
+            self._unhurried.discard(connection.number)
             self._intake.lost(ev.Conn(connection.number))
             self._post(ev.ConnectionLost(ev.Conn(connection.number)))
 
@@ -664,7 +682,8 @@ class Worker:
             for follower in self._followers:
                 self._connections[follower].send_kept()
         elif request.command == "parked":
-            self._answer(conn, request, "", {"parked": [describe_parked(one) for one in self.engine.shard.parked]})
+            shown = [describe_parked(one) for one in self.engine.shard.parked[-PARKED_SHOWN_MAX:]]
+            self._answer(conn, request, "", {"parked": shown, "count": len(self.engine.shard.parked)})
         elif request.command == "status":
             self._answer(conn, request, "", self.status())
         elif request.command == "checkpoint":
@@ -703,7 +722,7 @@ class Worker:
             "parked": len(engine.shard.parked),
             "uptime_s": time.monotonic() - self._started,
             "counters": counters,
-            "messaging": self._messaging.status(),
+            "messaging": {**self._messaging.status(), **self._spans.status()},
         }
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Future[None]:
@@ -725,6 +744,7 @@ def describe_parked(record: ParkedRecord) -> dict[str, object]:
     with contextlib.suppress(CorruptFrame):  # a malformed message names none
         message = decode(record.message)
         handler, key = message.method.decode(errors="replace"), message.key.decode(errors="replace")
+        handler, key = handler[:PARKED_CHARS_MAX], key[:PARKED_CHARS_MAX]
     where = {"lsn": record.lsn, "session": record.session, "seq": record.seq}
     return {**where, "handler": handler, "key": key, "bytes": len(record.message)}
 

@@ -1,7 +1,8 @@
-"""`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services K] [--json]`.
+"""`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services [K]] [--json]`.
 
 Why it exists: one command finds seeds that fail and shows what happened in one. Without `--services` the seed alone
-says what runs: every tenth is several services that call each other, the others are one cluster each.
+says what runs: every tenth is several services that call each other, the others are one cluster each. With it every
+seed is several services, K of them or 2 to 5 by the seed.
 
 Guarantees: ends with 0 only if every seed was good; a failing seed is named with what was wrong, at once. Does not:
 keep anything.
@@ -20,7 +21,7 @@ from typing import Final
 
 from deathless.simulation.faults import FaultKind
 from deathless.simulation.run import Options, Result
-from deathless.simulation.seeds import run, run_one, services_of
+from deathless.simulation.seeds import EVERY_SEED, run, run_one, services_of
 from deathless.simulation.services import SERVICES_MAX
 
 JOBS: Final = 2
@@ -72,8 +73,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--services",
         type=int,
+        nargs="?",
+        const=EVERY_SEED,
         choices=range(1, SERVICES_MAX + 1),
-        help="services that call each other (2 to 5 in every tenth seed)",
+        metavar="K",
+        help=f"services that call each other in every seed: K of them (1 to {SERVICES_MAX}), or 2 to {SERVICES_MAX} by "
+        "the seed where no K is given (left out: so in every tenth seed, and one cluster in the others)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object at the end, nothing else")
     return parser.parse_args(arguments)

@@ -13,10 +13,13 @@ from deathless.simulation.run import Options, Result, run_seed
 from deathless.simulation.services import SERVICES_MAX, run_services
 
 SERVICES_EVERY: Final = 10  # seeds, of which the last is a run of services that call each other
+EVERY_SEED: Final = 0  # what the command line says for: services in every seed, as many as the seed says
 
 
 def services_of(seed: int, services: int | None) -> int:
     """Say how many services the run of a seed has; `services`: what the command line says, None: nothing."""
+    if services == EVERY_SEED:
+        return 2 + seed % (SERVICES_MAX - 1)
     if services is not None:
         return services
     turn, place = divmod(seed, SERVICES_EVERY)

@@ -12,7 +12,7 @@ and below, and the simulation's parts.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
@@ -22,6 +22,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
     Follow,
@@ -480,6 +481,9 @@ class WorkerNode:
 
     def stop_activity(self, reference: Reference) -> None:
         """See Outside: its end is not asked for any more."""
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """See Outside: nobody collects them here."""
 
     def introduction(self, target: Target) -> bytes:
         """Give the PEER_HELLO packet of this primary for a target."""

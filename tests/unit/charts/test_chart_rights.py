@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 
 import pytest
-from tests.unit.charts.rendering import ALL_ON, NAMESPACE, VARIANTS, Object, find, render
+from tests.unit.charts.rendering import ALL_ON, NAMESPACE, ROOT, VARIANTS, Object, find, render
 
 from deathless.base.manifest import ServiceSpec
-from deathless_operator.cluster import kinds
+from deathless.base.manifest_parts import LogStorage
+from deathless_operator.cluster import kinds, observe
 from deathless_operator.cluster.kinds import Kind
+from deathless_operator.handlers import watches
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.objects import Objects
+from deathless_operator.plan.objects import Code, Lock, Objects
+from deathless_operator.plan.placement import Mounted
 from deathless_operator.plan.snapshot import ResourceView
 
 READ = ("get", "list", "watch")
-WRITE = ("create", "patch", "delete")
-# What the operator does with each kind, in the namespaces of services.
+APPLY = ("create", "patch")  # server-side apply asks for both
+# What the operator does with each kind, in the namespaces of services. What it owns goes by the garbage collector.
 NEEDED: dict[Kind, tuple[str, ...]] = {
-    kinds.SERVICE: (*READ, "patch"),
-    kinds.DRILL: (*READ, "patch"),
-    kinds.POD: (*READ, *WRITE),
-    kinds.SECRET: ("get", *WRITE),
-    kinds.CONFIG_MAP: (*READ, *WRITE),
-    kinds.KUBE_SERVICE: (*READ, *WRITE),
-    kinds.SERVICE_ACCOUNT: (*READ, *WRITE),
-    kinds.CLAIM: (*READ, *WRITE),
-    kinds.STATEFUL_SET: (*READ, *WRITE),
-    kinds.BUDGET: (*READ, *WRITE),
-    kinds.ROLE: (*READ, *WRITE),
-    kinds.ROLE_BINDING: (*READ, *WRITE),
-    kinds.NETWORK_POLICY: (*READ, *WRITE),
-    kinds.CERTIFICATE: (*READ, *WRITE),
+    kinds.SERVICE: READ,
+    kinds.DRILL: (*READ, "patch"),  # its finalizer
+    kinds.POD: (*READ, *APPLY, "delete"),
+    kinds.SECRET: ("get", *APPLY),
+    kinds.CONFIG_MAP: (*READ, *APPLY),
+    kinds.KUBE_SERVICE: (*READ, *APPLY),
+    kinds.SERVICE_ACCOUNT: (*READ, *APPLY),
+    kinds.CLAIM: (*READ, *APPLY),
+    kinds.STATEFUL_SET: (*READ, *APPLY),
+    kinds.BUDGET: (*READ, *APPLY),
+    kinds.ROLE: (*READ, *APPLY),
+    kinds.ROLE_BINDING: (*READ, *APPLY),
+    kinds.NETWORK_POLICY: (*READ, *APPLY, "delete"),  # the spec may want it no longer
+    kinds.CERTIFICATE: (*READ, *APPLY, "delete"),
     kinds.ISSUER: ("get",),
-    kinds.EVENT: ("create", "patch"),
+    kinds.EVENT: ("get", "create", "patch"),
     kinds.CORE_EVENT: ("list",),
+}
+# Of subresources: resource, verb.
+NEEDED_BELOW = {
+    ("deathless.dev", f"{kind.plural}/{part}", verb)
+    for kind in (kinds.SERVICE, kinds.DRILL)
+    for part, verb in (("status", "patch"), ("finalizers", "update"))
+}
+DRAINS = {("", "pods/eviction", "create")}  # where drills may drain nodes
+# Of the whole cluster, whatever namespaces are served.
+WIDE = {
+    *(("", "nodes", verb) for verb in READ),
+    *(("", "namespaces", verb) for verb in READ),
+    *(("apiextensions.k8s.io", "customresourcedefinitions", verb) for verb in READ),
+    ("cert-manager.io", "clusterissuers", "get"),
 }
 ELSEWHERE = {kinds.NODE, kinds.LEASE, kinds.CLUSTER_ISSUER}
 
@@ -66,14 +84,63 @@ def rules_of(values: Object, kind: str, name: str, namespace: str | None = None)
         (ALL_ON, "Role", "deathless-operator", "green"),
     ],
 )
-def test_operator_may_do_what_it_does(values: Object, kind: str, name: str, namespace: str | None) -> None:
-    may = allowed(rules_of(values, kind, name, namespace))
-    for each, verbs in NEEDED.items():
-        for verb in verbs:
-            assert (group(each), each.plural, "*", verb) in may, f"{verb} {each.plural}"
-    for plural in ("deathlessservices", "failoverdrills"):
-        assert ("deathless.dev", f"{plural}/status", "*", "patch") in may
-        assert ("deathless.dev", f"{plural}/finalizers", "*", "update") in may  # to be an owner that blocks deletion
+def test_operator_may_do_what_it_does_and_nothing_else(
+    values: Object, kind: str, name: str, namespace: str | None
+) -> None:
+    may = {(group, what, verb) for group, what, _, verb in allowed(rules_of(values, kind, name, namespace))}
+    needed = {(group(each), each.plural, verb) for each, verbs in NEEDED.items() for verb in verbs} | NEEDED_BELOW
+    needed |= WIDE if kind == "ClusterRole" else set()
+    needed |= DRAINS if values.get("drills", {}).get("nodeDrain") else set()
+    assert needed - may == set(), "it needs these and may not"
+    assert may - needed == set(), "it may and needs not"
+
+
+VERBS = {
+    "get": "get", "find": "get", "list": "list", "create": "create", "replace": "update", "patch": "patch",
+    "delete": "delete",
+}  # fmt: skip
+
+
+def asked_by_the_code() -> set[tuple[Kind, str]]:
+    """What the operator's process asks of kinds that its source names; the plugin and commands are other accounts."""
+    found = set()
+    for path in (ROOT / "operator" / "deathless_operator").rglob("*.py"):
+        if path.parent.name in {"cli", "drill"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+                continue
+            first, verb = node.args[0], VERBS.get(node.func.attr)
+            kind = getattr(kinds, first.id, None) if isinstance(first, ast.Name) else None
+            if verb is not None and isinstance(kind, Kind):
+                found.add((kind, verb))
+    return found
+
+
+def test_every_verb_of_the_code_is_in_the_table() -> None:
+    asked = asked_by_the_code()
+    assert (kinds.POD, "delete") in asked and (kinds.SECRET, "get") in asked, "the source is read"
+    missing = {(kind, verb) for kind, verb in asked if kind not in ELSEWHERE and verb not in NEEDED[kind]}
+    assert missing == set()
+
+
+def test_every_kind_that_is_listed_watched_or_made_is_in_the_table() -> None:
+    for kind in observe.LISTED:
+        assert {"get", "list"} <= set(NEEDED[kind])
+    for kind in (*watches.OWNED, kinds.CERTIFICATE, kinds.SERVICE, kinds.DRILL):
+        assert {"list", "watch"} <= set(NEEDED[kind])
+    spec = ServiceSpec(module="bank:bank", image="bank:1", log_storage=LogStorage(size="1Gi"))
+    resource = ResourceView(namespace="default", name="bank", uid="1", generation=1, spec=spec)
+    objects = Objects(resource, spec, OperatorSettings())
+    lock, code = Lock(endpoints=("https://e:1",), prefix="/d/"), Code(image="bank:1", module="bank:bank")
+    claim = objects.claim()
+    assert claim is not None
+    made = [*objects.supports(lock, code), claim]
+    made.append(objects.stateful_set(Mounted(config_map="c", claim="l"), lock, code, replicas=3))
+    applied = {kinds.kind_of(manifest) for manifest in made}
+    assert applied == {kind for kind, verbs in NEEDED.items() if set(APPLY) <= set(verbs)} - {
+        kinds.POD, kinds.SECRET, kinds.CERTIFICATE, kinds.EVENT,
+    }  # fmt: skip
 
 
 def test_every_kind_of_the_operator_is_in_the_table() -> None:
@@ -138,12 +205,16 @@ def test_nodes_are_changed_only_where_drills_may_drain_them(values: Object, may:
 def test_own_rights_are_limited_to_names() -> None:
     rights = allowed(rules_of({}, "Role", "deathless-operator-own"))
     assert ("coordination.k8s.io", "leases", "deathless-operator", "update") in rights
+    assert {verb for _, what, name, verb in rights if what in {"leases", "secrets"} and name != "*"} == {
+        "get",
+        "update",
+    }
     assert ("", "secrets", "deathless-ca", "update") in rights
     assert ("", "secrets", "deathless-lock-store-client-tls", "get") in rights
     unnamed = {(resource, verb) for _, resource, name, verb in rights if name == "*"}
-    named_later = {("configmaps", verb) for verb in ("get", "list", *WRITE)}  # records of services' keys
+    named_later = {("configmaps", verb) for verb in ("get", "list", *APPLY, "delete")}  # records of services' keys
     named_later |= {("pods", verb) for verb in (*READ, "create", "delete")}  # what erases them; agents
-    made = {("leases", "create"), ("secrets", "create"), ("events", "create"), ("events", "patch")}
+    made = {("leases", "create"), ("secrets", "create"), *(("events", verb) for verb in ("get", "create", "patch"))}
     assert unnamed == made | named_later
 
 

@@ -22,8 +22,10 @@ MANIFEST = (
 STOCK = {
     "service": "stock", "shard": 0, "connected": True, "address": "127.0.0.1:1", "sent": 9, "lag": 2, "received": 7,
     "incarnation": 1, "serviceId": "ab" * 16, "problem": "",
+    "driver": False, "idle": False, "lastProblem": "", "errors": 0, "heldBack": "",
 }  # fmt: skip
 MAIL = {**STOCK, "service": "mail", "connected": False, "problem": "nobody answers"}
+LEDGER = {**STOCK, "service": "ledger", "connected": False, "driver": True, "idle": True, "lastProblem": "it was away"}
 
 
 class Asked(list[tuple[str, dict[str, str]]]):
@@ -51,10 +53,22 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
 def test_peers_are_a_table(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["peers", "list"]) == 0
     head, stock, mail = capsys.readouterr().out.splitlines()
-    assert head.split() == ["SERVICE", "CONNECTED", "SENT", "LAG", "RECEIVED", "PROBLEM"]
-    assert stock.split() == ["stock", "yes", "9", "2", "7", "-"]
+    assert head.split() == ["SERVICE", "CONNECTED", "SENT", "LAG", "RECEIVED", "HELD", "BACK", "PROBLEM"]
+    assert stock.split() == ["stock", "yes", "9", "2", "7", "-", "-"]
     assert mail.endswith("nobody answers")
     assert asked == [("peers", {})]
+
+
+def test_a_driver_with_nothing_to_do_is_idle_and_no_problem(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    asked.peers = [LEDGER]
+    assert main(["peers", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["ledger", "idle", "9", "2", "7", "-", "-"]
+
+
+def test_a_replica_of_an_earlier_version_says_less(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    asked.peers = [{name: STOCK[name] for name in list(STOCK)[:10]}]
+    assert main(["peers", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["stock", "yes", "9", "2", "7", "-", "-"]
 
 
 def test_peers_are_json_for_programs(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:

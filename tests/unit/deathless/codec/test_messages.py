@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from deathless.base.errors import CorruptFrame, TooLarge
 from deathless.codec import messages
 from deathless.codec.messages import HEADER_BYTES, Kind, Message
+from deathless.codec.traces import untraced
 
 SHORT = st.binary(max_size=40)
 
@@ -61,7 +62,8 @@ def test_random_bytes_are_a_message_that_encodes_to_them_or_a_typed_error(data: 
         kind, method, key, idempotency_key, args = messages.decode(data)
     except CorruptFrame:
         return
-    assert messages.encode(kind, method=method, key=key, idempotency_key=idempotency_key, args=args) == data
+    plain, _ = untraced(data)
+    assert messages.encode(kind, method=method, key=key, idempotency_key=idempotency_key, args=args) == plain
 
 
 @pytest.mark.parametrize("length", range(HEADER_BYTES))
@@ -76,11 +78,32 @@ def test_a_message_shorter_than_its_lengths_is_refused(length: int) -> None:
         messages.decode(sample_call()[:length])
 
 
-@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("bit", range(1, 8))
 def test_a_flag_that_version_1_does_not_know_is_refused(bit: int) -> None:
     data = bytearray(sample_call())
     data[1] = 1 << bit
     with pytest.raises(CorruptFrame, match="unknown flags"):
+        messages.decode(bytes(data))
+
+
+def test_a_trace_context_is_left_out_of_the_arguments() -> None:
+    plain = sample_call()
+    data = bytearray(plain + bytes(messages.TRACE_BYTES))
+    data[1] = messages.TRACED
+    assert messages.decode(bytes(data)) == messages.decode(plain)
+
+
+def test_only_a_call_has_a_trace_context_behind_its_arguments() -> None:
+    data = bytearray(messages.encode(Kind.FORK, args=bytes(messages.TRACE_BYTES)))
+    data[1] = messages.TRACED
+    with pytest.raises(CorruptFrame, match="unknown flags"):
+        messages.decode(bytes(data))
+
+
+def test_a_flag_without_a_trace_context_is_refused() -> None:
+    data = bytearray(messages.encode(Kind.CALL, args=bytes(messages.TRACE_BYTES - 1)))
+    data[1] = messages.TRACED
+    with pytest.raises(CorruptFrame, match="shorter"):
         messages.decode(bytes(data))
 
 

@@ -22,6 +22,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -137,7 +138,10 @@ class Echo:
         """See the port."""
         return len(self.invocations())
 
-    def invocations(self) -> list[InvocationView]:
+    def crowd(self) -> Crowd:
+        return Crowd(0, 0, 0)
+
+    def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
     def history(self, invocation: int, count_max: int) -> History | None:
@@ -203,6 +207,7 @@ class World:
                 peers=self.shard.peers,
                 results=self.shard.results,
                 activities=self.executor.activities,
+                crowd=self.executor.crowd,
                 holds=self.executor.holds,
                 retried=self.shard.take_retried,
                 due_us=lambda: self.place.due_us,
@@ -298,7 +303,7 @@ class World:
         self.place.chain = chain
         event = ev.FrameSynced(
             frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
-            done.sent, done.starts, done.stops, done.finished,
+            done.sent, done.starts, done.stops, done.finished, done.spans,
         )  # fmt: skip
         self.primary.digest = self.place.digest
         self.do(self.primary.frame_synced(event, self.now, self.wall_us))

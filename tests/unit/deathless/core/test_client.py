@@ -401,6 +401,7 @@ def test_call_longer_than_the_server_takes_fails_and_takes_no_seq() -> None:
     net.call("x" * 100, "a")
     net.query("y" * 100, "b")
     net.start()
+    assert net.machine.message_bytes_max == 40
     net.call("z" * 100, "c")
     net.query("q" * 100, "d")
     assert {waiter[0]: code for waiter, (code, _) in net.failed.items()} == {

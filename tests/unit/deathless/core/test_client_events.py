@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
-from deathless.base.errors import DeathlessError, HandlerFailed, Internal, Overloaded, SessionExpired
+from deathless.base.errors import DeathlessError, HandlerFailed, Internal, Invalid, Overloaded, SessionExpired
 from deathless.core.client_events import CompleteCalls, LinkId, Send, error_of
 
 
@@ -51,6 +53,21 @@ def test_records_are_frozen() -> None:
     with pytest.raises(AttributeError):
         send.data = b"x"  # type: ignore[misc]  # that is the point
     assert CompleteCalls(waiters=["a"], replies=[b""]) == CompleteCalls(waiters=["a"], replies=[b""])
+
+
+def test_errors_that_a_service_defined_before_the_import_are_none_of_ours() -> None:
+    class Overdrawn(Invalid):
+        code = "BANK02"
+
+    class Locked(SessionExpired):
+        """Has its parent's code."""
+
+    module = importlib.util.find_spec("deathless.core.client_events")
+    assert module is not None and module.loader is not None
+    again = importlib.util.module_from_spec(module)
+    module.loader.exec_module(again)
+    assert isinstance(again.error_of(Overdrawn.code, "too little"), HandlerFailed)
+    assert type(again.error_of(Locked.code, "gone")) is SessionExpired
 
 
 def test_code_of_the_services_own_comes_as_a_failed_handler_that_names_it() -> None:

@@ -36,6 +36,23 @@ def remembered(table: KeyTable, key: bytes, now_us: int = NOW, reply: bytes = b"
     table.check_invariants()
 
 
+def test_i10_above_the_bytes_the_oldest_keys_go_and_a_uuidv7_is_refused_from_then_on() -> None:
+    limits = Limits(idempotency_bytes_max=100, idempotency_window_s=100, time_jump_max_s=10)
+    table = KeyTable(limits)
+    first, second = v7(NOW), v7(NOW + SECOND)
+    remembered(table, first, reply=bytes(44))
+    remembered(table, second, NOW + SECOND, bytes(24))
+    assert table.expire(NOW + SECOND) == 0
+    remembered(table, b"third", NOW + SECOND, bytes(5))
+    assert (table.expire(NOW + SECOND), len(table)) == (1, 2)
+    table.check_invariants()
+    assert table.check(first, HASH, NOW + SECOND) == KEY_OUTSIDE_WINDOW_REPLY
+    again = KeyTable(limits)
+    again.restore(table.snapshot(), table.floor_us)
+    remembered(again, b"fourth", NOW + 2 * SECOND, bytes(200))
+    assert (again.expire(NOW + 2 * SECOND), len(again)) == (2, 1), "the youngest stays, however large"
+
+
 # ---------------------------------------------------------------- the time in a key
 
 

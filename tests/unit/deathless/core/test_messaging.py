@@ -18,12 +18,14 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Adopt,
+    Crowd,
     Order,
     Outputs,
     PeerHello,
     Reference,
     Target,
 )
+from deathless.codec.traces import Span, begun
 from deathless.codec.wire import (
     AdminReply,
     PeerWelcome,
@@ -39,10 +41,13 @@ from deathless.core import events as ev
 from deathless.core.handover import Stage
 from deathless.core.messaging import Tables
 from deathless.core.outreach import TRIM_S
+from deathless.core.pace import RUN_S
 
 A = PeerHello("a", 0, b"a" * 16, 1)
 B = Target("b", 0)
+B_AS_PEER = PeerHello("b", 0, b"b" * 16, 1)
 PEER = ev.Conn(31)
+OTHER_PEER = ev.Conn(32)
 TOOL = ev.Conn(41)
 
 
@@ -55,13 +60,14 @@ class Scripted(Relay):
         self.pending: list[ActivityStart] = []
         self.held: set[int] = set()
         self.due = 0
+        self.suspended_here = Crowd(0, 0, 0)
         self.advanced: list[int] = []
 
     def take_outputs(self) -> Outputs | None:
         found = super().take_outputs()
         give, self.give = self.give, Outputs([], [], [], [], [])
         if found is not None:
-            return found._replace(results=give.results, starts=give.starts, stops=give.stops)
+            return found._replace(results=give.results, starts=give.starts, stops=give.stops, spans=give.spans)
         return give if any(give) else None
 
     def activities(self) -> list[ActivityStart]:
@@ -69,6 +75,9 @@ class Scripted(Relay):
 
     def holds(self, invocation: int) -> bool:
         return invocation in self.held
+
+    def crowd(self) -> Crowd:
+        return self.suspended_here
 
     def due_us(self) -> int:
         return self.due
@@ -168,6 +177,41 @@ def test_a_large_message_of_ours_that_found_no_room_begins_the_next_frame() -> N
     assert place.records() == [Kind.FORK]
     place.settle()
     assert [reply[:1] for _, reply in place.replies(place.session)] == [b"s", b"y", b"z"]
+
+
+def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
+    """So the peer works on the first replies while we run the rest, and does not wait for all."""
+    place = Place(Limits(clock_step_us=1 << 62))
+    session = place.introduce()
+    texts = [b"%d" % number for number in range(512)]
+    place.peer_sends(session, 1, *texts)
+    place.now += 512 * RUN_S / 200
+    place.sync()
+    place.prove()
+    place.peer_sends(session, 513, *texts[:450])
+    place.send(place.session, 1, b"a")
+    place.send(place.session, 2, b"b")
+    sizes = []
+    while place.owes(fx.RunFrame):
+        sizes.append(len(place.records()))
+        place.now += sizes[-1] * RUN_S / 200
+        place.sync()
+        place.prove()
+    assert sizes == [200, 200, 50 + 2]  # two clients' calls behind what came before them
+    assert place.commits() == [512, 712, 912, 962]
+    assert [text for _, text in place.script.got] == texts + texts[:450]
+
+
+def test_what_clients_send_is_not_cut_by_what_it_takes() -> None:
+    place = Place(Limits(clock_step_us=1 << 62))
+    place.send(place.session, 1, *[b"a"] * 512)
+    place.drained()
+    place.now += 512 * RUN_S
+    place.sync()
+    place.send(place.session, 513, *[b"b"] * 512)
+    place.drained()
+    assert len(place.records()) == 512
+    place.settle()
 
 
 def test_own_work_that_killed_twice_is_parked_and_the_next_goes_on() -> None:
@@ -523,6 +567,18 @@ def test_an_activity_is_ended_when_nobody_wants_it() -> None:
     place.send(place.session, 2, b"x")
     place.settle()
     assert place.effects(fx.StopActivity) == [fx.StopActivity(Reference(9, 1))]
+
+
+def test_spans_are_exported_when_their_frame_is_confirmed() -> None:
+    place = Place()
+    span = Span(1, begun(b"\x01" * 16, sampled=True), b"\x02" * 8, "svc", "add", "a", 1, 0, 0, 5, b"")
+    place.script.give = Outputs([], [], [], [], [], [span])
+    place.send(place.session, 1, b"x")
+    place.drained()
+    place.sync()
+    assert place.effects(fx.ExportSpans) == []
+    place.prove()
+    assert place.effects(fx.ExportSpans) == [fx.ExportSpans([span])]
 
 
 def test_outcomes_of_a_primary_that_lets_go_are_left_to_the_next() -> None:

@@ -35,6 +35,25 @@ def test_i10_above_the_maximum_the_oldest_goes() -> None:
     assert (len(results), results.get(1), results.get(4)) == (3, None, b"r")
 
 
+def test_i10_above_the_bytes_the_oldest_go_but_never_the_youngest() -> None:
+    results = Results(Limits(results_bytes_max=10))
+    for invocation, size in ((1, 4), (2, 4), (3, 2)):
+        results.add(invocation, bytes(size), 0)
+    assert len(results) == 3
+    results.add(4, bytes(5), 0)
+    assert [invocation for invocation in range(1, 5) if results.get(invocation)] == [3, 4]
+    results.add(5, bytes(11), 0)
+    results.check_invariants()
+    assert (len(results), results.get(5)) == (1, bytes(11))
+    again = Results(Limits(results_bytes_max=10))
+    again.restore(results.snapshot())
+    again.add(6, b"s", 0)
+    again.check_invariants()
+    assert (again.get(5), again.get(6)) == (None, b"s")
+    assert again.expire(1 << 60) == 1
+    again.check_invariants()
+
+
 def test_an_invocation_ends_once() -> None:
     results = Results(LIMITS)
     results.add(1, b"a", 0)

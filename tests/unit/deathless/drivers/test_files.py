@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,6 +131,24 @@ async def test_a_later_epoch_ends_an_earlier_one_whatever_it_does(tmp_path: Path
             await attempt
     await late.deliver([delivery(2)])
     assert positions(path) == [1, 2]
+
+
+async def test_a_holder_of_the_lock_that_is_frozen_is_named_and_its_end_frees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "effects.jsonl"
+    early, _ = await opened(path)
+    await early.deliver([delivery(1)])
+    monkeypatch.setattr(files, "LOCK_WAIT_S", 0.0)
+    frozen = os.open(path.with_name("effects.jsonl.lock"), os.O_RDWR)
+    fcntl.flock(frozen, fcntl.LOCK_EX)  # as a process that stopped within a write
+    late = FileSink(path)
+    with pytest.raises(SinkUnavailable, match=f"held by process {os.getpid()} on "):
+        await late.open(msgspec.structs.replace(SOURCE, epoch=2), 1)
+    with pytest.raises(SinkUnavailable, match="kill -KILL"):
+        await early.deliver([delivery(2)])
+    os.close(frozen)
+    assert (await late.open(msgspec.structs.replace(SOURCE, epoch=2), 1)).next_position == 2
 
 
 async def test_a_service_created_anew_begins_behind_what_stands_there(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ nodes share, its stream to followers is carried by `World.pump`. The executor ec
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
     Follow,
@@ -158,6 +159,9 @@ class Node:
 
     def stop_activity(self, reference: Reference) -> None:
         self.reached.append(fx.StopActivity(reference))
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        self.reached.append(fx.ExportSpans(spans))
 
     def load_checkpoint(self) -> Snapshot | None:
         return max(self.world.checkpoints, key=lambda snapshot: snapshot.lsn, default=None)

@@ -20,6 +20,7 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
     ActivityStart,
     Attempt,
+    Crowd,
     History,
     InvocationView,
     Known,
@@ -178,7 +179,11 @@ class Talker:
         """See the port."""
         return len(self.invocations())
 
-    def invocations(self) -> list[InvocationView]:
+    def crowd(self) -> Crowd:
+        """See the port."""
+        return Crowd(0, 0, 0)
+
+    def invocations(self, first: int = 0, count_max: int = 0) -> list[InvocationView]:
         return []
 
     def schedules(self) -> list[ScheduleView]:

@@ -194,6 +194,15 @@ def test_collection_without_the_heads_own_first_file_tells(disk: SimDisk) -> Non
         first.log.collect(1)
 
 
+def test_collection_behind_a_successor_that_collected_more_is_nothing_to_do(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"a")
+    first.idle()
+    driver(disk, "r1", []).log.link_seals(1, 1)
+    disk.view("x").unlink(segment_path(1, 0))
+    assert first.log.collect(1) == []
+
+
 def test_collection_goes_oldest_first_so_that_a_crash_leaves_no_hole(disk: SimDisk) -> None:
     for ordered in (True, False):
         disk = SimDisk(random.Random(1))

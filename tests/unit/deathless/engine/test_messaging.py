@@ -43,6 +43,7 @@ from deathless.core.events import RunResult
 from deathless.core.keys import KeyTable
 from deathless.core.replica import ShardPlace
 from deathless.core.sessions import SessionTable
+from deathless.engine import shard as shard_module
 from deathless.engine.messaging import describe
 from deathless.engine.shard import Executed, Shard
 
@@ -368,6 +369,15 @@ def test_i11_a_peers_message_that_nobody_waits_for_is_set_aside_in_silence(messa
     session = pair.peer()
     done = pair.records(encode_parked(session, 1, message))
     assert (done.sent, done.finished, len(pair.primary.parked)) == ([], [], 1)
+
+
+def test_i10_messages_set_aside_have_a_maximum_of_bytes_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_module, "PARKED_BYTES_MAX", 250)
+    pair = Pair()
+    session = pair.peer()
+    for seq in (1, 2, 3):
+        pair.records(encode_parked(session, seq, fork("x" * 80)))
+    assert [parked.seq for parked in pair.primary.parked] == [2, 3]
 
 
 def test_i11_a_message_to_ourselves_that_is_set_aside_leaves_the_outbox() -> None:

@@ -20,6 +20,7 @@ from deathless.codec.peer_messages import (
     Target,
     decode_body,
 )
+from deathless.codec.traces import Span
 from deathless.codec.wire import accepted_invocation, error_reply, ok_reply
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells
@@ -57,6 +58,7 @@ class Hub(Bench):
         self.results: dict[int, bytes] = {}
         self.starts: list[ActivityStart] = []
         self.stops: list[Reference] = []
+        self.spans: list[Span] = []
         self.log: list[Entry] = []
 
     # Steps of the log.
@@ -116,6 +118,7 @@ class Hub(Bench):
         self.results.update(outputs.results)
         self.starts += outputs.starts
         self.stops += outputs.stops
+        self.spans += outputs.spans
 
     def begin(self, method: str, key: str = "a", /, **arguments: object) -> int:
         """Call a handler that waits; gives its invocation."""

@@ -22,9 +22,14 @@ from deathless.execution.journal import (
 )
 
 GOLDEN = (
+    "9e0107979501a3737663010203a66d6574686f64c4036b6579c4018091a77376632f302f6109c4000809010203c40173919501c401000506c0"
+    "910a91940102c303c4100000000000000000000000000000000004"
+)
+WITHOUT_TRACE = (
     "9e0107969501a3737663010203a66d6574686f64c4036b6579c4018091a77376632f302f61090809010203c40173919501c401000506c0910a"
     "91940102c303c4100000000000000000000000000000000004"
 )
+"""As it was before messages carried a trace context."""
 RECEIVED = Received(Origin(REQUEST, "svc", 1, 2, 3), "method", b"key", b"\x80", ("svc/0/a",), 9)
 
 
@@ -65,3 +70,4 @@ def test_bytes_of_a_record_stay_as_they_are() -> None:
     )  # fmt: skip
     assert encode_record(record).hex() == GOLDEN
     assert encode_record(SuspendedLooks(record, [b"i", None])).hex() == f"9305{GOLDEN}92c40169c0"
+    assert decode_record(bytes.fromhex(WITHOUT_TRACE)) == record

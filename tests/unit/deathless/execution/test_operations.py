@@ -1,7 +1,7 @@
 """What can be awaited: alone, all together, the first of several; and what it raises."""
 
 from datetime import timedelta
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ from deathless.base.errors import (
 from deathless.codec.peer_messages import Order
 from deathless.codec.wire import error_reply
 from deathless.execution.context import Context
-from deathless.execution.operations import Operation, Waitable, error_of
+from deathless.execution.operations import Operation, Waitable, decoder, error_of
 from deathless.execution.service import Service
 
 Outcome = Literal["number", "fails"]
@@ -304,3 +304,22 @@ def test_all_else_is_a_failed_call_that_says_what_it_was() -> None:
     assert isinstance(error_of(b"\x01\xc1"), CallFailed)
     bare = CallFailed("text")
     assert (bare.failure_code, bare.kind, bare.message) == ("DL3018", "CallFailed", "text")
+
+
+# ---- types of results --------------------------------------------------------------------------------------------
+
+
+def test_a_type_that_is_asked_for_again_needs_no_second_decoder() -> None:
+    assert decoder(State) is decoder(State)
+    assert decoder(list[int])(msgspec.msgpack.encode([1])) == [1]
+
+
+def test_an_annotation_without_a_hash_is_decoded_too() -> None:
+    stated: Any = Annotated[int, ["no hash"]]
+    assert decoder(stated)(msgspec.msgpack.encode(5)) == 5
+
+
+def test_what_is_no_type_of_a_result_raises_as_before() -> None:
+    stated: Any = Literal[1.5]
+    with pytest.raises(TypeError):
+        decoder(stated)

@@ -15,27 +15,51 @@ from deathless.base.errors import ActivityFailed
 from deathless.codec.peer_messages import ActivityStart, Reference
 from deathless.codec.wire import ReplyError, decode_struct
 from deathless.core import events as ev
-from deathless.shell.activities import ENDED_EARLY, SILENT, TOO_LONG, Activities, _Worker, worker_command
+from deathless.shell import activities
+from deathless.shell.activities import (
+    AHEAD_BYTES_MAX,
+    AHEAD_MAX,
+    ENDED_EARLY,
+    SILENT,
+    TOO_LONG,
+    Activities,
+    _Worker,
+    worker_command,
+)
 
 WORKER = """
 import os, socket, sys
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.wire import PacketReader, decode_struct, packet
 pair, reader = socket.socket(fileno=int(sys.argv[1])), PacketReader(1 << 20)
+runs, waiting = None, []
+def end(one):
+    pair.sendall(packet(2, b"%d %s" % (os.getpid(), one.arguments)))
 while data := pair.recv(65536):
-    for _, body in reader.take(data):
+    for kind, body in reader.take(data):
+        if kind == 5:
+            pair.sendall(packet(6, len(waiting).to_bytes(4, "little")))
+            waiting.clear()
+            continue
         start = decode_struct(ActivityStart, body)
         if start.name != "late":
             pair.sendall(packet(4))
-        if start.name == "die":
-            os._exit(9)
-        if start.name == "babble":
-            pair.sendall(bytes(64))
-        if start.name == "beat":
-            for _ in range(3):
-                pair.sendall(packet(3))
-        if start.name in ("echo", "beat"):
-            pair.sendall(packet(2, b"%d %s" % (os.getpid(), start.arguments)))
+        waiting.append(start)
+        if runs is not None and runs.name == "until":  # another one comes
+            end(runs)
+            runs = None
+        while runs is None and waiting:
+            runs = waiting.pop(0)
+            if runs.name == "die":
+                os._exit(9)
+            if runs.name == "babble":
+                pair.sendall(bytes(64))
+            if runs.name == "beat":
+                for _ in range(3):
+                    pair.sendall(packet(3))
+            if runs.name in ("echo", "beat"):
+                end(runs)
+                runs = None
 """
 
 
@@ -74,6 +98,11 @@ class Pool:
             self.changed.clear()
             await self.changed.wait()
         return self.told
+
+    async def wait_ready(self, count: int) -> list[_Worker]:
+        while sum(worker.ready for worker in self.activities._workers.values()) < count:  # noqa: ASYNC110  gives way
+            await asyncio.sleep(0)
+        return list(self.activities._workers.values())
 
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self.activities._workers.values()]
@@ -227,6 +256,159 @@ def test_a_stopped_activity_is_told_of_no_more() -> None:
         (ended,) = await pool.wait_told(1)
         assert ended.operation == 3
         assert pool.activities.waiting == 0
+        return pool
+
+    run(main)
+
+
+def test_a_busy_process_is_given_the_next_one_ahead() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("until", 1))  # it ends when another one comes
+        pool.activities.start(start("echo", 2))
+        assert [one.operation for one in await pool.wait_told(2)] == [1, 2]
+        return pool
+
+    run(main)
+
+
+def test_what_must_run_at_most_once_is_given_to_a_free_process_alone() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("until", 1))
+        (worker,) = await pool.wait_ready(1)
+        pool.activities.start(start("echo", 2, at_most_once=True))
+        pool.activities.start(start("echo", 3))  # it overtakes nobody, or who must wait would wait for ever
+        assert [each.operation for each in worker.given] == [1]
+        assert (pool.activities.running, pool.activities.waiting) == (1, 2)
+        return pool
+
+    run(main)
+
+
+@pytest.mark.parametrize("size", [(AHEAD_BYTES_MAX // 2, 2), (0, AHEAD_MAX)])
+def test_no_more_waits_in_a_process_than_has_room(size: tuple[int, int]) -> None:
+    async def main() -> Pool:
+        size_bytes, most = size
+        pool = Pool(workers=1)
+        pool.activities.start(start("hang", 1))
+        (worker,) = await pool.wait_ready(1)
+        for operation in range(2, AHEAD_MAX + 9):
+            pool.activities.start(start("echo", operation, arguments=bytes(size_bytes)))
+        assert len(worker.given) == 1 + most
+        assert pool.activities.waiting == AHEAD_MAX + 7
+        return pool
+
+    run(main)
+
+
+def test_what_waits_behind_a_slow_one_is_asked_back_and_run_elsewhere() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=2)
+        pool.activities.start(start("hang", 1))
+        pool.activities.start(start("until", 2))
+        slow, _ = await pool.wait_ready(2)
+        pool.activities.start(start("echo", 3))
+        assert [each.operation for each in slow.given] == [1, 3]
+        assert [one.operation for one in await pool.wait_told(2)] == [2, 3]
+        return pool
+
+    run(main)
+
+
+def test_a_free_process_takes_what_waits_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activities, "PATIENCE_S", 3600.0)
+
+    async def main() -> Pool:
+        pool = Pool(workers=2)
+        pool.activities.start(start("hang", 1))
+        pool.activities.start(start("until", 2))
+        slow, _ = await pool.wait_ready(2)
+        pool.activities.start(start("echo", 3))
+        pool.activities.start(start("echo", 4))
+        assert [each.operation for each in slow.given] == [1, 3]
+        assert [one.operation for one in await pool.wait_told(3)] == [2, 4, 3]
+        return pool
+
+    run(main)
+
+
+def test_what_waited_in_a_process_that_was_killed_is_run_by_the_next() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("hang", 1, timeout_us=10_000))
+        (worker,) = await pool.wait_ready(1)
+        for operation in (2, 3):
+            pool.activities.start(start("echo", operation))
+        assert len(worker.given) == 3
+        assert [one.operation for one in await pool.wait_told(3)] == [1, 2, 3]
+        return pool
+
+    run(main)
+
+
+def test_one_that_waits_in_a_process_is_stopped_without_ending_what_runs_there() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("hang", 1))
+        (worker,) = await pool.wait_ready(1)
+        for operation in (2, 3):
+            pool.activities.start(start("echo", operation))
+        pool.activities.stop(Reference(7, 2))
+        while worker.unwanted:  # noqa: ASYNC110  gives way
+            await asyncio.sleep(0)
+        assert pool.pids() == [worker.process.pid]
+        assert pool.activities.waiting == 1
+        pool.activities.stop(Reference(7, 1))
+        assert [one.operation for one in await pool.wait_told(1)] == [3]
+        return pool
+
+    run(main)
+
+
+def test_one_that_began_before_it_could_be_asked_back_is_ended_with_its_process() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("hang", 1))
+        (worker,) = await pool.wait_ready(1)
+        for operation in (2, 3):
+            pool.activities.start(start("hang", operation))
+        pool.activities.stop(Reference(7, 2))
+        pool.activities.answered(worker, b"\0")  # the first one ended, before the answer to BACK
+        assert pool.pids() != [worker.process.pid]
+        assert [each.operation for each in pool.activities._workers[2].given] == [3]
+        assert [one.operation for one in await pool.wait_told(1)] == [1]
+        return pool
+
+    run(main)
+
+
+def test_no_time_counts_for_one_that_was_returned() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("hang", 1))
+        (worker,) = await pool.wait_ready(1)
+        pool.activities.start(start("hang", 2, timeout_us=3_600_000_000, heartbeat_us=3_600_000_000))
+        pool.activities._ask_back(worker)
+        pool.activities.answered(worker, b"\0")  # the second one seems to run now
+        before = worker.limit
+        assert before is not None
+        pool.activities.returned(worker, 1)
+        assert before.cancelled()
+        assert [each.operation for each in worker.given] == [2]  # it is given to the same one again, as it is free
+        assert worker.limit is not before
+        return pool
+
+    run(main)
+
+
+def test_a_process_that_returns_what_it_was_not_asked_for_is_ended() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start("hang", 1))
+        (worker,) = await pool.wait_ready(1)
+        pool.activities.returned(worker, 1)
+        assert error_of((await pool.wait_told(1))[0]).type == ENDED_EARLY
         return pool
 
     run(main)

@@ -13,10 +13,10 @@ import pytest
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Closed, HandlerFailed, UnknownHandler
 from deathless.codec.peer_messages import ActivityStart
-from deathless.codec.wire import PacketReader, ReplyError, decode_struct, struct_packet
+from deathless.codec.wire import PacketReader, ReplyError, decode_struct, packet, struct_packet
 from deathless.execution.activity_call import current_activity
 from deathless.execution.service import Service
-from deathless.shell.activities import BEAT, ENDED, READY, START, worker_command
+from deathless.shell.activities import BACK, BEAT, COUNT, ENDED, READY, RETURNED, START, worker_command
 from deathless.shell.activity_worker import run_activity
 
 SERVICE = '''
@@ -102,6 +102,17 @@ def test_a_process_answers_activity_after_activity_with_signs_of_life(process: P
     assert process.next() == (ENDED, b"\x00" + msgspec.msgpack.encode("c 5 key-1 3"))
     process.start("wait", turns=4)
     assert process.next() == (ENDED, b"\x00" + msgspec.msgpack.encode(4))
+
+
+def test_what_waits_is_returned_and_forgotten(process: Process) -> None:
+    process.start("forever")
+    assert process.next() == (BEAT, b"")  # it runs
+    for _ in range(3):
+        process.start("charge", card="c", cents=5)
+    process.pair.sendall(packet(BACK))
+    assert next(body for kind, body in iter(process.next, None) if kind == RETURNED) == COUNT.pack(3)
+    process.pair.sendall(packet(BACK))
+    assert next(body for kind, body in iter(process.next, None) if kind == RETURNED) == COUNT.pack(0)
 
 
 def test_what_a_function_raises_is_its_reply(process: Process) -> None:

@@ -37,6 +37,16 @@ def test_limits_of_the_config_count(tmp_path: Path) -> None:
         check_code(MODULE, str(path), "{")
 
 
+def test_numbers_of_shards_count(tmp_path: Path) -> None:
+    path = tmp_path / "replica.json"
+    path.write_text(json.dumps({"shards": 2, "peers": [{"name": "stock", "shards": 3}]}))
+    several = check_code(MODULE, str(path)).fingerprint
+    assert check_code(MODULE, "nowhere", shards=2, peers='{"stock": 3}').fingerprint == several
+    assert len({several, *(check_code(MODULE, "nowhere", shards=n).fingerprint for n in (1, 2))}) == 3
+    with pytest.raises(InvalidConfig, match="--peers"):
+        check_code(MODULE, "nowhere", peers="{")
+
+
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"module":7}', '{"module":"%s","limits":{"a":"b"}}'])
 def test_config_that_names_no_module_is_refused(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "replica.json"

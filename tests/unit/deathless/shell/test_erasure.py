@@ -10,7 +10,14 @@ import pytest
 from etcd_fake import FakeMember, Fault, Refusal
 
 from deathless.base.config import EtcdConfig
-from deathless.base.errors import ForeignDirectory, InvalidArgument, InvalidConfig, LockUnavailable, Unauthorized
+from deathless.base.errors import (
+    ForeignDirectory,
+    InvalidArgument,
+    InvalidConfig,
+    LockUnavailable,
+    StillServing,
+    Unauthorized,
+)
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.shell import erasure as module
 from deathless.shell.erasure import EraseOrder, erase, found_in, look, read_order
@@ -95,7 +102,7 @@ async def test_look_tells_who_holds_the_lock() -> None:
         found = await look(order)
         assert (found.epoch, found.head, found.holder) == (1, 1, "")
     view = LockView(None, 2, 1, Holder(2, "r1", b"n"), 5, "etcd-c1")
-    assert (found_in(view, ("k",)).holder, found_in(view, ("k",)).service_id) == ("r1", "")
+    assert (found_in([view], ("k",)).holder, found_in([view], ("k",)).service_id) == ("r1", "")
 
 
 async def test_order_is_refused_before_anything_is_sent() -> None:
@@ -105,3 +112,28 @@ async def test_order_is_refused_before_anything_is_sent() -> None:
         await look(EraseOrder(service="bank", etcd=EtcdConfig(prefix="/deathless")))
     with pytest.raises(InvalidConfig, match="slash"):
         await look(EraseOrder(service="ba/nk", etcd=EtcdConfig()))
+
+
+async def test_keys_of_all_shards_go_once_none_is_held() -> None:
+    async with FakeMember() as member:
+        settings = EtcdSettings(endpoints=(member.url,))
+        etcd = EtcdConfig(endpoints=(member.url,), prefix=PREFIX)
+        ids = (b"i" * 16, b"j" * 16)
+        order = EraseOrder(service="bank", etcd=etcd, shards=2, shard_ids=tuple(each.hex() for each in ids))
+        async with EtcdClient(settings) as client:
+            locks = [EtcdLock(client, prefix=f"{PREFIX}bank/{shard}/") for shard in (0, 1)]
+            for shard, lock in enumerate(locks):
+                name = f"bank/{shard}/2"
+                await lock.create_service(msgspec.structs.replace(RECORD, name=name, service_id=ids[shard]))
+            holder = await locks[1].take("r0", b"n", await locks[1].view())
+            assert holder is not None
+            with pytest.raises(StillServing, match="replica r0 holds"):
+                await erase(order, wait_s=0.0, quiet_s=0.0)
+            assert (await locks[0].view()).service is not None, "nothing goes while one shard is held"
+            await locks[1].release(holder)
+            with pytest.raises(ForeignDirectory, match="began anew"):
+                await erase(msgspec.structs.replace(order, shard_ids=order.shard_ids[::-1]), wait_s=0.0, quiet_s=0.0)
+            with pytest.raises(ForeignDirectory, match="not ours"):
+                await erase(EraseOrder(service="bank", etcd=etcd), wait_s=0.0, quiet_s=0.0)
+            assert (await erase(order, wait_s=0.0, quiet_s=0.0)).service_id == ids[0].hex()
+        assert not member.store.keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Self
 
 import pytest
 from aiohttp import web
@@ -381,3 +382,70 @@ async def test_server_with_a_certificate_of_another_authority_is_refused(tmp_pat
     await gateway.close()
     server.close()
     await server.wait_closed()
+
+
+class TlsMember:
+    """Answers every read over TLS and notes which certificate it was shown; trusts several authorities."""
+
+    def __init__(self, shown: TlsFiles, *trusted: TlsFiles) -> None:
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(shown.server_cert, shown.server_key)
+        for files in trusted:
+            self.context.load_verify_locations(files.ca_file)
+        self.context.verify_mode = ssl.CERT_REQUIRED
+        self.seen: list[str] = []
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        self.seen.append(request.transport.get_extra_info("peercert")["serialNumber"])
+        return web.json_response({"header": {"cluster_id": "1", "member_id": "1", "revision": "1", "raft_term": "1"}})
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/v3/kv/range", self._answer)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.context)
+        await site.start()
+        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+
+def put_in_place(files: TlsFiles, folder: Path, *names: str) -> None:
+    """Replace files as a kubelet does: at once, by another of the same name."""
+    for name in names:
+        new = folder / f"{name}.new"
+        new.write_bytes((files.ca_file.parent / name).read_bytes())
+        new.replace(folder / name)
+
+
+async def test_renewed_certificate_and_authority_are_used_without_a_restart(tmp_path: Path) -> None:
+    old, new = TlsFiles.create(tmp_path / "old"), TlsFiles.create(tmp_path / "new")
+    place = tmp_path / "place"
+    place.mkdir()
+    put_in_place(old, place, "ca.pem", "client.pem", "client.key")
+    tls = EtcdTls(ca_file=place / "ca.pem", cert_file=place / "client.pem", key_file=place / "client.key")
+    async with TlsMember(old, old, new) as member:
+        settings = EtcdSettings(endpoints=(member.url,), tls=tls, attempt_timeout_s=5, call_timeout_s=10)
+        gateway = Gateway(settings)
+        await gateway.open()
+        await read(gateway)
+        # The certificate comes before its key: the old pair stays, and nobody is refused.
+        put_in_place(new, place, "client.pem")
+        await read(gateway)
+        (place / "client.key").unlink()
+        await read(gateway)
+        assert len(set(member.seen)) == 1
+        member.context.load_cert_chain(new.server_cert, new.server_key)
+        put_in_place(new, place, "client.key", "ca.pem")
+        await read(gateway)
+        await read(gateway)
+        await gateway.close()
+    assert len(member.seen) == 5
+    assert member.seen[0] == member.seen[2] != member.seen[3] == member.seen[4]

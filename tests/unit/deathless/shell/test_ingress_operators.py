@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -238,3 +239,27 @@ async def test_a_key_that_is_a_dash_is_called_as_any_other() -> None:
     operators = Operators(asked=Primary())
     with pytest.raises(InvalidArgument):
         await operators.answer(Page("peers", {}), {"stale": ["true"]}, b"")
+
+
+def test_token_in_a_file_counts_while_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    operators = Operators(asked=Primary(), token_file=str(path), refusal="nobody shows enough")
+
+    def is_let_in(shown: str) -> bool:
+        try:
+            operators.admit(shown.encode())
+        except OperatorsOnly:
+            return False
+        return True
+
+    assert not is_let_in("") and not is_let_in(THEIRS)
+    path.write_text(f"{THEIRS}\n")
+    assert is_let_in(THEIRS) and not is_let_in("") and not is_let_in(CALLERS)
+    for text, known in (("another-0123456789", True), ("short", False)):
+        new = tmp_path / "new"
+        new.write_text(text)
+        new.replace(path)
+        assert is_let_in(text) is known
+        assert not is_let_in(THEIRS)
+    path.unlink()
+    assert not is_let_in("short") and not is_let_in("")

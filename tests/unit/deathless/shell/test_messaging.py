@@ -9,13 +9,14 @@ from typing import cast
 import msgspec
 import pytest
 
-from deathless.base.config import ActivitiesConfig, ReplicaConfig
+from deathless.base.config import ActivitiesConfig, DriverConfig, ReplicaConfig
 from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary
 from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import (
     RETRY,
     Adopt,
+    Crowd,
     Given,
     History,
     InvocationView,
@@ -44,20 +45,24 @@ STOCK = Target("stock", 0)
 class End:
     """A worker's messaging, around an engine that is as far there as it is looked at."""
 
-    def __init__(self, *, leads: bool = True) -> None:
+    def __init__(self, *, leads: bool = True, config: ReplicaConfig = CONFIG) -> None:
         self.posted: list[ev.Event] = []
         self.views: list[InvocationView] = []
         self.given: list[Given] = []
         self.schedules: list[ScheduleView] = []
         self.problems: list[PeerView] = []
         self.refused: dict[Target, str] = {}
+        self.held_back: dict[int, str] = {}
+        held = SimpleNamespace(why=lambda session: self.held_back.get(session, ""))
+        admission = SimpleNamespace(held_back=held)
         limits = Limits()
         outreach = SimpleNamespace(views=lambda: self.problems, first_kept=lambda target: 12 if target == STOCK else 1)
         messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
         self.shard = SimpleNamespace(
             executor=SimpleNamespace(
-                invocations=lambda: self.views,
+                invocations=lambda first, most: [v for v in self.views if v.invocation >= first][:most],
                 invocation_count=lambda: len(self.views),
+                crowd=lambda: Crowd(len(self.views), 0, 0),
                 schedules=lambda: self.schedules,
                 history=lambda invocation, count_max: History(msgspec.msgpack.encode({"n": invocation}), self.given, 9),
             ),
@@ -67,14 +72,14 @@ class End:
         )
         engine = SimpleNamespace(
             core=SimpleNamespace(
-                primary=SimpleNamespace(messaging=messaging, epoch=6) if leads else None,
+                primary=SimpleNamespace(messaging=messaging, admission=admission, epoch=6) if leads else None,
                 known_epoch=7,  # a successor was heard of
             ),
             service=SimpleNamespace(name="shop", service_id=b"s" * 16, incarnation=2),
             shard=self.shard,
             place=SimpleNamespace(time_us=99),
         )
-        self.messaging = Messaging(CONFIG, limits, cast("ReplicaEngine", engine), self.posted.append)
+        self.messaging = Messaging(config, limits, cast("ReplicaEngine", engine), self.posted.append)
 
     def ask(self, asked: str, **arguments: str) -> dict[str, object]:
         return cast("dict[str, object]", self.tell(asked, **arguments))
@@ -213,16 +218,47 @@ async def test_a_peer_is_shown_with_what_went_both_ways_and_what_is_wrong() -> N
     end.shard.sessions.register_peer(SessionId(30))
     end.problems = [PeerView(STOCK, Stage.RESTING, 2, "it asks for message 1")]
     end.refused[Target("mail", 0)] = "DL3016 created anew"
+    end.held_back[30] = "50000 messages wait"
     mail, stock = cast("list[dict[str, object]]", end.ask("peers")["peers"])
     assert (stock["sent"], stock["lag"], stock["received"], stock["incarnation"]) == (3, 2, 0, 7)
     assert (stock["connected"], stock["problem"]) == (False, "it asks for message 1")
     assert (mail["service"], mail["sent"], mail["problem"]) == ("mail", 0, "DL3016 created anew")
+    assert (mail["heldBack"], stock["heldBack"]) == ("", "50000 messages wait")
+    assert end.messaging.status()["peer_held_back"] == {"mail": 0, "stock": 1}
     assert end.messaging.status()["peer_lag_messages"] == {"mail": 0, "stock": 2}
     assert end.messaging.status()["outbox_bytes"] == end.shard.outbox.bytes
 
 
+async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers_of_its_own() -> None:
+    drivers = (DriverConfig(name="book", kind="files"), DriverConfig(name="mail", kind="webhook"))
+    end = End(config=msgspec.structs.replace(CONFIG, drivers=drivers))
+    for number in range(3):
+        end.shard.outbox.append(Target("mail", 0), b"%d" % number)
+    end.shard.outbox.trim(Target("mail", 0), 1)
+    end.problems = [PeerView(Target("mail", 0), Stage.RESTING, 2, "DL1020 it is away")]
+    end.messaging.links.troubles[Target("mail", 0)] = (5, "DL1020 it was away")
+    book, mail = cast("list[dict[str, object]]", end.ask("peers")["peers"])
+    assert (book["driver"], book["idle"], book["connected"], book["problem"]) == (True, True, False, "")
+    assert (mail["driver"], mail["idle"], mail["problem"]) == (True, False, "DL1020 it is away")
+    assert (mail["errors"], mail["lastProblem"]) == (5, "DL1020 it was away")
+    told = {name: value for name, value in end.messaging.status().items() if name.startswith("driver")}
+    assert told == {
+        "driver_connected": {"book": 0, "mail": 0},
+        "driver_idle": {"book": 1, "mail": 0},
+        "driver_effects": {"book": 0, "mail": 1},
+        "driver_lag_messages": {"book": 0, "mail": 2},
+        "driver_errors": {"book": 0, "mail": 5},
+        "driver_problem": {"book": 0, "mail": 1},
+    }
+    end.messaging.close()
+
+
 async def test_a_follower_has_numbers_of_its_state_alone() -> None:
-    assert End(leads=False).messaging.status() == {"invocations": 0, "outbox_bytes": 0, "activities_running": 0}
+    status = End(leads=False).messaging.status()
+    assert status.keys() == {
+        "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "activities_running"
+    }  # fmt: skip
+    assert not any(status.values())
 
 
 async def test_links_and_activities_are_made_when_they_are_needed_and_end_together() -> None:

@@ -10,7 +10,14 @@ import pytest
 import uvloop
 
 from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
-from deathless.shell.packets import SOON_BYTES, ServerConnection, announced, is_broken_link, split_address
+from deathless.shell.packets import (
+    SOON_BYTES,
+    ClientConnection,
+    ServerConnection,
+    announced,
+    is_broken_link,
+    split_address,
+)
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 BUFFER_BYTES_MAX = 8 << 20
@@ -172,6 +179,53 @@ def test_peer_that_does_not_read_is_cut_off_at_the_maximum(run: Run) -> None:
         await pair.owner.gone.wait()
         pair.connection.send(b"nobody hears this")
         pair.peer.close()
+
+    run(work())
+
+
+async def opened() -> tuple[ClientConnection, socket.socket]:
+    """A ClientConnection that has said HELLO, and the plain socket at its other end."""
+    loop = asyncio.get_running_loop()
+    server = socket.create_server(("127.0.0.1", 0))
+    hello = Hello(1, "peer", "s", "test")
+    connection = ClientConnection(hello, lambda packets: None, lambda: None, 1 << 20)
+    _, _ = await loop.create_connection(lambda: connection, *server.getsockname())
+    other, _ = server.accept()
+    server.close()
+    other.setblocking(False)
+    expected = struct_packet(Type.HELLO, hello)
+    got = b""
+    while got != expected:
+        got += await loop.sock_recv(other, len(expected) - len(got))
+    return connection, other
+
+
+def test_what_we_send_on_a_connection_of_ours_is_on_its_way_before_the_loop_turns(run: Run) -> None:
+    async def work() -> None:
+        connection, other = await opened()
+        connection.send(b"a request")
+        assert other.recv(100) == b"a request"
+        other.close()
+        connection.close()
+        await connection.wait_closed()
+
+    run(work())
+
+
+def test_what_we_send_arrives_whole_and_in_order_though_the_other_end_reads_late(run: Run) -> None:
+    async def work() -> None:
+        connection, other = await opened()
+        sent = numbered(80, 100_000) + numbered(40, 10)
+        for data in sent:
+            connection.send(data)
+        expected = b"".join(sent)
+        got = bytearray()
+        while len(got) < len(expected):
+            got += await asyncio.get_running_loop().sock_recv(other, 1 << 16)
+        assert got == expected
+        other.close()
+        connection.close()
+        await connection.wait_closed()
 
     run(work())
 

@@ -44,6 +44,7 @@ from deathless.shell.peer_links import (
     Where,
     shards_of,
     where_is,
+    without_overtaken,
 )
 from deathless.shell.tls import server_context
 
@@ -219,6 +220,27 @@ def test_a_lost_connection_is_told_once_and_made_again(tmp_path: Path) -> None:
     run(main())
 
 
+def test_of_confirmations_that_come_together_the_last_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        replica = await Replica(tmp_path / "stock").open()
+        ours = Ours(config_in(tmp_path))
+        ours.links.dial(STOCK)
+        await ours.wait_told(1)
+        replica.accepted[0].send(b"".join(encode_peer_commit(40, through) for through in (3, 4, 9)))
+        await ours.wait_told(2)
+        assert ours.told[1:] == [ev.PeerCommitted(STOCK, 9)]
+        await ended(ours)
+
+    run(main())
+
+
+def test_other_packets_beside_confirmations_stay_in_their_order() -> None:
+    pong, first, last = (Type.PONG, b""), (Type.PEER_COMMIT, b"1"), (Type.PEER_COMMIT, b"2")
+    assert without_overtaken([first, pong, last, pong]) == [pong, last, pong]
+    assert without_overtaken([pong, pong]) == [pong, pong]
+    assert without_overtaken([last]) == [last]
+
+
 def test_what_is_sent_while_no_connection_stands_is_lost(tmp_path: Path) -> None:
     async def main() -> None:
         stock, ours = await Replica(tmp_path / "stock").open(), Ours(config_in(tmp_path))
@@ -279,6 +301,9 @@ def test_a_refused_peer_is_shown_to_operators_and_tried_again(tmp_path: Path) ->
         stock.refusal = None
         await ours.wait_told(1)
         assert ours.links.standing()[0].problem == ""
+        count, last = ours.links.troubles[STOCK]
+        assert count >= 2
+        assert "DL3016 another incarnation" in last, "it is kept when it is over"
         await ended(ours)
 
     run(main())

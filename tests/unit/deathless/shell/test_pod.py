@@ -108,3 +108,9 @@ def test_file_that_can_not_be_used_is_named(tmp_path: Path, content: str | None,
         path.write_text(content)
     with pytest.raises(InvalidConfig, match=text):
         read_pod_config(str(path), POD)
+
+
+def test_operators_token_is_looked_for_where_the_operator_mounts_it() -> None:
+    config = pod_config(SHARED, POD)
+    assert config.operator_token_file == "/etc/deathless-operator-token/token"
+    assert config.operator_token == "", "it is read while the ingress runs"

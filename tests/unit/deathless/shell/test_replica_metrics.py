@@ -90,6 +90,7 @@ async def test_numbers_of_messaging_have_names_of_their_own() -> None:
     told = {
         "invocations": 4, "outbox_bytes": 512, "activities_running": 1,
         "peer_lag_messages": {"stock": 7}, "peer_connected": {"stock": 1, "mail": 0},
+        "driver_effects": {"book": 12}, "driver_lag_messages": {"book": 3}, "driver_problem": {"book": 1},
     }  # fmt: skip
     text = expose_status({**STATUS, "messaging": told}, {"service": "bank", "replica": "r0"}).decode()
     labels = 'replica="r0",service="bank"'
@@ -100,6 +101,9 @@ async def test_numbers_of_messaging_have_names_of_their_own() -> None:
         f'deathless_peer_lag_messages{{peer="stock",{labels}}} 7.0',
         f'deathless_peer_connected{{peer="mail",{labels}}} 0.0',
         f'deathless_peer_connected{{peer="stock",{labels}}} 1.0',
+        f'deathless_driver_effects_total{{driver="book",{labels}}} 12.0',
+        f'deathless_driver_lag_messages{{driver="book",{labels}}} 3.0',
+        f'deathless_driver_problem{{driver="book",{labels}}} 1.0',
     ):
         assert line in text
     assert "deathless_replica_messaging" not in text

@@ -16,7 +16,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, InvalidService, Overloaded
 from deathless.codec.messages import Kind, encode
 from deathless.codec.snapshot import ParkedRecord
-from deathless.codec.wire import Hello, Refused, Type, decode_struct
+from deathless.codec.wire import Hello, Refused, Type, decode_struct, packet
+from deathless.core import events as ev
 from deathless.shell import filesystem, lock_answers
 from deathless.shell.identity import prepare
 from deathless.shell.orders import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
@@ -290,6 +291,49 @@ def test_i10_connection_beyond_the_maximum_is_refused_with_a_word(tmp_path: Path
         told.order(Stop())
 
     served(config_in(tmp_path, limits={"connections_max": 1}), look)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("peer", True), ("follower", True), ("client", False)])
+def test_what_nobody_waits_for_is_kept_for_what_comes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kept: bool
+) -> None:
+    """A peer that hears of each confirmation by itself would look at that first, and then at the reply."""
+    workers: list[Worker] = []
+    monkeypatch.setattr("deathless.shell.packets.SOON_S", 3600.0)  # only what is sent at once comes
+    first_init = Worker.__init__
+
+    def remember(worker: Worker, config: ReplicaConfig, pair: socket.socket) -> None:
+        first_init(worker, config, pair)
+        workers.append(worker)
+
+    monkeypatch.setattr(Worker, "__init__", remember)
+
+    async def look(told: Told) -> None:
+        addresses = await to_standby(told)
+        got: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+
+        def received(packets: list[tuple[int, bytes]]) -> None:
+            for each in packets:
+                got.put_nowait(each)
+
+        hello = Hello(1, kind, "bank", "other", fingerprint=workers[0].engine.fingerprint)
+        connection = ClientConnection(hello, received, lambda: None, 1 << 20)
+        host, port = split_address(addresses.client)
+        await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+        assert (await got.get())[0] == Type.WELCOME
+        conn = ev.Conn(max(workers[0]._connections))
+        workers[0].send(conn, packet(Type.PONG, b"may wait"))
+        workers[0]._connections[conn].send(packet(Type.PONG, b"asked for"))
+        first = await got.get()
+        assert first == (Type.PONG, b"may wait")
+        assert await got.get() == (Type.PONG, b"asked for")
+        workers[0].send(conn, packet(Type.PONG, b"again"))
+        assert bool(workers[0]._connections[conn]._later) is kept
+        connection.close()
+        await connection.wait_closed()
+        told.order(Stop())
+
+    served(config_in(tmp_path), look)
 
 
 def test_each_call_of_the_file_system_is_marked_while_it_is_under_way(

@@ -1,7 +1,7 @@
 """What the run of a seed is."""
 
 from deathless.simulation.run import Options
-from deathless.simulation.seeds import run, run_one, services_of
+from deathless.simulation.seeds import EVERY_SEED, run, run_one, services_of
 
 
 def test_every_tenth_seed_is_a_run_of_services_unless_it_is_said_how_many() -> None:
@@ -10,6 +10,10 @@ def test_every_tenth_seed_is_a_run_of_services_unless_it_is_said_how_many() -> N
     assert [drawn[at] for at in (9, 19, 29, 39, 49)] == [2, 3, 4, 5, 2]
     assert services_of(9, 1) == 1
     assert services_of(8, 4) == 4
+
+
+def test_every_seed_can_be_a_run_of_services_as_many_as_the_seed_says() -> None:
+    assert [services_of(seed, EVERY_SEED) for seed in range(6)] == [2, 3, 4, 5, 2, 3]
 
 
 def test_a_pool_gets_the_same_result_without_its_trace() -> None:

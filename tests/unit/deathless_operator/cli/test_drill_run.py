@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
-from deathless_operator.cli.drill_run import command
+from deathless.base.errors import InvalidArgument
+from deathless.base.shards import shard_of
+from deathless_operator.cli.drill_run import command, draw_series
 from deathless_operator.plan.drill_reports import RunnerReport, read_report
 
 WORDS = ["--run=ns/d/r", "--service=bank", "--ready-port=0", "--warm=0.1", "--deadline=1"]
@@ -31,3 +34,9 @@ def test_certificates_that_cannot_be_read_abort_the_run(tmp_path: Path) -> None:
     report = run(tmp_path, "--url=https://127.0.0.1:1", f"--tls={tmp_path / 'none'}")
     assert report.verdict == "Aborted"
     assert "could not begin" in report.message
+
+
+def test_calls_of_a_drill_go_to_the_shard_that_is_hit() -> None:
+    assert {shard_of(draw_series(2, 3).encode(), 3) for _ in range(20)} == {2}
+    with pytest.raises(InvalidArgument):
+        draw_series(3, 3)

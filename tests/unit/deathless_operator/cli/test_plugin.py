@@ -20,6 +20,7 @@ from tests.unit.deathless_operator.cli.plugin_world import (
 
 from deathless.base.errors import InvalidArgument
 from deathless_operator.cli import plugin
+from deathless_operator.cli.plugin_cluster import parse_arguments
 
 
 @pytest.fixture(name="server")
@@ -203,6 +204,57 @@ def test_logs_hands_over_to_kubectl(
     assert "--follow" in ran[0]
 
 
+def put_shards(server: ApiServer) -> None:
+    """Bank has two shards, and the second one two replicas."""
+    found = server.objects[f"{SERVICES}/bank"]
+    found["spec"]["shards"] = 2
+    shards = [{"shard": 0, "primary": "bank-0", "epoch": 4}, {"shard": 1, "primary": "bank-s1-0", "epoch": 7}]
+    found["status"] |= {"primary": "2 of 2 shards led", "shards": shards}
+    for path in [path for path in server.objects if path.startswith(PODS)]:
+        server.objects[path]["metadata"]["labels"]["deathless.dev/shard"] = "0"
+    for index in range(2):
+        first = server.objects[f"{PODS}/bank-{index}"]
+        pod = server.put(f"{PODS}/bank-s1-{index}", **json.loads(json.dumps(first)))
+        pod["metadata"] |= {"name": f"bank-s1-{index}", "uid": f"uid-bank-s1-{index}"}
+        pod["metadata"]["labels"]["deathless.dev/shard"] = "1"
+
+
+def test_status_shows_every_shard(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_shards(server)
+    assert plugin.main(["status", "bank"]) == 0
+    shown = capsys.readouterr().out
+    assert "bank: 2 of 2 shards led; 3 of 3 replicas are ready" in shown
+    assert "bank-s1-0" in shown
+
+
+def test_command_for_one_shard_asks_which(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_shards(server)
+    assert plugin.main(["switchover", "bank"]) == InvalidArgument.exit_code
+    assert "add --shard 0 to 1" in capsys.readouterr().err
+    assert plugin.main(["switchover", "bank", "--shard", "2"]) == InvalidArgument.exit_code
+
+    def hand_over(method: str, path: str) -> None:
+        if method == "DELETE":
+            assert path == f"{PODS}/bank-s1-0"
+            pod = server.objects[f"{PODS}/bank-s1-1"]["metadata"]
+            pod["labels"]["deathless.dev/role"] = "primary"
+            pod["annotations"]["deathless.dev/status"] = json.dumps({"role": "primary", "epoch": 8})
+
+    server.hook = hand_over
+    capsys.readouterr()
+    assert plugin.main(["switchover", "bank", "--shard", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["after"] == "bank-s1-1"
+
+
+def test_replicas_of_shards_are_fenced_by_their_names(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    put_shards(server)
+    for wrong in ("r0", "2/r0", "1/x"):
+        assert plugin.main(["fence", "bank", wrong]) == InvalidArgument.exit_code
+    assert "0/r0" in capsys.readouterr().err
+    assert plugin.main(["fence", "bank", "1/r0"]) == 0
+    assert noted(server)["deathless.dev/fenced"] == "1/r0"
+
+
 def test_services_complete_their_names(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.complete(["status", "b"]) == 0
     assert capsys.readouterr().out.splitlines() == ["bank", ":4"]
@@ -229,11 +281,11 @@ def test_completion_script_is_printed(shell: str, capsys: pytest.CaptureFixture[
 
 
 def test_arguments_are_json_or_texts() -> None:
-    assert plugin.parse_arguments(("amount=5", "name=alice", "tags=[1]")) == {
+    assert parse_arguments(("amount=5", "name=alice", "tags=[1]")) == {
         "amount": 5,
         "name": "alice",
         "tags": [1],
     }
     for wrong in (("amount",), ("a=1", "a=2"), ("1a=2",)):
         with pytest.raises(InvalidArgument):
-            plugin.parse_arguments(wrong)
+            parse_arguments(wrong)

@@ -47,7 +47,7 @@ def test_pod_that_ends_leads_nobody() -> None:
 
 
 def test_result_is_what_the_answer_holds() -> None:
-    assert read_answer(200, b'{"balance": 5}', "k") == {"balance": 5}
+    assert read_answer(200, b'{"balance": 5}', again="k") == {"balance": 5}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_result_is_what_the_answer_holds() -> None:
 def test_answer_that_is_no_result_is_its_error(status: int, kind: type[DeathlessError]) -> None:
     body = json.dumps({"code": "DL9", "error": "no", "type": "Overdrawn"}).encode()
     with pytest.raises(kind) as caught:
-        read_answer(status, body, "key-1")
+        read_answer(status, body, again="key-1")
     assert "no" in caught.value.message
     if kind is OutcomeUnknown:
         assert "key-1" in caught.value.advice
@@ -73,12 +73,12 @@ def test_answer_that_is_no_result_is_its_error(status: int, kind: type[Deathless
 def test_error_of_the_service_keeps_its_code() -> None:
     body = json.dumps({"code": "DL3004", "error": "no handler", "remedy": ""}).encode()
     with pytest.raises(UnknownHandler, match="no handler"):
-        read_answer(404, body, "k")
+        read_answer(404, body, again="k")
 
 
 def test_answer_that_is_no_json_is_told_as_it_is() -> None:
     with pytest.raises(InvalidArgument, match="bad gateway"):
-        read_answer(404, b"<html>bad gateway", "k")
+        read_answer(404, b"<html>bad gateway", again="k")
 
 
 @pytest.fixture(name="front_door")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.manifest import ServiceSpec
-from deathless.base.manifest_parts import EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
+from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
 from deathless_operator.cluster.kinds import CERTIFICATE, NETWORK_POLICY
 from deathless_operator.cluster.observe import LISTED, claim_name, expected_names, is_about, secret_names
 from deathless_operator.plan.snapshot import Warned
@@ -24,6 +24,8 @@ def test_secrets_that_the_spec_names_are_looked_at_beside_our_own() -> None:
     found = secret_names("bank", spec(lock=LockSpec(etcd=etcd), token_secret_ref=SecretKeyRef(name="token")))
     assert {"etcd-tls", "etcd-user", "token", "bank-tls", "bank-client-tls"} <= found
     assert secret_names("bank", None) == secret_names("bank", spec())
+    driver = Driver(name="ledger", kind="postgresql", secret_ref=SecretRef(name="db"))
+    assert secret_names("bank", spec(drivers=(driver,))) == secret_names("bank", None) | {"db"}
 
 
 def test_claim_is_the_specs_or_ours() -> None:
@@ -37,12 +39,27 @@ def test_policies_that_another_tool_owns_are_not_looked_for() -> None:
     assert not any(kind is CERTIFICATE for kind, _ in expected_names("bank", LISTED, network_policies=True))
 
 
+def test_objects_of_every_shard_are_looked_for() -> None:
+    found = {(kind.kind, name) for kind, name in expected_names("bank", LISTED, 2, network_policies=True)}
+    assert {("StatefulSet", "bank"), ("StatefulSet", "bank-s1"), ("Service", "bank-s1-primary")} <= found
+    assert {
+        ("Service", "bank-s1-replicas"),
+        ("ConfigMap", "bank-s1-config"),
+        ("PodDisruptionBudget", "bank-s1"),
+    } <= found
+    assert not any(name.startswith("bank-s1") for _, name in expected_names("bank", LISTED, network_policies=True))
+    warned = Warned(kind="StatefulSet", name="bank-s1", reason="r", message="m", at=0.0)
+    assert is_about(warned, "bank", 2)
+    assert not is_about(warned, "bank"), "it is another service's"
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "about"),
     [
         ("StatefulSet", "bank", True),
         ("Pod", "bank-0", True),
         ("Pod", "bank-check-1a2b", True),
+        ("Pod", "bank-s1-0", True),
         ("PersistentVolumeClaim", "bank-log", True),
         ("StatefulSet", "bank-2", False),
         ("Pod", "bank-2-0", False),

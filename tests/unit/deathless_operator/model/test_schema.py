@@ -129,13 +129,3 @@ def test_text_or_number_needs_no_pattern_and_no_words() -> None:
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
     }
-
-
-def test_what_a_cluster_takes_at_most_counts_there() -> None:
-    class Divided(msgspec.Struct):
-        parts: Annotated[int, Meta(ge=1, le=64), told("Parts.", cluster_maximum=1)] = 1
-
-    made: Any = structural(Divided)
-    parts = made["properties"]["parts"]
-    assert (parts["minimum"], parts["maximum"], parts["description"]) == (1, 1, "Parts.")
-    assert "clusterMaximum" not in parts

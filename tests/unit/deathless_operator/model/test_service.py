@@ -33,8 +33,7 @@ def test_spec_that_is_in_order_is_read() -> None:
         ({"lock": {"type": "directory"}}, "spec.lock.type: is directory; a cluster elects through etcd"),
         ({"fence": "seal"}, "spec.fence: is seal; leave it out"),
         ({"limits": {"heartbeatS": 1.0}}, "spec.limits: 3 * heartbeatS <= suspectAfterS must hold"),
-        ({"shards": 2}, "spec.shards: is above 1; write 1: in a cluster a service has one shard"),
-        ({"peers": [{"name": "stock", "shards": 2}]}, "spec.peers: has an entry with several shards; leave shards out"),
+        ({"shards": 65}, "spec.shards: is the number 65; write a whole number from 1 to 64"),
         ({"logStorage": {}}, "spec.logStorage: needs one of claimName and size"),
     ],
 )

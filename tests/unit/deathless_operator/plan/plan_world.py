@@ -25,6 +25,7 @@ from deathless_operator.plan.actions import (
     DeleteObject,
     DeletePod,
     IssueCertificate,
+    MakeToken,
     PatchMetadata,
 )
 from deathless_operator.plan.plan import Plan, make_plan
@@ -73,9 +74,11 @@ class World:
     failures: tuple[Failure, ...] = ()
     status: Raw = field(default_factory=dict)
     generation: int = 1
-    epoch: int = 0
+    epoch: int = 0  # of all shards: each takeover draws the next one
     takeovers: int = 0
+    shard_takeovers: dict[str, int] = field(default_factory=dict)  # by StatefulSet
     made: int = 0
+    tokens_made: int = 0
     deleted_at: str = ""
     unpullable: tuple[str, ...] = ()
     told: list[str] = field(default_factory=list)  # reasons of events
@@ -176,6 +179,12 @@ class World:
                 self.secrets[copy_name] = SecretFacts(
                     name=copy_name, keys=facts.keys, source=facts.digest, managed=True
                 )
+            case MakeToken(manifest=manifest):
+                token_name = text(manifest, "metadata", "name")
+                if token_name in self.secrets:
+                    raise Broken(f"{token_name} is there, and would be made anew")
+                self.tokens_made += 1
+                self.secrets[token_name] = SecretFacts(name=token_name, keys=("token",), managed=True)
 
     def apply(self, manifest: Raw) -> None:
         """Server-side apply, for one manager: what is applied stands, what the server adds stays."""
@@ -212,12 +221,17 @@ class World:
             pod["metadata"].setdefault("deletionTimestamp", show_time(self.now + 30))
 
     def _check_roll(self, name: str) -> None:
-        others = {key: pod for key, pod in self.replicas().items() if key != name}
-        if len(others) != self.size() - 1:
+        others = {key: pod for key, pod in self.replicas(set_of(name)).items() if key != name}
+        if len(others) != self.size(set_of(name)) - 1:
             raise Broken(f"{name} is deleted while another pod is missing")
+        for before in self.sets()[: self.sets().index(set_of(name))]:
+            pods = self.replicas(before)
+            old = [key for key, pod in pods.items() if template_of(pod) != self.template(before)]
+            if old or len(pods) < self.size(before):
+                raise Broken(f"{name} is deleted before the shard of {before} is rolled: {old}")
         if going := [key for key, pod in others.items() if is_going(pod)]:
             raise Broken(f"{name} is deleted while {going} is going")
-        template = self.template()
+        template = self.template(set_of(name))
         if role(self.pods[name]) == "primary" and is_ready(self.pods[name]):
             old = [key for key, pod in others.items() if template_of(pod) != template]
             unready = [key for key, pod in others.items() if not is_ready(pod) and not is_fenced(pod)]
@@ -245,25 +259,29 @@ class World:
 
     # ------------------------------------------------------------ what the cluster does
 
-    def stateful_set(self) -> Raw | None:
-        """The StatefulSet."""
-        return self.children.get(("StatefulSet", "bank"))
+    def sets(self) -> list[str]:
+        """Names of the StatefulSets, by shard."""
+        return [names.of_shard("bank", shard) for shard in range(self.spec.get("shards", 1))]
 
-    def size(self) -> int:
+    def stateful_set(self, name: str = "bank") -> Raw | None:
+        """The StatefulSet."""
+        return self.children.get(("StatefulSet", name))
+
+    def size(self, name: str = "bank") -> int:
         """Replicas that the StatefulSet is given."""
-        found = self.stateful_set()
+        found = self.stateful_set(name)
         return int(found["spec"]["replicas"]) if found else 0
 
-    def template(self) -> str:
+    def template(self, name: str = "bank") -> str:
         """Hash of the StatefulSet's template."""
-        found = self.stateful_set()
+        found = self.stateful_set(name)
         return str(found["spec"]["template"]["metadata"]["labels"][names.LABEL_TEMPLATE]) if found else ""
 
-    def replicas(self) -> dict[str, Raw]:
-        """Pods of the set."""
-        return {
-            key: pod for key, pod in sorted(self.pods.items()) if names.LABEL_PURPOSE not in pod["metadata"]["labels"]
-        }
+    def replicas(self, name: str = "") -> dict[str, Raw]:
+        """Pods of a set, or of all."""
+        found = sorted(self.pods.items())
+        pods = {key: pod for key, pod in found if names.LABEL_PURPOSE not in pod["metadata"]["labels"]}
+        return {key: pod for key, pod in pods.items() if name in ("", set_of(key))}
 
     def add_node(self, name: str) -> None:
         """Add a ready node."""
@@ -288,16 +306,17 @@ class World:
 
     def run_controller(self) -> None:
         """The StatefulSet controller: makes what is missing, ends what is too much."""
-        found = self.stateful_set()
-        if found is None:
-            return
-        found["status"] = {"observedGeneration": found["metadata"]["generation"]}
-        wanted = {names.pod("bank", ordinal) for ordinal in range(self.size())}
-        for name in sorted(wanted - set(self.replicas())):
-            self.make_pod(name, copy.deepcopy(found["spec"]["template"]))
-        for name, pod in self.replicas().items():
-            if name not in wanted:
-                pod["metadata"].setdefault("deletionTimestamp", show_time(self.now + 30))
+        for each in self.sets():
+            found = self.stateful_set(each)
+            if found is None:
+                continue
+            found["status"] = {"observedGeneration": found["metadata"]["generation"]}
+            wanted = {names.pod(each, ordinal) for ordinal in range(self.size(each))}
+            for name in sorted(wanted - set(self.replicas(each))):
+                self.make_pod(name, copy.deepcopy(found["spec"]["template"]))
+            for name, pod in self.replicas(each).items():
+                if name not in wanted:
+                    pod["metadata"].setdefault("deletionTimestamp", show_time(self.now + 30))
 
     def make_pod(self, name: str, template: Raw) -> None:
         """A pod from a template, not started yet."""
@@ -389,10 +408,14 @@ class World:
         self.elect()
 
     def elect(self) -> None:
-        """A replica that serves takes the lead where none does."""
+        """A replica that serves takes the lead of its shard where none does."""
+        for each in self.sets():
+            self._elect(each)
+
+    def _elect(self, each: str) -> None:
         able = {
             key: pod
-            for key, pod in self.replicas().items()
+            for key, pod in self.replicas(each).items()
             if is_ready(pod) and not is_going(pod) and not is_fenced(pod)
         }
         if not able or any(role(pod) == "primary" for pod in able.values()):
@@ -400,8 +423,9 @@ class World:
         name, pod = next(iter(able.items()))
         self.epoch += 1
         self.takeovers += 1
+        self.shard_takeovers[each] = self.shard_takeovers.get(each, 0) + 1
         self._say(name, pod, "primary")
-        for key, other in self.replicas().items():
+        for key, other in self.replicas(each).items():
             if key != name and role(other) in ("primary", "standby"):
                 self._say(key, other, "standby")  # it follows, and tells the new epoch
 
@@ -449,6 +473,11 @@ def claim(name: str, *, uid: str = "uid-claim", modes: Iterable[str] = ("ReadWri
         "spec": {"accessModes": list(modes)},
         "status": {"phase": phase, "capacity": {"storage": "1Gi"}},
     }
+
+
+def set_of(pod: str) -> str:
+    """Name of the StatefulSet that a replica's pod is of."""
+    return pod.rpartition("-")[0]
 
 
 def is_going(pod: Raw) -> bool:

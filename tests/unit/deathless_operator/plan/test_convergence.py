@@ -9,13 +9,25 @@ a spec is never written; a roll costs one takeover; the other code never runs.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.deathless_operator.plan.plan_world import Broken, World, is_fenced, is_ready, role, running, set_ready
+from tests.unit.deathless_operator.plan.plan_world import (
+    SPEC,
+    Broken,
+    World,
+    is_fenced,
+    is_ready,
+    role,
+    running,
+    set_of,
+    set_ready,
+    template_of,
+)
 
 from deathless_operator.model import names
 from deathless_operator.plan.rollout import next_step
@@ -43,7 +55,7 @@ MOVES = st.one_of(
     st.tuples(st.just("fail"), st.integers(0, 6)),
     st.tuples(st.just("lose"), st.integers(0, 3)),
     st.tuples(st.just("find"), st.integers(0, 3)),
-    st.tuples(st.just("fence"), st.sampled_from(range(3))),
+    st.tuples(st.just("fence"), st.sampled_from(range(4))),
     st.tuples(st.just("pause"), st.integers(0, 1)),
     st.tuples(st.just("time"), st.integers(1, 60)),
 )
@@ -70,7 +82,7 @@ def move(world: World, what: str, which: int) -> None:
         case "find":
             world.find_node(f"n{which}")
         case "fence":
-            world.annotations[names.FENCED_ANNOTATION] = ("", "r0,r2", "*")[which]
+            world.annotations[names.FENCED_ANNOTATION] = ("", "r0,r2", "*", "0/r1,1/r0")[which]
         case "pause":
             world.annotations[names.PAUSED_ANNOTATION] = ("false", "true")[which]
         case "time":
@@ -80,7 +92,19 @@ def move(world: World, what: str, which: int) -> None:
 @settings(max_examples=150, deadline=None)
 @given(moves=st.lists(MOVES, max_size=40))
 def test_whatever_happens_and_wherever_the_operator_dies_it_converges(moves: list[tuple[str, int]]) -> None:
-    world = World()
+    storm(World(), moves)
+
+
+@settings(max_examples=60, deadline=None)
+@given(moves=st.lists(MOVES, max_size=60), shards=st.integers(2, 3))
+def test_shards_converge_whatever_happens_and_wherever_the_operator_dies(
+    moves: list[tuple[str, int]], shards: int
+) -> None:
+    storm(World(spec={**copy.deepcopy(SPEC), "shards": shards, "replicas": 2}), moves)
+
+
+def storm(world: World, moves: list[tuple[str, int]]) -> None:
+    """Much happens, then nothing any more."""
     for what, which in moves:
         move(world, what, which)
     for index in range(4):
@@ -93,10 +117,13 @@ def test_whatever_happens_and_wherever_the_operator_dies_it_converges(moves: lis
 def check_rest(world: World) -> None:
     """Everything is as the spec says, but for code that is refused."""
     wanted = 0 if world.spec.get("suspend") else world.spec["replicas"]
-    assert sorted(world.replicas()) == [names.pod("bank", ordinal) for ordinal in range(wanted)]
     assert all(is_ready(pod) and not is_fenced(pod) for pod in world.replicas().values())
-    assert {pod["metadata"]["labels"][names.LABEL_TEMPLATE] for pod in world.replicas().values()} <= {world.template()}
-    assert [role(pod) for pod in world.replicas().values()].count("primary") == min(wanted, 1)
+    for each in world.sets():
+        pods = world.replicas(each)
+        assert sorted(pods) == [names.pod(each, ordinal) for ordinal in range(wanted)]
+        assert {template_of(pod) for pod in pods.values()} <= {world.template(each)}
+        assert [role(pod) for pod in pods.values()].count("primary") == min(wanted, 1)
+    assert len(world.replicas()) == wanted * len(world.sets())
     assert world.condition("Ready")["status"] == ("True" if wanted else "False")
     refused = world.condition("UpgradeRequired")["status"] == "True"
     assert world.status["image"] == world.spec["image"] or refused
@@ -126,9 +153,44 @@ def test_roll_costs_one_takeover_wherever_the_operator_dies(cuts: list[int], rep
     check_rest(world)
 
 
+@settings(max_examples=40, deadline=None)
+@given(cuts=st.lists(st.integers(0, 4), max_size=60), shards=st.integers(2, 3), leader=st.integers(0, 2))
+def test_roll_costs_each_shard_one_takeover_wherever_the_operator_dies(
+    cuts: list[int], shards: int, leader: int
+) -> None:
+    world = running({"shards": shards})
+    make_leader(world, f"bank-s1-{leader}")
+    world.shard_takeovers.clear()
+    world.edit(image="bank:2")
+    for cut in cuts:
+        world.operate(cut)
+        world.run_controller()
+        for name in list(world.pods):
+            world.run_kubelet(name)
+        world.elect()
+        world.pass_time(1)
+    world.settle(160)
+    assert world.shard_takeovers == dict.fromkeys(world.sets(), 1)
+    check_rest(world)
+
+
+def test_shards_are_rolled_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = running({"shards": 2})
+    monkeypatch.setattr("deathless_operator.plan.plan._Planner._roll", hasty_roll)
+    world.edit(image="bank:2")
+    with pytest.raises(Broken, match="bank-s1-2 is deleted before the shard of bank is rolled"):
+        world.settle()
+
+
+def hasty_roll(planner: Any, shards: list[Any]) -> Any:
+    """The last shard first."""
+    steps = [next_step(one.part, planner.spec, one.template, one.size.wanted) for one in reversed(shards)]
+    return next((step for step in steps if step.outdated), steps[0])
+
+
 def make_leader(world: World, name: str) -> None:
     """Give the lead to a pod."""
-    for key, pod in world.replicas().items():
+    for key, pod in world.replicas(set_of(name)).items():
         world._say(key, pod, "standby")
     world.epoch += 1
     world._say(name, world.pods[name], "primary")

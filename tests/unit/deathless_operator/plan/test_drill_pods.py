@@ -20,8 +20,8 @@ assert BANK is not None
 SETTINGS = OperatorSettings(image="deathless:9", lock_endpoints=("https://etcd.ns.svc:3379", "https://b.ns.svc"))
 
 
-def runner(**changes: object) -> JsonObject:
-    world = World(make_spec())
+def runner(fault: str = "ProcessKill", **changes: object) -> JsonObject:
+    world = World(make_spec(fault))
     assert BANK is not None
     return runner_manifest(world.resource(), world.spec, RUN, msgspec.structs.replace(BANK, **changes), SETTINGS)
 
@@ -51,6 +51,7 @@ def test_runner_has_no_rights() -> None:
 def test_runner_calls_through_the_front_door_with_the_clients_certificate() -> None:
     manifest = runner()
     assert "--url=https://bank.ns.svc:80" in arguments(manifest)
+    assert "--primary-url=https://bank-primary.ns.svc:80" in arguments(manifest)
     assert text(manifest, "spec", "volumes", 0, "secret", "secretName") == "bank-client-tls"
 
 
@@ -58,6 +59,14 @@ def test_runner_of_a_service_without_tls_calls_plainly() -> None:
     manifest = runner(tls=TlsSpec(issuer="Off"))
     assert "--url=http://bank.ns.svc:80" in arguments(manifest)
     assert part(manifest, "spec", "volumes") == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "count"),
+    [("ProcessKill", 0), ("PodDelete", 0), ("NodeDrain", 0), ("Freeze", 4), ("Partition", 4), ("LockOutage", 4)],
+)
+def test_fault_that_the_old_primary_outlives_has_witnesses(fault: str, count: int) -> None:
+    assert f"--witnesses={count}" in arguments(runner(fault))
 
 
 def test_pods_end_by_themselves_and_are_not_started_again() -> None:

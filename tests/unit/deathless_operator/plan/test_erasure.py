@@ -74,7 +74,7 @@ class LifeWorld(World):
         return Remains(
             now=self.now,
             record=child,
-            stateful_set=read_child(stateful_set) if stateful_set else None,
+            stateful_sets=(read_child(stateful_set),) if stateful_set else (),
             pods=tuple(read_pod(copy.deepcopy(pod)) for pod in self.replicas().values()),
             claim=read_claim(claim) if claim else None,
             eraser=read_pod(copy.deepcopy(self.eraser)) if self.eraser else None,
@@ -334,7 +334,7 @@ def test_record_that_cannot_be_read_erases_nothing_and_stops_nobody() -> None:
     assert world.record is not None
     world.record["data"] = {erasure.RECORD_KEY: "{}"}
     world.delete()
-    found = plan_erasure(replace(world.remains(), pods=(), stateful_set=None, claim=None), SETTINGS)
+    found = plan_erasure(replace(world.remains(), pods=(), stateful_sets=(), claim=None), SETTINGS)
     assert found.actions == () and "can't be read" in found.sentence
     world.rest()
     world.keys = ""  # erased by hand

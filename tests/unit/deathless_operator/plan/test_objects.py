@@ -11,6 +11,7 @@ from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 from deathless.base.config import ReplicaConfig
 from deathless_operator.model import names
 from deathless_operator.plan.objects import Code, Lock, Objects
+from deathless_operator.plan.snapshot import SecretFacts
 
 LOCK = Lock(endpoints=("https://e:2379",), prefix="/deathless/prod/", tls_secret="t", user_secret="u")
 CODE = Code(image="bank:1", module="bank:bank")
@@ -155,3 +156,28 @@ def test_hash_changes_with_a_field_that_is_taken_away() -> None:
 
     assert digest() == digest()
     assert digest(ingress={"serviceAnnotations": {"a": "b"}}) != digest()
+
+
+def test_peers_are_let_out_to() -> None:
+    peers = [{"name": "shop", "addresses": ["shop.web.svc:7411", "shop-0.shop-replicas.web.svc:7401"]}]
+    assert {"ports": [{"protocol": "TCP", "port": port} for port in (7401, 7411)]} in policy(peers=peers)["egress"]
+
+
+def test_drivers_read_their_files_from_the_secret_they_name() -> None:
+    drivers = [
+        {"name": "ledger", "kind": "postgresql", "secretRef": {"name": "db"}, "options": {"dsnFile": "ledger.dsn"}},
+        {"name": "book", "kind": "files", "options": {"path": "/books/book.jsonl"}},
+    ]
+    found = config(drivers=drivers)["drivers"]
+    assert [driver.get("folder", ".") for driver in found] == ["/etc/deathless-drivers/ledger", "."]
+    world = World(spec={**SPEC, "drivers": drivers})
+    world.operate()
+    assert "waiting for Secret db (of driver ledger)" in world.plan().sentence
+    assert world.stateful_set() is None
+    world.secrets["db"] = SecretFacts(name="db", keys=("ledger.dsn",))
+    world.settle()
+    pod = world.pods["bank-0"]["spec"]
+    assert {"name": "deathless-driver-0", "secret": {"secretName": "db", "defaultMode": 0o440}} in pod["volumes"]
+    mount = {"name": "deathless-driver-0", "mountPath": "/etc/deathless-drivers/ledger", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    assert len([volume for volume in pod["volumes"] if "driver" in volume["name"]]) == 1

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 
 from deathless.base.manifest import ServiceSpec
+from deathless.shell.pod import OPERATOR_TOKEN_PATH
 from deathless_operator.model import names
 from deathless_operator.plan.placement import DRAIN_S, Mounted, digest, pod_template, stateful_set, template_hash
 
@@ -124,3 +125,13 @@ def test_stateful_set_leaves_the_order_to_us() -> None:
 
 def test_digest_does_not_depend_on_the_order_of_keys() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
+
+
+def test_operators_token_is_mounted_where_replicas_look_for_it_and_keeps_no_pod_waiting() -> None:
+    spec = template(Mounted(config_map="c", claim="l", operator_token="bank-operator-token"))["spec"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "deathless-operator-token"]
+    assert volume["secret"]["secretName"] == "bank-operator-token"
+    assert volume["secret"]["optional"] is True
+    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
+    assert mount["readOnly"] is True and "subPath" not in mount, "a file of a subPath is never renewed"
+    assert f"{mount['mountPath']}/{names.OPERATOR_TOKEN_KEY}" == OPERATOR_TOKEN_PATH

@@ -20,9 +20,9 @@ from tests.unit.deathless_operator.plan.plan_world import (
 )
 
 from deathless_operator.model import names
-from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod, PatchMetadata
+from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod, MakeToken, PatchMetadata
 from deathless_operator.plan.plan import UNSEEN_S, make_plan
-from deathless_operator.plan.snapshot import Failure, Warned
+from deathless_operator.plan.snapshot import Failure, SecretFacts, Warned
 
 
 def applied(world: World) -> list[str]:
@@ -464,3 +464,25 @@ def test_plan_of_a_world_without_a_node_that_is_gone_from_the_list() -> None:
     world = running()
     snapshot = replace(world.snapshot(), nodes=())
     assert make_plan(snapshot, SETTINGS).actions == ()
+
+
+def test_token_of_operators_is_made_once_and_mounted() -> None:
+    world = World()
+    first = world.plan().actions
+    made = [index for index, action in enumerate(first) if isinstance(action, MakeToken)]
+    sets = [
+        index for index, action in enumerate(first)
+        if isinstance(action, Apply) and action.manifest["kind"] == "StatefulSet"
+    ]  # fmt: skip
+    assert len(made) == 1 and (not sets or made[0] < sets[0]), "before the first pod"
+    world.operate()
+    world.operate()
+    assert world.tokens_made == 1
+    assert not [action for action in world.plan().actions if isinstance(action, MakeToken)]
+
+
+def test_token_that_somebody_made_is_kept() -> None:
+    world = World()
+    world.secrets["bank-operator-token"] = SecretFacts(name="bank-operator-token", keys=("token",))
+    world.operate()
+    assert world.tokens_made == 0

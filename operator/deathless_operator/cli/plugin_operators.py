@@ -1,0 +1,193 @@
+"""`kubectl deathless invocations`, `order`, `parked`, `retry-parked`, `peers`: the HTTP pages for operators.
+
+Why apart from `plugin_cluster`: these pages show other callers' data and take orders that end other callers' calls, so
+they are opened by another token, the Secret `NAME-operator-token` that the operator made. Who may read that Secret is
+an operator of the service; nobody else is.
+
+Guarantees: an order goes out once, and one without an answer is told as unknown. The token is shown to the service
+alone, and printed nowhere. Does not: know more than the pages do.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from typing import Final
+
+import aiohttp
+import click
+import msgspec
+
+from deathless.base.errors import InvalidArgument, OperatorsOnly, OutcomeUnknown
+from deathless_operator.cli import plugin_view as view
+from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answer
+from deathless_operator.cli.plugin_options import common, json_option, on_cluster, service_argument
+from deathless_operator.cluster.errors import NotFound
+from deathless_operator.cluster.kinds import SECRET
+from deathless_operator.model import names
+from deathless_operator.plan.snapshot import ResourceView
+
+AGAIN: Final = "look before you repeat it: a second order may meet what the first one set going"
+
+
+async def operator_token(cluster: Cluster, resource: ResourceView) -> str:
+    """Read the token of a service's operators.
+
+    Raises: OperatorsOnly where there is none; Forbidden where the Secret may not be read.
+    """
+    name = names.operator_token_secret(resource.name)
+    try:
+        raw = await cluster.api.get(SECRET, cluster.namespace, name)
+    except NotFound:
+        raise OperatorsOnly(
+            f"Secret {name} is not there", remedy="the operator makes it; an older one does not: upgrade it"
+        ) from None
+    return base64.b64decode((raw.get("data") or {}).get(names.OPERATOR_TOKEN_KEY, "")).decode().strip()
+
+
+async def ask(
+    cluster: Cluster, service: str, page: str, *, order: dict[str, object] | None = None, timeout_s: float
+) -> object:
+    """Ask for a page below `/SERVICE/-/`, or give an order there, through the front door.
+
+    Args:
+        cluster: where.
+        service: whose.
+        page: the rest of the address.
+        order: body of an order; None: nothing is ordered.
+        timeout_s: to wait for the answer.
+
+    Raises: UnknownService, OperatorsOnly, PeerUnreachable, OutcomeUnknown, and what the service tells.
+    """
+    resource = await cluster.service(service)
+    context, token = await cluster.context(resource), await operator_token(cluster, resource)
+    secure: ssl.SSLContext | bool = context if context is not None else True
+    host = names.server_name(cluster.namespace, service) if context is not None else None
+    async with forwarded(cluster.namespace, service) as port:
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:
+            url = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}/{service}/-/{page}"
+            data = None if order is None else msgspec.json.encode(order)
+            method = "GET" if order is None else "POST"
+            try:
+                async with session.request(method, url, data=data, ssl=secure, server_hostname=host) as answer:
+                    return read_answer(answer.status, await answer.read(), again=AGAIN)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                told = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise OutcomeUnknown(told, remedy=AGAIN) from None
+
+
+ORDERS = ("cancel", "kill", "resume")
+answer_option = click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Wait so long for an answer.",
+)
+number_type = click.IntRange(min=1)
+
+
+def _operate(
+    service: str, page: str, namespace: str, kubeconfig: str, timeout: float, order: dict[str, object] | None = None
+) -> int:
+    """Ask for a page, or give an order there, and print the answer; it is JSON with and without --json."""
+    view.emit(
+        on_cluster(namespace, kubeconfig, lambda cluster: ask(cluster, service, page, order=order, timeout_s=timeout))
+    )
+    return 0
+
+
+@click.command()
+@service_argument
+@click.argument("number", metavar="[ID]", default=0, type=click.IntRange(min=0))
+@click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Begin there.")
+@common
+@json_option
+@answer_option
+def invocations(
+    service: str, number: int, first: int, namespace: str, kubeconfig: str, as_json: bool, timeout: float
+) -> int:
+    """Print the handlers that wait, the oldest first; or all about the one named ID, as JSON."""
+    del as_json
+    page = f"invocations/{number}/history" if number else f"invocations?from={first}" if first else "invocations"
+    return _operate(service, page, namespace, kubeconfig, timeout)
+
+
+@click.command()
+@service_argument
+@click.argument("number", metavar="ID", type=number_type)
+@click.argument("order", type=click.Choice(ORDERS))
+@click.option("--operation", default=None, type=number_type, help="Of `resume`: which wait ends; the only one if none.")
+@click.option("--value", default=None, metavar="JSON", help="Of `resume`: what it ends with; null if none.")
+@common
+@json_option
+@answer_option
+def order(
+    service: str,
+    number: int,
+    order: str,
+    operation: int | None,
+    value: str | None,
+    namespace: str,
+    kubeconfig: str,
+    as_json: bool,
+    timeout: float,
+) -> int:
+    """Cancel or kill the invocation ID of a service, or resume it.
+
+    \b
+    kubectl deathless order bank 512 cancel
+    kubectl deathless order bank 512 resume --value true
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    del as_json
+    body: dict[str, object] = {}
+    if order != "resume" and (operation is not None or value is not None):
+        raise InvalidArgument(f"--operation and --value belong to resume, not to {order}", remedy="leave them out")
+    if operation is not None:
+        body["operation"] = operation
+    if value is not None:
+        try:
+            body["value"] = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"--value {value!r} is no JSON: {error}", remedy="""a text is '"text"'""") from None
+    return _operate(service, f"invocations/{number}/{order}", namespace, kubeconfig, timeout, body)
+
+
+@click.command()
+@service_argument
+@common
+@json_option
+@answer_option
+def parked(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+    """Print the messages that were set aside, as JSON."""
+    del as_json
+    return _operate(service, "parked", namespace, kubeconfig, timeout)
+
+
+@click.command("retry-parked")
+@service_argument
+@click.argument("lsn", type=number_type)
+@common
+@json_option
+@answer_option
+def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+    """Run the message LSN that was set aside once more."""
+    del as_json
+    return _operate(service, f"parked/{lsn}/retry", namespace, kubeconfig, timeout, {})
+
+
+@click.command()
+@service_argument
+@common
+@json_option
+@answer_option
+def peers(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+    """Print the services that this one sends to and hears from, as JSON."""
+    del as_json
+    return _operate(service, "peers", namespace, kubeconfig, timeout)
+
+
+COMMANDS: Final = (invocations, order, parked, retry_parked, peers)

@@ -1,0 +1,67 @@
+"""What every command of the plugin shares: its options, and the way to the API server.
+
+Guarantees: a completion that gets no answer at once offers nothing. Does not: print, or know a command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from deathless.base.shards import SHARDS_MAX
+from deathless_operator.cli.plugin_cluster import Cluster
+from deathless_operator.cluster.api import Api
+from deathless_operator.cluster.connection import connect
+
+COMPLETION_TIMEOUT_S: Final = 2.0
+
+Command = Callable[..., Any]
+
+
+def on_cluster(namespace: str, kubeconfig: str, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
+    """Do something with the API server that the kubeconfig names."""
+    connection = connect(kubeconfig or None)
+
+    async def run() -> Any:
+        async with Api(connection) as api:
+            return await work(Cluster(api=api, namespace=namespace or connection.namespace))
+
+    return asyncio.run(run())
+
+
+def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's signature
+    """Offer the services of the namespace; nothing where the API server does not answer at once."""
+
+    async def find(cluster: Cluster) -> list[str]:
+        async with asyncio.timeout(COMPLETION_TIMEOUT_S):
+            return [one.name for one in await cluster.services()]
+
+    found: list[str] = []
+    with contextlib.suppress(Exception):
+        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find)
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+def common(function: Command) -> Command:
+    """Options that each command has."""
+    for option in (
+        click.option("--kubeconfig", default="", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config."),
+        click.option("-n", "--namespace", default="", metavar="NAME", help="Instead of the context's namespace."),
+    ):
+        function = option(function)
+    return function
+
+
+service_argument = click.argument("service", shell_complete=complete_service)
+shard_option = click.option(
+    "--shard", type=click.IntRange(0, SHARDS_MAX - 1), metavar="K", help="Which shard, where the service has several."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+timeout_option = click.option(
+    "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."
+)

@@ -1,0 +1,70 @@
+"""The page of services that talk: of each group what was measured last, with its date, its commit and its notes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from bench import __main__ as bench
+from bench import messaging_page
+from bench.figures import Figure, Goal, Machine, figure
+from bench.kubernetes_results import ClusterResults, Group
+from bench.messaging_page import MESSAGING_PAGE, MESSAGING_RESULTS
+
+MACHINE = Machine(
+    processor="a processor", cores=2, memory_gib=4.0, kernel="6.1", python="3.11.7", file_system="ext4",
+    load_before=0.1, load_after=0.0, began="2026-11-22 12:00 UTC", took_s=0.0, commit="abcdef0", quick=False,
+)  # fmt: skip
+
+
+def group(each: Figure, began: str = "2026-11-22 12:00 UTC", commit: str = "abcdef0") -> Group:
+    return Group(began=began, took_s=9.0, commit=commit, load_before=1.5, load_after=2.5, figures=[each])
+
+
+def rate(value: float | None, note: str = "") -> Figure:
+    return figure(
+        "x_per_s", "messages of x", value, "messages/s", floor=9.0, peers={"gRPC": 5.0, "absent": None},
+        goal=Goal("at least", 10), note=note,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The file of results and the page, elsewhere."""
+    results, page = tmp_path / "messaging.json", tmp_path / "page.md"
+    monkeypatch.setattr(bench, "MESSAGING_RESULTS", results)
+    monkeypatch.setattr(bench, "write_messaging_page", lambda whole: messaging_page.write_messaging_page(whole, page))
+    return results, page
+
+
+def test_a_group_that_is_measured_again_has_its_new_date_and_the_others_keep_theirs(files: tuple[Path, Path]) -> None:
+    _, page = files
+    bench.keep(MACHINE, "timers", group(rate(4.0, "told by timers")))
+    bench.keep(MACHINE, "forks", group(rate(3.0)))
+    bench.keep(MACHINE, "forks", group(rate(12.0), "2026-11-23 09:00 UTC", "1234567"))
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| messages")]
+    assert rows == [
+        "| messages of x | 12 messages/s | 9 | gRPC 5 | >= 10 | yes | 2026-11-23 09:00 UTC | 1234567 | 1.5, 2.5 |",
+        "| messages of x | 4 messages/s | 9 | gRPC 5 | >= 10 | **no** | 2026-11-22 12:00 UTC | abcdef0 | 1.5, 2.5 |",
+    ]
+    assert "- **messages of x**: told by timers.\n" in page.read_text()
+
+
+def test_a_group_that_broke_changes_nothing(files: tuple[Path, Path]) -> None:
+    results, page = files
+    bench.keep(MACHINE, "forks", group(rate(3.0)))
+    before = results.read_bytes(), page.read_text()
+    bench.keep(MACHINE, "forks", group(rate(None, "left out: broken")))
+    assert (results.read_bytes(), page.read_text()) == before
+
+
+def test_the_page_of_the_tree_is_made_of_its_results() -> None:
+    results = msgspec.json.decode(MESSAGING_RESULTS.read_bytes(), type=ClusterResults)
+    assert messaging_page.messaging_page(results) == MESSAGING_PAGE.read_text(encoding="utf-8")
+
+
+def test_groups_of_one_alone_are_no_groups_of_services_that_talk() -> None:
+    with pytest.raises(SystemExit, match=re.escape("of --messaging are: forks")):
+        bench.main(["--messaging", "--only", "recovery"])
