@@ -37,8 +37,8 @@ def end(one):
     pair.sendall(packet(2, b"%d %s" % (os.getpid(), one.arguments)))
 while data := pair.recv(65536):
     for kind, body in reader.take(data):
-        if kind == 5:
-            pair.sendall(packet(6, len(waiting).to_bytes(4, "little")))
+        if kind == 6:
+            pair.sendall(packet(7, len(waiting).to_bytes(4, "little")))
             waiting.clear()
             continue
         start = decode_struct(ActivityStart, body)
