@@ -49,7 +49,7 @@ Items = dict[int, list[int]]
 
 
 def act(items: Map[int, Item], op: Op) -> list[object]:
-    """Do one thing to a map; give what was seen."""
+    """Do one thing to a map; give what was seen, as it was then: later ones may change it in place."""
     key = op.key
     match op.kind:
         case "set":
@@ -60,7 +60,7 @@ def act(items: Map[int, Item], op: Op) -> list[object]:
             if key in items:
                 del items[key]
         case "pop":
-            return [items.pop(key, Item()).numbers]
+            return [[*items.pop(key, Item()).numbers]]
         case "popitem":
             return [items.popitem()[0]] if items else []
         case "clear":
@@ -70,7 +70,7 @@ def act(items: Map[int, Item], op: Op) -> list[object]:
         case "above":
             return [*islice(items.keys_above(key), 2)]
         case "scan":
-            return [[key, item.numbers] for key, item in items.items()]
+            return [[key, [*item.numbers]] for key, item in items.items()]
         case "drop_scanned":
             for each in items:
                 if each % 2:
@@ -93,7 +93,7 @@ def model(items: Items, op: Op) -> list[object]:
         case "delete":
             items.pop(key, None)
         case "pop":
-            return [items.pop(key, [])]
+            return [[*items.pop(key, [])]]
         case "popitem":
             for first in order[:1]:
                 del items[first]
@@ -105,7 +105,7 @@ def model(items: Items, op: Op) -> list[object]:
         case "above":
             return [*[each for each in order if each > key][:2]]
         case "scan":
-            return [[each, items[each]] for each in order]
+            return [[each, [*items[each]]] for each in order]
         case "drop_scanned":
             for each in order:
                 if each % 2:
