@@ -61,3 +61,8 @@ def test_a_shard_is_named_and_placed_in_its_service() -> None:
     second = msgspec.structs.replace(alone, directory="/x/bank/shards/1", shard=1, shards=2, peers=peers)
     assert (second.shard_name, second.service_directory) == ("bank/1/2", "/x/bank")
     assert second.sharding == Sharding(shard=1, shards=2, peers={"stock": 3, "mail": 1})
+
+
+def test_files_are_owned_by_a_replica_and_its_instance() -> None:
+    alone = ReplicaConfig(service="bank", module="m:a", directory="/x/bank", replica="r0")
+    assert (alone.owner, msgspec.structs.replace(alone, instance="u1").owner) == ("r0", "r0.u1")

@@ -10,9 +10,11 @@ import pytest
 
 from deathless.base import errors
 from deathless.base.errors import (
+    CallFailed,
     Closed,
     DataCorrupt,
     DeathlessError,
+    DeliveryRefused,
     Fenced,
     Internal,
     Invalid,
@@ -120,3 +122,12 @@ def test_the_index_lists_every_page_once() -> None:
     titles = [page.read_text().splitlines()[0].split() for page in sorted(PAGES.glob("DL*.md"))]
     assert sorted(listed) == [(code, name) for _, code, name in titles]
     assert {(kind.code, kind.__name__) for kind in CODED} <= set(listed)
+
+
+def test_errors_that_carry_more_than_text_say_it_in_their_text() -> None:
+    refused = DeliveryRefused("no such book", position=7)
+    assert (str(refused.position), refused.why, refused.message) == ("7", "no such book", "message 7: no such book")
+    assert DeliveryRefused("gone").message == "gone"
+    failed = CallFailed("too little", failure_code="BANK01", kind="NotEnough")
+    assert (failed.failure_code, failed.kind, failed.text) == ("BANK01", "NotEnough", "too little")
+    assert (CallFailed("x").failure_code, CallFailed("x").kind) == (CallFailed.code, "CallFailed")

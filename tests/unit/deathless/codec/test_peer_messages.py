@@ -27,6 +27,7 @@ from deathless.codec.peer_messages import (
     Trim,
     decode_body,
     encode_body,
+    is_service_name,
     encode_record,
 )
 
@@ -145,3 +146,10 @@ def test_random_bytes_are_read_or_refused_cleanly(data: bytes, kind: type[msgspe
 def test_our_own_session_is_no_lsn_and_our_own_target_has_no_name() -> None:
     assert SELF_SESSION == 2**63
     assert Target("", 0) == SELF
+
+
+@pytest.mark.parametrize(
+    ("name", "good"), [("shop", True), ("a-1", True), ("", False), ("Shop", False), ("-a", False), ("a" * 41, False)]
+)
+def test_name_of_a_service_is_a_dns_label(name: str, good: bool) -> None:
+    assert is_service_name(name) is good

@@ -1,6 +1,6 @@
 """The page that tells a supervisor which message killed its worker (I11)."""
 
-from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
+from deathless.execution.running import PAGE_BYTES, Blame, Cells, Running, read_running
 
 
 def test_page_names_the_message_being_run() -> None:
@@ -29,3 +29,17 @@ def test_page_may_be_longer_than_its_cells() -> None:
     page = bytearray(64)
     Cells(memoryview(page)).enter(1, 2)
     assert read_running(bytes(page)) == Running(1, 2)
+
+
+def test_turn_that_a_message_causes_is_held_against_whoever_it_is_of() -> None:
+    page = bytearray(PAGE_BYTES)
+    blame = Blame(Cells(page))
+    blame.begin()
+    blame.enter(5, 3, 10, 2)
+    named = []
+    for invocation in (9, 11, 12):  # in the log; the second message of the run; behind the run
+        blame.turn_of(invocation)
+        named.append(read_running(page))
+        blame.back(10)
+    assert named == [Running(0, 9), Running(5, 4), Running(0, 12)]
+    assert read_running(page) == Running(5, 3)
