@@ -27,8 +27,8 @@ from deathless.codec.peer_messages import (
     Trim,
     decode_body,
     encode_body,
-    is_service_name,
     encode_record,
+    is_service_name,
 )
 
 CHAIN = ("bank/0/alice", "shop/0/cart")
