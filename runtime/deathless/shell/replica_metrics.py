@@ -26,9 +26,6 @@ PACKET_BYTES_MAX: Final = 1 << 20
 GROWING: Final = frozenset({"calls", "frames", "bytes", "refused", "duplicates", "dropped", "queries", "proofs"})
 """Numbers of the status that only grow: counters."""
 
-COUNTED: Final = frozenset({"spans_exported", "spans_lost"})
-"""Those of MESSAGING that only grow."""
-
 MESSAGING: Final = {
     "invocations": "Handlers that have begun and wait.",
     "waiting_messages": "Messages that wait for a key that is held.",
@@ -37,9 +34,9 @@ MESSAGING: Final = {
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
     "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",
+    "peer_connected": "1 while a connection to the primary of a peer stands.",
     "spans_exported": "Spans that the collector took.",
     "spans_lost": "Spans that could not be exported.",
-    "peer_connected": "1 while a connection to the primary of a peer stands.",
     "driver_connected": "1 while the driver beside this primary takes messages.",
     "driver_idle": "1 while the driver is not connected because nothing is to be done.",
     "driver_effects": "Messages that the driver has brought to the world outside, or passed over, since the beginning.",
@@ -47,7 +44,7 @@ MESSAGING: Final = {
     "driver_errors": "Attempts to reach the driver, or its sink, that failed since this primary leads.",
     "driver_problem": "1 while the driver takes nothing; `deathless peers list` says why.",
 }
-MESSAGING_GROWING: Final = frozenset({"driver_effects", "driver_errors"})
+MESSAGING_GROWING: Final = frozenset({"driver_effects", "driver_errors", "spans_exported", "spans_lost"})
 """Of those, what only grows: counters."""
 
 
@@ -106,13 +103,13 @@ def _messaging(status: Mapping[str, object], labels: Mapping[str, str]) -> bytes
         return b""
     metrics = MetricSet("deathless", labels=labels)
     for name, text in MESSAGING.items():
-        value = told.get(name)
+        value, counts = told.get(name), name in MESSAGING_GROWING
         if isinstance(value, int | float):
-            metrics.gauge(name, text, _constant(float(value)), counts=name in COUNTED)
+            metrics.gauge(name, text, _constant(float(value)), counts=counts)
         elif isinstance(value, Mapping):
             by_peer = {str(k): float(v) for k, v in value.items() if isinstance(v, int | float)}
             label = name.partition("_")[0]  # of a peer, or of a driver
-            metrics.gauge(name, text, _constant(by_peer), labels=(label,), counts=name in MESSAGING_GROWING)
+            metrics.gauge(name, text, _constant(by_peer), labels=(label,), counts=counts)
     return metrics.expose()
 
 
