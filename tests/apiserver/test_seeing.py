@@ -73,7 +73,9 @@ async def test_everything_of_a_service_is_seen_and_no_secret_value(api_server: R
     assert [facts.secret for facts in snapshot.certificates] == ["bank-tls"]
     assert [facts.name for facts in snapshot.lock_secrets] == ["bank-lock-user"]
     assert [facts.name for facts in snapshot.lock_sources] == ["lock-tls"]
-    assert [(warned.reason, warned.name) for warned in snapshot.warnings] == [("FailedMount", "bank-0")]
+    # The API server may warn of the Service besides, when its repair of addresses comes before its allocator.
+    of_pods = [(warned.reason, warned.name) for warned in snapshot.warnings if warned.name != "bank"]
+    assert of_pods == [("FailedMount", "bank-0")]
     assert snapshot.failures == (failure,) and not snapshot.cert_manager
     assert "aHVudGVyMg" not in repr(snapshot) and "hunter2" not in repr(snapshot)
 
