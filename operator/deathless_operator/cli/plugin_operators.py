@@ -21,7 +21,7 @@ import msgspec
 from deathless.base.errors import InvalidArgument, OperatorsOnly, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answer
-from deathless_operator.cli.plugin_options import common, json_option, on_cluster, service_argument
+from deathless_operator.cli.plugin_options import common, on_cluster, service_argument
 from deathless_operator.cluster.errors import NotFound
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names
@@ -87,6 +87,7 @@ answer_option = click.option(
     metavar="SECONDS",
     help="Wait so long for an answer.",
 )
+json_option = click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as it is without.")
 number_type = click.IntRange(min=1)
 
 
@@ -107,11 +108,8 @@ def _operate(
 @common
 @json_option
 @answer_option
-def invocations(
-    service: str, number: int, first: int, namespace: str, kubeconfig: str, as_json: bool, timeout: float
-) -> int:
+def invocations(service: str, number: int, first: int, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the handlers that wait, the oldest first; or all about the one named ID, as JSON."""
-    del as_json
     page = f"invocations/{number}/history" if number else f"invocations?from={first}" if first else "invocations"
     return _operate(service, page, namespace, kubeconfig, timeout)
 
@@ -133,7 +131,6 @@ def order(
     value: str | None,
     namespace: str,
     kubeconfig: str,
-    as_json: bool,
     timeout: float,
 ) -> int:
     """Cancel or kill the invocation ID of a service, or resume it.
@@ -142,7 +139,6 @@ def order(
     kubectl deathless order bank 512 cancel
     kubectl deathless order bank 512 resume --value true
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
-    del as_json
     body: dict[str, object] = {}
     if order != "resume" and (operation is not None or value is not None):
         raise InvalidArgument(f"--operation and --value belong to resume, not to {order}", remedy="leave them out")
@@ -161,9 +157,8 @@ def order(
 @common
 @json_option
 @answer_option
-def parked(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+def parked(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the messages that were set aside, as JSON."""
-    del as_json
     return _operate(service, "parked", namespace, kubeconfig, timeout)
 
 
@@ -173,9 +168,8 @@ def parked(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout
 @common
 @json_option
 @answer_option
-def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Run the message LSN that was set aside once more."""
-    del as_json
     return _operate(service, f"parked/{lsn}/retry", namespace, kubeconfig, timeout, {})
 
 
@@ -184,9 +178,8 @@ def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, as_jso
 @common
 @json_option
 @answer_option
-def peers(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float) -> int:
+def peers(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the services that this one sends to and hears from, as JSON."""
-    del as_json
     return _operate(service, "peers", namespace, kubeconfig, timeout)
 
 

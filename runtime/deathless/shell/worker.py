@@ -682,8 +682,7 @@ class Worker:
             for follower in self._followers:
                 self._connections[follower].send_kept()
         elif request.command == "parked":
-            shown = [describe_parked(one) for one in self.engine.shard.parked[-PARKED_SHOWN_MAX:]]
-            self._answer(conn, request, "", {"parked": shown, "count": len(self.engine.shard.parked)})
+            self._answer(conn, request, "", list_parked(self.engine.shard.parked))
         elif request.command == "status":
             self._answer(conn, request, "", self.status())
         elif request.command == "checkpoint":
@@ -736,6 +735,11 @@ class Worker:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._fail(error)
+
+
+def list_parked(parked: Sequence[ParkedRecord]) -> dict[str, object]:
+    """What an operator is told of all that was set aside: the last ones, and how many there are."""
+    return {"parked": [describe_parked(one) for one in parked[-PARKED_SHOWN_MAX:]], "count": len(parked)}
 
 
 def describe_parked(record: ParkedRecord) -> dict[str, object]:

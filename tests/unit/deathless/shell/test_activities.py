@@ -290,9 +290,7 @@ def test_what_must_run_at_most_once_is_given_to_a_free_process_alone() -> None:
 def test_no_more_waits_in_a_process_than_has_room(size: tuple[int, int]) -> None:
     async def main() -> Pool:
         size_bytes, most = size
-        pool = Pool(workers=1)
-        pool.activities.start(start("hang", 1))
-        (worker,) = await pool.wait_ready(1)
+        pool, worker = await one_that_hangs()
         for operation in range(2, AHEAD_MAX + 9):
             pool.activities.start(start("echo", operation, arguments=bytes(size_bytes)))
         assert len(worker.given) == 1 + most
@@ -302,12 +300,18 @@ def test_no_more_waits_in_a_process_than_has_room(size: tuple[int, int]) -> None
     run(main)
 
 
+async def one_that_hangs(*others: ActivityStart) -> tuple[Pool, _Worker]:
+    """A pool whose first process runs what does not end, and each other one of these."""
+    pool = Pool(workers=1 + len(others))
+    for each in (start("hang", 1), *others):
+        pool.activities.start(each)
+    first, *_ = await pool.wait_ready(1 + len(others))
+    return pool, first
+
+
 def test_what_waits_behind_a_slow_one_is_asked_back_and_run_elsewhere() -> None:
     async def main() -> Pool:
-        pool = Pool(workers=2)
-        pool.activities.start(start("hang", 1))
-        pool.activities.start(start("until", 2))
-        slow, _ = await pool.wait_ready(2)
+        pool, slow = await one_that_hangs(start("until", 2))
         pool.activities.start(start("echo", 3))
         assert [each.operation for each in slow.given] == [1, 3]
         assert [one.operation for one in await pool.wait_told(2)] == [2, 3]
@@ -320,10 +324,7 @@ def test_a_free_process_takes_what_waits_in_another(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(activities, "PATIENCE_S", 3600.0)
 
     async def main() -> Pool:
-        pool = Pool(workers=2)
-        pool.activities.start(start("hang", 1))
-        pool.activities.start(start("until", 2))
-        slow, _ = await pool.wait_ready(2)
+        pool, slow = await one_that_hangs(start("until", 2))
         pool.activities.start(start("echo", 3))
         pool.activities.start(start("echo", 4))
         assert [each.operation for each in slow.given] == [1, 3]
@@ -349,9 +350,7 @@ def test_what_waited_in_a_process_that_was_killed_is_run_by_the_next() -> None:
 
 def test_one_that_waits_in_a_process_is_stopped_without_ending_what_runs_there() -> None:
     async def main() -> Pool:
-        pool = Pool(workers=1)
-        pool.activities.start(start("hang", 1))
-        (worker,) = await pool.wait_ready(1)
+        pool, worker = await one_that_hangs()
         for operation in (2, 3):
             pool.activities.start(start("echo", operation))
         pool.activities.stop(Reference(7, 2))
@@ -368,9 +367,7 @@ def test_one_that_waits_in_a_process_is_stopped_without_ending_what_runs_there()
 
 def test_one_that_began_before_it_could_be_asked_back_is_ended_with_its_process() -> None:
     async def main() -> Pool:
-        pool = Pool(workers=1)
-        pool.activities.start(start("hang", 1))
-        (worker,) = await pool.wait_ready(1)
+        pool, worker = await one_that_hangs()
         for operation in (2, 3):
             pool.activities.start(start("hang", operation))
         pool.activities.stop(Reference(7, 2))
@@ -385,9 +382,7 @@ def test_one_that_began_before_it_could_be_asked_back_is_ended_with_its_process(
 
 def test_no_time_counts_for_one_that_was_returned() -> None:
     async def main() -> Pool:
-        pool = Pool(workers=1)
-        pool.activities.start(start("hang", 1))
-        (worker,) = await pool.wait_ready(1)
+        pool, worker = await one_that_hangs()
         pool.activities.start(start("hang", 2, timeout_us=3_600_000_000, heartbeat_us=3_600_000_000))
         pool.activities._ask_back(worker)
         pool.activities.answered(worker, b"\0")  # the second one seems to run now
@@ -404,9 +399,7 @@ def test_no_time_counts_for_one_that_was_returned() -> None:
 
 def test_a_process_that_returns_what_it_was_not_asked_for_is_ended() -> None:
     async def main() -> Pool:
-        pool = Pool(workers=1)
-        pool.activities.start(start("hang", 1))
-        (worker,) = await pool.wait_ready(1)
+        pool, worker = await one_that_hangs()
         pool.activities.returned(worker, 1)
         assert error_of((await pool.wait_told(1))[0]).type == ENDED_EARLY
         return pool
