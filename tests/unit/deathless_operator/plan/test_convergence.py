@@ -133,13 +133,8 @@ def check_rest(world: World) -> None:
     assert world.plan().actions == ()
 
 
-@settings(max_examples=60, deadline=None)
-@given(cuts=st.lists(st.integers(0, 3), max_size=60), replicas=st.integers(1, 5), leader=st.integers(0, 4))
-def test_roll_costs_one_takeover_wherever_the_operator_dies(cuts: list[int], replicas: int, leader: int) -> None:
-    world = running({"replicas": replicas})
-    make_leader(world, f"bank-{leader % replicas}")
-    before, world.takeovers = world.template(), 0
-    world.edit(image="bank:2")
+def live_through(world: World, cuts: list[int]) -> None:
+    """The operator dies after so many actions of each of its rounds, and the world goes on."""
     for cut in cuts:
         world.operate(cut)
         world.run_controller()
@@ -147,6 +142,16 @@ def test_roll_costs_one_takeover_wherever_the_operator_dies(cuts: list[int], rep
             world.run_kubelet(name)
         world.elect()
         world.pass_time(1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cuts=st.lists(st.integers(0, 3), max_size=60), replicas=st.integers(1, 5), leader=st.integers(0, 4))
+def test_roll_costs_one_takeover_wherever_the_operator_dies(cuts: list[int], replicas: int, leader: int) -> None:
+    world = running({"replicas": replicas})
+    make_leader(world, f"bank-{leader % replicas}")
+    before, world.takeovers = world.template(), 0
+    world.edit(image="bank:2")
+    live_through(world, cuts)
     world.settle()
     assert world.template() != before
     assert world.takeovers == 1
@@ -162,13 +167,7 @@ def test_roll_costs_each_shard_one_takeover_wherever_the_operator_dies(
     make_leader(world, f"bank-s1-{leader}")
     world.shard_takeovers.clear()
     world.edit(image="bank:2")
-    for cut in cuts:
-        world.operate(cut)
-        world.run_controller()
-        for name in list(world.pods):
-            world.run_kubelet(name)
-        world.elect()
-        world.pass_time(1)
+    live_through(world, cuts)
     world.settle(160)
     assert world.shard_takeovers == dict.fromkeys(world.sets(), 1)
     check_rest(world)
