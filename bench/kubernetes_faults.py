@@ -101,6 +101,12 @@ def delete(ledger: Ledger, pod: Pod, _: ExitStack) -> None:
     ledger.cluster.delete_pod(pod, grace_s=0)
 
 
+def delete_with_leader(ledger: Ledger, pod: Pod, stack: ExitStack) -> None:
+    """Delete without grace the pod that leads the lock store, and then the service's."""
+    ledger.cluster.delete_pod(etcd_leader(ledger.cluster), grace_s=0)
+    delete(ledger, pod, stack)
+
+
 def crash(ledger: Ledger, pod: Pod, stack: ExitStack) -> None:
     """Cut its node's power."""
     stack.enter_context(ledger.cluster.crashed_node(pod.node))
