@@ -4,13 +4,13 @@
     make demo-shop-record                       the same, and the verdict written into last-verdict.md
 
 Starts PostgreSQL and the three services with three replicas each, lets customers order, and kills a random process
-each second: `deathless up`, a supervisor, a worker, an ingress, a driver, an activity worker, an exporter of spans, or a
-process of PostgreSQL, which then recovers from a crash. In the end the ledger in PostgreSQL must be equal to what the
-customers were told, and stock and payments must agree with it (verdict.py).
+each second: `deathless up`, a supervisor, a worker, an ingress, a driver, an activity worker, an exporter of spans, or
+a process of PostgreSQL, which then recovers from a crash. In the end the ledger in PostgreSQL must be equal to what
+the customers were told, and stock and payments must agree with it (verdict.py).
 
-What starts again whom: a worker starts its driver, its activity workers and its exporter, a supervisor its worker and its
-ingress, `deathless up` its supervisors. Nobody in the shop starts `deathless up`: a service manager would, and here the
-run does. Its supervisors live on meanwhile, and the next one finds them.
+Who starts whom again: `deathless up` the supervisors, these all others beside them or have their worker do it. Nobody
+in the shop starts `deathless up`: a service manager would, and here the run does. Its supervisors live on meanwhile,
+and the next one finds them.
 
 Guarantees: who is killed follows from the seed, as far as the same processes run; of all kinds that run each is killed
 once before one is killed again; everything that it started ends with it. Does not: judge spans, which a killed exporter
@@ -84,15 +84,21 @@ class Settings:
 class Shop:
     """The three services and the database, in a folder of their own.
 
+    Args:
+        folder: empty.
+        server: that holds the ledger.
+        replicas: of each service.
+
     Attributes:
         wrong: what ended without having been killed.
     """
 
-    def __init__(self, folder: Path, server: Server) -> None:
+    def __init__(self, folder: Path, server: Server, *, replicas: int = 3) -> None:
         self.folder = folder / "shop"
         self.logs = self.folder / ".deathless"
         self.server = server
         self.wrong: list[str] = []
+        self._replicas = replicas
         self._collector = Collector()
         self._runners: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -102,9 +108,9 @@ class Shop:
         shutil.copytree(HERE, self.folder, ignore=ignored)
         manifest = self.folder / "shop.yaml"
         manifest.write_text(manifest.read_text().replace("port: 8090", "port: 0"))
-        for name in MANIFESTS.values():  # each ends within its spec
-            with (self.folder / name).open("a") as text:
-                text.write(f"  tracing:\n    endpoint: {self._collector.endpoint}\n")
+        for path in (self.folder / name for name in MANIFESTS.values()):
+            text = path.read_text().replace("replicas: 3", f"replicas: {self._replicas}")
+            path.write_text(f"{text}  tracing:\n    endpoint: {self._collector.endpoint}\n")  # it ends within its spec
         (self.folder / "ledger.dsn").write_text(self.server.dsn)
         with psycopg.connect(self.server.dsn) as connection:
             connection.execute((HERE / "ledger.sql").read_bytes())
@@ -117,7 +123,7 @@ class Shop:
             self._runners[service] = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
 
     def kill(self, pid: int) -> None:
-        """kill -9. Raises: ProcessLookupError when it has ended by itself."""
+        """End it by kill -9. Raises: ProcessLookupError when it has ended by itself."""
         os.kill(pid, signal.SIGKILL)
         for runner in self._runners.values():
             if runner.pid == pid:
@@ -310,6 +316,8 @@ class Run:
             "sentAgain": self.history.asked_again,
             "medianSeconds": round(waited[len(waited) // 2], 3) if waited else None,
             "longestSeconds": round(waited[-1], 3) if waited else None,
+            "loadAverage": round(os.getloadavg()[2], 1),
+            "cores": len(os.sched_getaffinity(0)),
             "wrong": wrong,
         }
 
@@ -376,6 +384,7 @@ def page(report: dict[str, Any], *, date: str, commit: str) -> str:
         f"| orders sent again over HTTP | {report['sentAgain']:,} |",
         f"| half of the orders within | {report['medianSeconds']} s |",
         f"| the longest | {report['longestSeconds']} s |",
+        f"| load of the machine, mean of 15 minutes, on {report['cores']} cores | {report['loadAverage']} |",
         f"| differences between what customers were told and the books | {len(report['wrong']):,} |",
         "",
         *wrong,
@@ -383,18 +392,16 @@ def page(report: dict[str, Any], *, date: str, commit: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def record(report: dict[str, Any], path: Path) -> None:
-    """Write the page, with today's date and the commit of the tree."""
-    asked = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    today = dt.datetime.now(dt.UTC).date().isoformat()
-    path.write_text(page(report, date=today, commit=asked.stdout.strip() or "unknown"))
+def commit_of_tree() -> str:
+    """Name the commit, with a mark if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty"]
+    asked = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
 
 
 def main() -> int:
     """Run it; see the module's docstring for exit codes."""
-    settings = arguments()
+    settings, commit = arguments(), commit_of_tree()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server = Server()
@@ -414,7 +421,7 @@ def main() -> int:
         finally:
             shop.close()
     if settings.record is not None:
-        record(report, settings.record)
+        settings.record.write_text(page(report, date=dt.datetime.now(dt.UTC).date().isoformat(), commit=commit))
     print(json.dumps(report) if settings.as_json else show(report))
     if report["passed"]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,7 +24,7 @@ def test_books_are_exactly_what_customers_were_told_whatever_process_is_killed(t
         seconds=WHOLE_S, seed=seed, kills=KILLS, every_s=0.5, clients=4, as_json=True, record=None
     )  # fmt: skip
     with started(fsync="off") as server:
-        shop = Shop(tmp_path, server)
+        shop = Shop(tmp_path, server, replicas=2)
         try:
             shop.start()
             run = Run(shop, settings)

@@ -95,6 +95,7 @@ class _Worker(asyncio.Protocol):
         try:
             packets = self._reader.take(data)
         except DeathlessError as error:  # an author's function wrote to our descriptor
+            self.ready = True  # READY may be in what can't be read
             self._pool.failed(self, ENDED_EARLY, f"its process broke the pipe: {error.message}")
             return
         for kind, body in packets:
