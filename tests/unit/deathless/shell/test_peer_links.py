@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
-import ssl
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import msgspec
 import pytest
 import trustme
+from tests.unit.deathless.shell.peer_links_bench import STOCK, Ours, Replica, config_in, ended, run
 
 from deathless.base.config import DriverConfig, PeerConfig, ReplicaConfig, TlsConfig
-from deathless.codec.peer_messages import PeerHello, Target
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     BatchRefused,
     Hello,
-    PeerIntroduction,
-    PeerWelcome,
     Refused,
     Role,
     Type,
-    Welcome,
-    decode_struct,
     encode_peer_commit,
     packet,
     struct_packet,
@@ -34,131 +27,17 @@ from deathless.core import events as ev
 from deathless.shell import peer_links as module
 from deathless.shell.local_socket import driver_socket
 from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection, listen
 from deathless.shell.peer_links import (
     AGAIN_MAX_S,
     AGAIN_MIN_S,
     LEADERLESS_MAX_S,
     Link,
-    PeerLinks,
     Where,
     shards_of,
     where_is,
     without_overtaken,
 )
 from deathless.shell.tls import server_context
-
-STOCK = Target("stock", 0)
-HELLO = struct_packet(Type.PEER_HELLO, PeerIntroduction(PeerHello("shop", 0, b"i" * 16, 1), 7))
-SERVERS: list[asyncio.Server] = []  # closed at the end of each test
-
-
-class Replica:
-    """A replica of the peer, as far as a sender sees it."""
-
-    def __init__(self, folder: Path, name: str = "r0", *, role: str = "primary", token: str = "secret") -> None:
-        self.folder, self.name, self.role, self.token = folder, name, role, token
-        self.primary = ""  # address it names
-        self.mute = False  # frozen: it reads and says nothing
-        self.next_position = 1
-        self.refusal: Refused | None = None
-        self.hellos: list[Hello] = []
-        self.introductions: list[PeerIntroduction] = []
-        self.got: list[tuple[int, bytes]] = []
-        self.accepted: list[ServerConnection] = []
-        self.lost_count = 0
-        self.changed = asyncio.Event()
-
-    async def open(self, tls: ssl.SSLContext | None = None) -> Replica:
-        server, self.address = await listen(self._accept, "127.0.0.1:0", tls)
-        SERVERS.append(server)
-        write_member(str(self.folder), Member(self.name, "", client=self.address))
-        return self
-
-    def _accept(self) -> ServerConnection:
-        connection = ServerConnection(
-            self, 1, service="stock", token=self.token, packet_bytes_max=1 << 16, buffer_bytes_max=1 << 16
-        )
-        self.accepted.append(connection)
-        return connection
-
-    def opened(self, connection: ServerConnection, hello: Hello) -> None:
-        self.hellos.append(hello)
-        if not self.mute:
-            welcome = Welcome(PROTOCOL_VERSION, "stock", self.name, self.role, 3, 1, self.primary, 0, 1, 1)
-            connection.send(struct_packet(Type.WELCOME, welcome))
-        self.changed.set()
-
-    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
-        self.changed.set()
-        if self.mute:
-            return
-        for kind, body in packets:
-            if kind == Type.PING:
-                connection.send(packet(Type.PONG))
-            elif kind == Type.PEER_HELLO:
-                self.introductions.append(decode_struct(PeerIntroduction, body))
-                told = self.refusal
-                answer = (
-                    struct_packet(Type.PEER_WELCOME, PeerWelcome(40, self.next_position))
-                    if told is None
-                    else struct_packet(Type.PEER_REFUSED, told)
-                )
-                connection.send(answer)
-            else:
-                self.got.append((kind, body))
-
-    def lost(self, connection: ServerConnection) -> None:
-        self.lost_count += 1
-        self.changed.set()
-
-    async def wait_for(self, wanted: Callable[[], bool]) -> None:
-        while not wanted():
-            self.changed.clear()
-            await self.changed.wait()
-
-
-class Ours:
-    """Our links, and what they told."""
-
-    def __init__(self, config: ReplicaConfig, seed: int = 1) -> None:
-        self.told: list[ev.Event] = []
-        self.changed = asyncio.Event()
-        self.links = PeerLinks(
-            config, introduce=lambda _: HELLO, tell=self._tell, chance=random.Random(seed), packet_bytes_max=1 << 16
-        )
-
-    def _tell(self, event: ev.Event) -> None:
-        self.told.append(event)
-        self.changed.set()
-
-    async def wait_told(self, count: int) -> None:
-        while len(self.told) < count:
-            self.changed.clear()
-            await self.changed.wait()
-
-
-def config_in(folder: Path, **settings: object) -> ReplicaConfig:
-    fields: dict[str, object] = {"token": "secret", **settings}
-    return ReplicaConfig(service="shop", module="m:a", directory=str(folder / "shop"), replica="r1", **fields)  # type: ignore[arg-type]
-
-
-def run(work: Coroutine[object, object, None]) -> None:
-    async def whole() -> None:
-        try:
-            await asyncio.wait_for(work, 30)
-        finally:
-            while SERVERS:
-                SERVERS.pop().close()
-
-    asyncio.run(whole())
-
-
-async def ended(ours: Ours) -> None:
-    """Close, and let the tasks come to their end."""
-    tasks = [link.task for link in ours.links._links.values() if link.task is not None]
-    ours.links.close()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture(autouse=True)
@@ -251,75 +130,6 @@ def test_what_is_sent_while_no_connection_stands_is_lost(tmp_path: Path) -> None
         ours.links.send(STOCK, packet(Type.BATCH, b"ready"))
         await stock.wait_for(lambda: bool(stock.got))
         assert stock.got == [(Type.BATCH, b"ready")]
-        await ended(ours)
-
-    run(main())
-
-
-class Moving(Replica):
-    """One that takes numbered messages, and moves to another port while they come."""
-
-    MOVES = (7, 8, 23)  # behind these messages, which it took and does not confirm any more
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.taken: list[int] = []
-        self.addresses: list[str] = []
-
-    async def open(self, tls: ssl.SSLContext | None = None) -> Moving:
-        for _ in range(1 + len(self.MOVES)):  # at once, so that no two have one port
-            server, address = await listen(self._accept, "127.0.0.1:0", tls)
-            SERVERS.append(server)
-            self.addresses.append(address)
-        self.ports = list(zip(SERVERS[-len(self.addresses) :], self.addresses, strict=True))
-        self.announce()
-        return self
-
-    def announce(self) -> None:
-        write_member(str(self.folder), Member(self.name, "", client=self.ports[0][1]))
-
-    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
-        super().packets(connection, packets)
-        for body in [body for kind, body in packets if kind == Type.BATCH]:
-            self.taken.append(int(body))
-            self.next_position += 1
-            if int(body) in self.MOVES:
-                server, _ = self.ports.pop(0)
-                server.close()
-                connection.close()
-                asyncio.get_running_loop().call_soon(self.announce)
-                return  # what came behind it is lost
-            connection.send(encode_peer_commit(40, int(body)))
-
-
-def test_what_streams_to_a_member_that_moves_to_other_ports_arrives_once(tmp_path: Path) -> None:
-    whole, window = 40, 5
-
-    async def main() -> None:
-        stock, ours = await Moving(tmp_path / "stock").open(), Ours(config_in(tmp_path))
-        sent = 0
-
-        def stream(event: ev.Event) -> None:
-            """Send as the core does: from where the peer says, so many ahead."""
-            nonlocal sent
-            ours.told.append(event)
-            match event:
-                case ev.PeerReady():
-                    sent = through = event.next_position - 1
-                case ev.PeerCommitted():
-                    through = event.through
-                case _:
-                    return
-            while sent < min(through + window, whole):
-                sent += 1
-                ours.links.send(STOCK, packet(Type.BATCH, b"%d" % sent))
-
-        ours.links._tell = stream
-        ours.links.dial(STOCK)
-        await stock.wait_for(lambda: len(stock.taken) >= whole)
-        assert stock.taken == list(range(1, whole + 1))
-        assert [event.next_position for event in ours.told if isinstance(event, ev.PeerReady)] == [1, 8, 9, 24]
-        assert ours.links.standing()[0].address == stock.addresses[-1]
         await ended(ours)
 
     run(main())
@@ -421,37 +231,6 @@ def test_a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators(tmp
         await ended(ours)
 
     run(main())
-
-
-def test_an_unreachable_peer_is_logged_once_for_each_reason_and_again_when_it_was_there(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def logged() -> list[tuple[str, str, object, object]]:
-        fields = ("peer", "why")
-        return [(one.levelname, one.message, *(getattr(one, name) for name in fields)) for one in caplog.records]
-
-    async def main() -> None:
-        ours = Ours(config_in(tmp_path))
-        link = Link(STOCK)
-        ours.links._links[STOCK] = link
-        nowhere = f"no replica of stock is announced at dir:{tmp_path / 'stock'}"
-        link.task = asyncio.create_task(ours.links._keep(link))
-        while link.rounds < 5:  # noqa: ASYNC110  gives way, does not sleep
-            await asyncio.sleep(0)
-        first = ("WARNING", "peer is not connected", "stock/0", nowhere)
-        assert logged() == [first], "five rounds, one line"
-        stock = await Replica(tmp_path / "stock").open()
-        await ours.wait_told(1)
-        stock.accepted[0].close()
-        await ours.wait_told(3)
-        assert logged() == [first, (*first[:3], f"{stock.address} closed the connection")]
-        stock.accepted[1].close()
-        await ours.wait_told(5)
-        assert logged()[2:] == logged()[1:2], "it was there meanwhile, so the same reason is news"
-        await ended(ours)
-
-    with caplog.at_level("WARNING", "deathless.peer_links"):
-        run(main())
 
 
 def test_what_is_no_packet_of_ours_ends_the_connection(tmp_path: Path) -> None:
