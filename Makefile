@@ -1,4 +1,4 @@
-# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+# The commands of the README are `make demo`, `make demo-shop` and `make test`; `make help` lists the rest.
 # Needs only Python >= 3.11, pip and make: the first call builds .venv from requirements.txt, whose hashes
 # pip checks. Tests against a real etcd also need Go; where it is missing one line says that they are left out.
 
@@ -27,7 +27,7 @@ LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --g
 LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-shop test lint format quick processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-shop demo-shop-record test lint format quick processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -64,6 +64,9 @@ demo: install ## Run a replicated bank and kill its primary as often as you like
 
 demo-shop: install postgresql ## Kill a process of the shop each second for MINUTES=10, then compare its books (SEED=n)
 	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED)
+
+demo-shop-record: install postgresql ## The same, and its verdict in examples/shop/last-verdict.md
+	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED) --record examples/shop/last-verdict.md
 
 test: lint etcd helm postgresql quick processes sim ## Check and test everything (25 minutes on two cores)
 	@echo 'make test: all passed'

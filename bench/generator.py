@@ -68,15 +68,36 @@ def name() -> str:
     return "`bench/wire_load` (Go)" if compiled() is not None else "`bench.load` (Python; no Go to build the other)"
 
 
-async def generate(address: str, *, clients: int, window: int, seconds: float) -> Load:
-    """Run it. Raises: RuntimeError with what it wrote."""
+async def generate(
+    address: str,
+    *,
+    clients: int,
+    window: int,
+    seconds: float,
+    service: str = "bench",
+    messages: list[bytes] | None = None,
+) -> Load:
+    """Run it.
+
+    Args:
+        address: client port of a primary.
+        clients: sessions, each on a connection of its own.
+        window: calls of one on their way.
+        seconds: for so long.
+        service: whom it greets, or the name of a shard.
+        messages: CALLs of one length, which only the compiled one takes; None: those of `bench.load`.
+
+    Raises: RuntimeError with what it wrote.
+    """
     binary, given = compiled(), b""
+    if binary is None and messages is not None:
+        raise RuntimeError("load generator: without Go it sends its own messages alone")
     if binary is None:
         command = [sys.executable, "-m", "bench.load", address]
         command += ["--clients", str(clients), "--window", str(window), "--seconds", str(seconds)]
     else:
         command = [str(binary), address, str(clients), str(window), str(seconds)]
-        given = msgspec.json.encode(Given(hello("bench"), Messages().all))
+        given = msgspec.json.encode(Given(hello(service), messages or Messages().all))
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,

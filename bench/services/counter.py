@@ -1,4 +1,4 @@
-"""The service under load: a counter per key, with arguments of 64 bytes; another with values of 1 KiB."""
+"""The service under load: a counter per key, with arguments of 64 bytes; values of 1 KiB; a handler that computes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ class Entry(msgspec.Struct):
 
     count: int = 0
     value: bytes = b""
+
+
+def spin(rounds: int) -> int:
+    """Keep the interpreter busy."""
+    number = 0
+    for each in range(rounds):
+        number = (number * 31 + each) & 0xFFFF
+    return number
 
 
 bench = Service("bench", state=Entry)
@@ -28,6 +36,13 @@ def add(entry: Entry, ctx: Context, amount: int, note: str) -> int:
 def put(entry: Entry, ctx: Context, value: bytes) -> None:
     """Keep a value."""
     entry.value = value
+
+
+@bench.handler
+def work(entry: Entry, ctx: Context, rounds: int) -> int:
+    """Compute for a while: about 60 ns for each round."""
+    entry.count += 1
+    return spin(rounds)
 
 
 @bench.query

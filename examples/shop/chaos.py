@@ -1,15 +1,21 @@
 """The chaos run: the shop under load, while `kill -9` takes one of its processes after the other.
 
     make demo-shop [MINUTES=10] [SEED=1]        python -m examples.shop.chaos --minutes 10 --seed 1 [--json]
+    make demo-shop-record                       the same, and the verdict written into last-verdict.md
 
 Starts PostgreSQL and the three services with three replicas each, lets customers order, and kills a random process
-each second: a supervisor, a worker, an ingress, a driver, an activity worker, or a process of PostgreSQL, which then
-recovers from a crash. In the end the ledger in PostgreSQL must be equal to what the customers were told, and stock and
-payments must agree with it (verdict.py).
+each second: `deathless up`, a supervisor, a worker, an ingress, a driver, an activity worker, an exporter of spans, or
+a process of PostgreSQL, which then recovers from a crash. In the end the ledger in PostgreSQL must be equal to what
+the customers were told, and stock and payments must agree with it (verdict.py).
 
-Guarantees: who is killed follows from the seed, as far as the same processes run; everything that it started ends with
-it. Does not: kill `deathless up` itself, which brings supervisors back. Needs PostgreSQL (tools/postgresql.py); where
-there is none, one line says so and the exit code is 3. It is 0 when all is right, 1 otherwise.
+Who starts whom again: `deathless up` the supervisors, these all others beside them or have their worker do it. Nobody
+in the shop starts `deathless up`: a service manager would, and here the run does. Its supervisors live on meanwhile,
+and the next one finds them.
+
+Guarantees: who is killed follows from the seed, as far as the same processes run; of all kinds that run each is killed
+once before one is killed again; everything that it started ends with it. Does not: judge spans, which a killed exporter
+may lose; kill the postmaster, which starts PostgreSQL's processes. Needs PostgreSQL (tools/postgresql.py); where there
+is none, one line says so and the exit code is 3. It is 0 when all is right, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import os
 import random
@@ -25,9 +32,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +45,8 @@ import psycopg
 from examples.shop.customers import Customers, History
 from examples.shop.verdict import SHOWN_MAX, Books, Entry, judge, take_inventory
 from tools.postgresql import Missing, Server
+
+from deathless.base.errors import OtherSupervisor
 
 HERE: Final = Path(__file__).parent
 PROGRAM: Final = (sys.executable, "-m", "deathless.cli.main")
@@ -46,9 +57,12 @@ KINDS: Final = {
     "deathless.shell.ingress": "ingress",
     "deathless.drivers.host": "driver",
     "deathless.shell.activity_worker": "activity worker",
+    "deathless.shell.span_exporter": "span exporter",
 }
 """What a process is, by the module it runs."""
 POSTGRES: Final = "PostgreSQL"
+UP: Final = "deathless up"
+ALL: Final = frozenset({*KINDS.values(), POSTGRES, UP})
 REST_S: Final = 600.0  # how long the last orders, and what services still send, may take once the killing has ended
 TELL_S: Final = 10.0
 POLL_S: Final = 0.5
@@ -64,16 +78,29 @@ class Settings:
     every_s: float
     clients: int
     as_json: bool
+    record: Path | None  # the page that the verdict is written to
 
 
 class Shop:
-    """The three services and the database, in a folder of their own."""
+    """The three services and the database, in a folder of their own.
 
-    def __init__(self, folder: Path, server: Server) -> None:
+    Args:
+        folder: empty.
+        server: that holds the ledger.
+        replicas: of each service.
+
+    Attributes:
+        wrong: what ended without having been killed.
+    """
+
+    def __init__(self, folder: Path, server: Server, *, replicas: int = 3) -> None:
         self.folder = folder / "shop"
         self.logs = self.folder / ".deathless"
         self.server = server
-        self._runners: list[subprocess.Popen[bytes]] = []
+        self.wrong: list[str] = []
+        self._replicas = replicas
+        self._collector = Collector()
+        self._runners: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """Make the tables, start the services."""
@@ -81,27 +108,51 @@ class Shop:
         shutil.copytree(HERE, self.folder, ignore=ignored)
         manifest = self.folder / "shop.yaml"
         manifest.write_text(manifest.read_text().replace("port: 8090", "port: 0"))
+        for path in (self.folder / name for name in MANIFESTS.values()):
+            text = path.read_text().replace("replicas: 3", f"replicas: {self._replicas}")
+            path.write_text(f"{text}  tracing:\n    endpoint: {self._collector.endpoint}\n")  # it ends within its spec
         (self.folder / "ledger.dsn").write_text(self.server.dsn)
         with psycopg.connect(self.server.dsn) as connection:
             connection.execute((HERE / "ledger.sql").read_bytes())
-        for service, manifest_name in MANIFESTS.items():
-            with (self.folder / f"{service}.log").open("wb") as log:
-                command = [*PROGRAM, "up", manifest_name]
-                self._runners.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log))
+        for service in MANIFESTS:
+            self._up(service)
+
+    def _up(self, service: str) -> None:
+        with (self.folder / f"{service}.log").open("ab") as log:
+            command = [*PROGRAM, "up", MANIFESTS[service]]
+            self._runners[service] = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+
+    def kill(self, pid: int) -> None:
+        """End it by kill -9. Raises: ProcessLookupError when it has ended by itself."""
+        os.kill(pid, signal.SIGKILL)
+        for runner in self._runners.values():
+            if runner.pid == pid:
+                runner.wait()
+
+    def revive(self) -> None:
+        """Start each `deathless up` again that has ended, as a service manager would."""
+        for service, runner in list(self._runners.items()):
+            code = runner.poll()
+            if code is None:
+                continue
+            # One that was killed as it forked may leave its lock with the child until that has become a supervisor.
+            if code not in (-signal.SIGKILL, OtherSupervisor.exit_code):
+                self.wrong.append(f"`deathless up` of {service} ended by itself with {code}")
+            self._up(service)
 
     def processes(self) -> dict[str, list[int]]:
-        """What can be killed: pids by kind. Those of ours alone: each names our folder."""
-        found: dict[str, list[int]] = {}
-        ours = str(self.folder).encode()
+        """What can be killed: pids by kind. Those of ours alone: each names our folder, or our collector."""
+        found = {UP: [runner.pid for runner in self._runners.values() if runner.poll() is None]}
+        ours = (str(self.folder).encode(), self._collector.endpoint.encode())
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().split(b"\0")
                 kind = KINDS.get(words[2].decode()) if len(words) > 3 and words[1] == b"-m" else None
-                if kind and any(ours in word for word in words):
+                if kind and any(each in word for word in words for each in ours):
                     found.setdefault(kind, []).append(int(path.parent.name))
         if backends := self.server.backends():
             found[POSTGRES] = backends
-        return {kind: sorted(pids) for kind, pids in sorted(found.items())}
+        return {kind: sorted(pids) for kind, pids in sorted(found.items()) if pids}
 
     def command(self, service: str, *words: str) -> Any:
         """What a command of the program tells with --json; None: nothing now."""
@@ -111,6 +162,7 @@ class Shop:
 
     def rests(self) -> bool:
         """Has everything that services sent been confirmed?"""
+        self.revive()
         for service in MANIFESTS:
             told = self.command(service, "peers", "list")
             if told is None or any(each["lag"] for each in told["peers"]):
@@ -134,14 +186,45 @@ class Shop:
 
     def close(self) -> None:
         """End all that was started."""
-        for runner in self._runners:  # they would start supervisors again
+        for runner in self._runners.values():  # they would start supervisors again
             runner.kill()
             runner.wait()
+        self._runners.clear()
         while running := [pid for kind, pids in self.processes().items() if kind != POSTGRES for pid in pids]:
             for pid in running:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(POLL_S / 10)
+        self._collector.close()
+
+
+class Collector:
+    """Takes spans and forgets them: an exporter needs somebody to send to. Its address is nobody else's."""
+
+    def __init__(self) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            """One request."""
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_request(self, code: object = "-", size: object = "-") -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 class Run:
@@ -186,7 +269,7 @@ class Run:
             telling.cancel()
             customers.cancel()
         found = await take_inventory(self._shop.logs, self.history.orders)
-        return judge(self.history, self._shop.books(), found, self._shop.bank())
+        return [*self._shop.wrong, *judge(self.history, self._shop.books(), found, self._shop.bank())]
 
     async def _kill(self) -> None:
         """Kill until the time is over; the first one falls once an order is through."""
@@ -194,14 +277,20 @@ class Run:
             await asyncio.sleep(POLL_S)
         due = time.monotonic()
         end = due + self._settings.seconds
+        had: set[str] = set()  # kinds, in this round
         while time.monotonic() < end and self.kills.total() != (self._settings.kills or -1):
             due = max(due + self._settings.every_s, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             running = self._shop.processes()
-            kind = self._chance.choice(list(running))
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._chance.choice(running[kind]), signal.SIGKILL)
-                self.kills[kind] += 1
+            if had >= ALL:
+                had.clear()
+            if kinds := [kind for kind in running if kind not in had]:
+                kind = self._chance.choice(kinds)
+                had.add(kind)
+                with contextlib.suppress(ProcessLookupError):
+                    self._shop.kill(self._chance.choice(running[kind]))
+                    self.kills[kind] += 1
+            self._shop.revive()
             if await asyncio.to_thread(self._shop.server.revive):
                 self._say(f"{POSTGRES} had ended and was started again")
 
@@ -227,6 +316,8 @@ class Run:
             "sentAgain": self.history.asked_again,
             "medianSeconds": round(waited[len(waited) // 2], 3) if waited else None,
             "longestSeconds": round(waited[-1], 3) if waited else None,
+            "loadAverage": round(os.getloadavg()[2], 1),
+            "cores": len(os.sched_getaffinity(0)),
             "wrong": wrong,
         }
 
@@ -240,6 +331,7 @@ def arguments(given: list[str] | None = None) -> Settings:
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two kills (default 1)")
     parser.add_argument("--clients", type=int, default=8, help="customers that order at a time (default 8)")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument("--record", type=Path, help="write the verdict to this page, too")
     found = parser.parse_args(given)
     return Settings(
         seconds=found.minutes * 60,
@@ -248,6 +340,7 @@ def arguments(given: list[str] | None = None) -> Settings:
         every_s=found.every,
         clients=found.clients,
         as_json=found.json,
+        record=found.record,
     )
 
 
@@ -269,9 +362,46 @@ def show(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def page(report: dict[str, Any], *, date: str, commit: str) -> str:
+    """Give the page that `--record` writes."""
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in report["outcomes"].items())
+    kinds = [f"| kills of: {kind} | {count:,} |" for kind, count in report["killsByKind"].items()]
+    wrong = [f"- {line}" for line in report["wrong"][:SHOWN_MAX]]
+    lines = [
+        "# The last verdict of the chaos run",
+        "",
+        "`make demo-shop-record` wrote this page; no number is typed by hand.",
+        "",
+        f"**{'PASSED' if report['passed'] else 'FAILED'}**, {date}, commit {commit}, seed {report['seed']}",
+        "",
+        "| | |",
+        "| --- | ---: |",
+        f"| seconds until everything rested | {report['seconds']:,} |",
+        f"| kills | {report['kills']:,} |",
+        *kinds,
+        f"| orders | {report['orders']:,} |",
+        f"| what came of them | {outcomes} |",
+        f"| orders sent again over HTTP | {report['sentAgain']:,} |",
+        f"| half of the orders within | {report['medianSeconds']} s |",
+        f"| the longest | {report['longestSeconds']} s |",
+        f"| load of the machine, mean of 15 minutes, on {report['cores']} cores | {report['loadAverage']} |",
+        f"| differences between what customers were told and the books | {len(report['wrong']):,} |",
+        "",
+        *wrong,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def commit_of_tree() -> str:
+    """Name the commit, with a mark if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty"]
+    asked = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
+
+
 def main() -> int:
     """Run it; see the module's docstring for exit codes."""
-    settings = arguments()
+    settings, commit = arguments(), commit_of_tree()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server = Server()
@@ -290,6 +420,8 @@ def main() -> int:
             return 130
         finally:
             shop.close()
+    if settings.record is not None:
+        settings.record.write_text(page(report, date=dt.datetime.now(dt.UTC).date().isoformat(), commit=commit))
     print(json.dumps(report) if settings.as_json else show(report))
     if report["passed"]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,11 @@
-"""A service of the process tests whose effects go to a file (`book`) and to an HTTP address (`mail`)."""
+"""Services of the process tests whose effects go to a file (`book`) and to HTTP addresses (`mail`, and `desk`'s)."""
 
 from __future__ import annotations
 
-from deathless import Context, Service, Struct
+import json
+
+from deathless import Context, OutcomeUnknown, Service, Struct
+from deathless.drivers.activity import HttpAnswer, http_request
 
 
 class Till(Struct):
@@ -38,3 +41,32 @@ async def settle(state: Till, ctx: Context, tag: str) -> int:
 def look(state: Till) -> Till:
     """Everything."""
     return state
+
+
+class Desk(Struct):
+    """What became of each request, in order."""
+
+    outcomes: list[str] = []  # noqa: RUF012 - as above
+
+
+desk = Service("desk", state=Desk)
+send_once = desk.activity(at_most_once=True)(http_request)
+
+
+@desk.activity(first_delay=0.0)
+def send(url: str, body: str) -> HttpAnswer:
+    """Send it at least once."""
+    return http_request(url, "POST", body)
+
+
+@desk.handler
+async def charge(state: Desk, ctx: Context, url: str, tag: str, at_most_once: bool) -> str:
+    """Send a request; gives the status of its answer."""
+    body = json.dumps({"tag": tag})
+    try:
+        asked = ctx.run(send_once, url, "POST", body) if at_most_once else ctx.run(send, url, body)
+        outcome = str((await asked).status)
+    except OutcomeUnknown:
+        outcome = "unknown"
+    state.outcomes.append(outcome)
+    return outcome

@@ -1,17 +1,23 @@
-"""Wall clocks that jump under running replicas, differently on each: logical time never goes back, nothing is lost."""
+"""Wall clocks that jump under running replicas, differently on each: logical time never goes back, nothing is lost.
+
+Moved all alike they bring the minutes of a schedule near, so that primaries can be killed around each of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from replica_set import Load, ReplicaSet, check_exactly_once, client_of
+from replica_set import Load, ReplicaSet, check_exactly_once, client_of, wait_for
 
 DAY_US = 86_400_000_000
+MINUTE_US = 60_000_000
+BELL = Path(__file__).with_name("cron_service.py")
 
 
 class ShiftedSet(ReplicaSet):
@@ -78,3 +84,28 @@ def test_session_and_opaque_key_survive_a_small_jump(tmp_path: Path) -> None:
                 assert await client.call("note", "k0", tag="once", idempotency_key="order 7") == 1
 
         in_session(replicas, through_a_jump)
+
+
+def test_each_minute_of_a_schedule_comes_once_though_its_primary_is_killed_around_it(tmp_path: Path) -> None:
+    with ShiftedSet(tmp_path, replicas=2, service="bell", module=f"{BELL}:bell") as replicas:
+
+        def heard() -> list[int]:
+            found: list[int] = in_session(replicas, lambda client: client.call("heard", "tower"))
+            return found
+
+        def at_least(minute: int) -> Callable[[], bool]:
+            return lambda: bool((minutes := heard()) and minutes[-1] >= minute)
+
+        heard()  # the schedule begins with the first minute after this
+        for ahead in (1, 2, 4, 5):
+            for name in replicas.names:
+                replicas.shift(name, ahead * MINUTE_US)
+            now_us = time.time_ns() // 1000 + ahead * MINUTE_US
+            primary = replicas.primary()
+            if ahead % 2:  # it may have sent the message of the minute, or not
+                in_session(replicas, lambda client: client.call("heard", "tower"))
+            replicas.kill_worker(primary)
+            wait_for(at_least(now_us // MINUTE_US), "the minute", replicas.describe)
+        minutes = heard()
+        assert len(minutes) >= 5
+        assert minutes == list(range(minutes[0], minutes[-1] + 1)), "each once, in order, none left out"

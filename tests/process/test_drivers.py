@@ -12,7 +12,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self, cast
@@ -49,10 +49,23 @@ class Hook:
         return 200
 
 
+class SlowHook(Hook):
+    """One that answers nothing until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = threading.Event()
+
+    def take(self, key: str, idempotency_key: str, tag: str) -> int:
+        """Take the request in, and wait."""
+        status = super().take(key, idempotency_key, tag)
+        self.may_answer.wait()
+        return status
+
+
 @contextmanager
-def hooked() -> Iterator[tuple[Hook, str]]:
+def hooked(hook: Hook) -> Iterator[tuple[Hook, str]]:
     """An HTTP server, and its address."""
-    hook = Hook()
 
     class Handler(BaseHTTPRequestHandler):
         """One request."""
@@ -60,9 +73,10 @@ def hooked() -> Iterator[tuple[Hook, str]]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status = hook.take(self.path.rpartition("/")[2], self.headers["Idempotency-Key"], body["tag"])
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            with suppress(OSError):  # who asked may be dead by now
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
         def log_request(self, code: object = "-", size: object = "-") -> None:
             """Quiet."""
@@ -88,9 +102,8 @@ def till_of(folder: Path, url: str, replicas: int = 2) -> ReplicaSet:
     return ReplicaSet(folder, replicas=replicas, service="till", module=f"{MODULE}:till", drivers=drivers)
 
 
-def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:
-    """Processes of drivers beside one replica."""
-    parent = replicas.processes[name].pid
+def children(parent: int, module: str) -> list[int]:
+    """Processes of a module that another process started."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
         try:
@@ -98,9 +111,14 @@ def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:
             line = (each / "cmdline").read_bytes()
         except OSError:
             continue  # it ended meanwhile
-        if int(fields[1]) == parent and b"deathless.drivers.host" in line:
+        if int(fields[1]) == parent and module.encode() in line:
             found.append(int(each.name))
     return found
+
+
+def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:
+    """Processes of drivers beside one replica."""
+    return children(replicas.processes[name].pid, "deathless.drivers.host")
 
 
 class Callers:
@@ -189,7 +207,7 @@ def test_the_file_holds_each_effect_once_and_the_address_none_too_few_whatever_i
     print(f"{SEED_VARIABLE}={seed}")
     chance = random.Random(seed)
     path = tmp_path / "book.jsonl"
-    with hooked() as (hook, url), till_of(tmp_path, url) as replicas:
+    with hooked(Hook()) as (hook, url), till_of(tmp_path, url) as replicas:
         replicas.primary()
         with Callers(replicas) as callers:
             callers.wait_more(10)
@@ -211,3 +229,58 @@ def test_the_file_holds_each_effect_once_and_the_address_none_too_few_whatever_i
             wait_for(lambda: len(set(hook.told.get(key, ()))) >= len(state.sent), "all requests", replicas.describe)  # noqa: B023
             assert list(dict.fromkeys(hook.told[key])) == state.sent, "in order, but for repetitions"
         assert not hook.broken, "one idempotency key for one message"
+
+
+class Paying:
+    """A call of `charge` whose handler waits for an HTTP address, in a thread."""
+
+    def __init__(self, replicas: ReplicaSet, url: str, tag: str, *, at_most_once: bool) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+        self._replicas = replicas
+        self._arguments = {"url": url.format(key=tag), "tag": tag, "at_most_once": at_most_once}
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread.start()
+
+    async def _run(self) -> None:
+        try:
+            async with client_of(self._replicas) as client:
+                self.result = await client.request("charge", "k", self._arguments)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def wait(self) -> object:
+        """Wait for what the handler gives."""
+        wait_for(lambda: not self._thread.is_alive(), "the handler's result", self._replicas.describe)
+        assert self.error is None, self.error
+        return self.result
+
+
+def test_a_request_that_must_be_sent_at_most_once_is_and_others_repeat_under_one_key(tmp_path: Path) -> None:
+    """The process that sent it, and then the primary beside it, are killed between the request and its answer."""
+    hook = SlowHook()
+    settings: dict[str, object] = {"service": "desk", "module": f"{MODULE}:desk", "activities": {"workers": 1}}
+    with hooked(hook) as (_, url), ReplicaSet(tmp_path, replicas=2, **settings) as replicas:  # type: ignore[arg-type]
+        paying: dict[str, Paying] = {}
+        for what in ("process", "primary"):
+            for at_most_once in (True, False):
+                tag = f"{what}-{at_most_once}"
+                hook.may_answer.clear()
+                paying[tag] = Paying(replicas, url, tag, at_most_once=at_most_once)
+                wait_for(lambda: len(hook.told.get(tag, ())) == 1, f"request {tag}", replicas.describe)  # noqa: B023
+                name = replicas.primary()
+                if what == "primary":
+                    replicas.kill_worker(name)
+                else:
+                    worker = cast("int", replicas.status()[name]["worker_pid"])
+                    (sender,) = children(worker, "deathless.shell.activity_worker")
+                    os.kill(sender, signal.SIGKILL)
+                if not at_most_once:
+                    wait_for(lambda: len(hook.told[tag]) == 2, f"{tag} again", replicas.describe)  # noqa: B023
+                hook.may_answer.set()
+                assert paying[tag].wait() == ("unknown" if at_most_once else "200"), replicas.describe()
+        counts = {tag: len(told) for tag, told in hook.told.items()}
+        assert counts == {"process-True": 1, "process-False": 2, "primary-True": 1, "primary-False": 2}
+        assert not hook.broken
+        assert sorted(hook.keys.values()) == sorted(counts), "one idempotency key for each, however often it came"

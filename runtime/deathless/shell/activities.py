@@ -17,7 +17,8 @@ at least once allows. What must run at most once is therefore given to a free pr
 
 Guarantees: at most `workers` activities run at a time, each told of once; one that was stopped is not told of. All
 processes are gone when `close` returns, and die with this one: what a deposed primary began ends, or its outcome finds
-nobody (the frame that would log it is not confirmed). Does not: decide whether an activity is begun, or tried again
+nobody (the frame that would log it is not confirmed). What must run at most once and lost its process is told as
+OutcomeUnknown, whoever ended that. Does not: decide whether an activity is begun, or tried again
 (core and execution do). May import core, codec and base.
 """
 
@@ -36,7 +37,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ActivityFailed, DeathlessError
+from deathless.base.errors import ActivityFailed, DeathlessError, OutcomeUnknown
 from deathless.codec.peer_messages import ActivityStart, Reference
 from deathless.codec.wire import PacketReader, error_reply, packet, struct_packet
 from deathless.core import events as ev
@@ -94,6 +95,7 @@ class _Worker(asyncio.Protocol):
         try:
             packets = self._reader.take(data)
         except DeathlessError as error:  # an author's function wrote to our descriptor
+            self.ready = True  # READY may be in what can't be read
             self._pool.failed(self, ENDED_EARLY, f"its process broke the pipe: {error.message}")
             return
         for kind, body in packets:
@@ -379,7 +381,10 @@ class Activities:
         self._end_worker(worker)
         if start is not None:
             _LOG.warning("activity failed", extra={"activity": start.name, "key": start.key, "why": why})
-            self._end(start, _failure(kind, f"activity {start.name!r}: {why}"))
+            # A process that was ready may have begun it, and it will not be begun again to find out.
+            unknown = start.at_most_once and worker.ready
+            text = f"activity {start.name!r}: {why}"
+            self._end(start, _unknown(text) if unknown else _failure(kind, text))
         self._fill()
 
     def _too_long(self, worker: _Worker) -> None:
@@ -404,6 +409,10 @@ def _key(start: ActivityStart) -> Key:
 
 def _failure(kind: str, text: str) -> bytes:
     return error_reply(ActivityFailed.code, kind, text)
+
+
+def _unknown(text: str) -> bytes:
+    return error_reply(OutcomeUnknown.code, OutcomeUnknown.__name__, text)
 
 
 def worker_command(config: ReplicaConfig) -> Callable[[int], list[str]]:

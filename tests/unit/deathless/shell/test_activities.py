@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ActivityFailed
+from deathless.base.errors import ActivityFailed, OutcomeUnknown
 from deathless.codec.peer_messages import ActivityStart, Reference
 from deathless.codec.wire import ReplyError, decode_struct
 from deathless.core import events as ev
@@ -267,6 +267,31 @@ def test_a_busy_process_is_given_the_next_one_ahead() -> None:
         pool.activities.start(start("until", 1))  # it ends when another one comes
         pool.activities.start(start("echo", 2))
         assert [one.operation for one in await pool.wait_told(2)] == [1, 2]
+        return pool
+
+    run(main)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("die", {}), ("hang", {"timeout_us": 1000}), ("babble", {})])
+def test_whether_one_ran_that_must_run_at_most_once_is_unknown_when_its_process_is_gone(
+    name: str, settings: dict[str, int]
+) -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1)
+        pool.activities.start(start(name, 1, at_most_once=True, **settings))
+        error = error_of((await pool.wait_told(1))[0])
+        assert (error.type, error.code) == (OutcomeUnknown.__name__, OutcomeUnknown.code)
+        return pool
+
+    run(main)
+
+
+def test_one_that_must_run_at_most_once_has_failed_where_its_process_never_began() -> None:
+    async def main() -> Pool:
+        pool = Pool(workers=1, command=[sys.executable, "-c", ""])
+        pool.activities.start(start("echo", 1, at_most_once=True))
+        error = error_of((await pool.wait_told(1))[0])
+        assert (error.type, error.code) == (ENDED_EARLY, ActivityFailed.code)
         return pool
 
     run(main)
