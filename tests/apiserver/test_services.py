@@ -89,24 +89,6 @@ def test_service_gets_its_objects_and_lost_ones_come_back(
     assert ours["spec"] == made["spec"] and ours["metadata"]["generation"] == 1
 
 
-def test_how_many_replicas_are_wanted_is_told_while_the_service_is_there(
-    api_server: RealApiServer, namespace: str, operator: OperatorProcess
-) -> None:
-    wanted, told = "deathless_operator_service_replicas_wanted", "deathless_operator_service_condition"
-    make_service(api_server, namespace)
-    wait_until(lambda: operator.metric(wanted) == 3, f"three are wanted, see {operator.log}")
-    path = SERVICE.path(namespace, "bank")
-    held: dict[str, Any] = {"metadata": {"finalizers": ["test.invalid/held"]}, "spec": {"suspend": True}}
-    api_server.request("PATCH", path, held, content="application/merge-patch+json")
-    wait_until(lambda: operator.metric(wanted) == 0, f"none is wanted, see {operator.log}")
-    assert operator.metric(told) > 0
-    api_server.request("DELETE", path)
-    wait_until(lambda: operator.metric(told) == 0, f"it is going, see {operator.log}")
-    free = {"metadata": {"finalizers": None}}
-    api_server.request("PATCH", path, free, content="application/merge-patch+json")
-    wait_until(lambda: operator.metric("deathless_operator_services") == 0, f"it is gone, see {operator.log}")
-
-
 def test_quiet_service_is_left_alone(api_server: RealApiServer, namespace: str, operator: OperatorProcess) -> None:
     make_service(api_server, namespace)
     wait_until(lambda: exists(api_server, STATEFUL_SET, namespace, "bank"), f"made, see {operator.log}")
