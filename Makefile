@@ -86,8 +86,8 @@ format: install ## Rewrite the tree in the house format
 etcd: install ## Build the etcd that the tests run against (once; needs Go)
 	@status=0; $(BIN)/python tools/etcd.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-helm: install ## Build the helm that the charts are rendered with (once; needs Go)
-	@status=0; $(BIN)/python tools/kubernetes.py helm || status=$$?; test $$status -eq 0 -o $$status -eq 3
+helm: install ## Build what renders the charts and evaluates their alerts (once; needs Go)
+	@status=0; $(BIN)/python tools/kubernetes.py helm alert-tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
 	@status=0; $(BIN)/python tools/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3

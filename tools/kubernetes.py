@@ -4,7 +4,8 @@
 Why it exists: the tests of `tests/cluster` run on a real API server, scheduler, controller manager, kubelet and
 kube-proxy, also on a machine without a Docker engine; some of `tests/apiserver` on cert-manager. Distributions ship
 none of them, so they are built with the ordinary Go client, which checks every module against the checksum database:
-about ten minutes on two idle cores from an empty cache (two of them for cert-manager), nothing afterwards.
+about ten minutes on two idle cores from an empty cache (two of them for cert-manager), nothing afterwards. So are helm,
+which renders the charts, and `alert-tests`, which evaluates their alert rules as Prometheus does (half a minute).
 
 What it guarantees: a binary appears under its final name only when complete (written under a temporary name, then
 renamed). A binary that is there is never rebuilt; its version is part of its path. Two builds at once wait for each
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import importlib.util
 import json
 import os
@@ -42,6 +44,10 @@ KUBERNETES_VERSION = "1.35.0"
 HELM_VERSION = "3.22.0"
 COREDNS_VERSION = "1.14.7"
 CERT_MANAGER_VERSION = "1.21.2"
+PROMETHEUS_VERSION = "0.316.0"  # of its Go module: Prometheus 3.16
+
+# promtool links every cloud whose machines Prometheus can find. This needs the query engine and the templates alone.
+_ALERT_TESTS_MAIN = Path(__file__).with_name("alert_tests.go")
 
 #: The one line that stands in for every test that needs these binaries where Go is missing.
 GO_MISSING = (
@@ -247,6 +253,12 @@ BINARIES: dict[str, Binary] = {
     ),
     "coredns": Binary(name="coredns", family="coredns", version=COREDNS_VERSION, package="."),
     "cert-manager": Binary(name="cert-manager", family="cert-manager", version=CERT_MANAGER_VERSION, package="."),
+    "alert-tests": Binary(
+        name="alert-tests",
+        family="alert-tests",
+        version=f"{PROMETHEUS_VERSION}-{hashlib.sha256(_ALERT_TESTS_MAIN.read_bytes()).hexdigest()[:12]}",
+        package=".",
+    ),
     "etcd": Binary(name="etcd", family="etcd", version=ETCD_VERSION, package="go.etcd.io/etcd/server/v3"),
     "etcdctl": Binary(name="etcdctl", family="etcd", version=ETCD_VERSION, package="go.etcd.io/etcd/etcdctl/v3"),
 }
@@ -352,6 +364,12 @@ def _prepare_cert_manager(module: _Module) -> None:
         (kept / path.name).write_text(path.read_text())
 
 
+def _prepare_alert_tests(module: _Module) -> None:
+    """Require Prometheus and take over our main program; its contents are part of the version."""
+    module.require("alert-tests", "github.com/prometheus/prometheus", PROMETHEUS_VERSION)
+    (module.folder / "main.go").write_bytes(_ALERT_TESTS_MAIN.read_bytes())
+
+
 def cert_manager_crds() -> Path:
     """Return the folder with the CRDs of the cert-manager that was built; they are there when the binary is."""
     return BINARIES["cert-manager"].path.with_name("crds")
@@ -363,6 +381,7 @@ _PREPARE: dict[str, Callable[[_Module], None]] = {
     "etcd": _prepare_etcd,
     "helm": _prepare_helm,
     "cert-manager": _prepare_cert_manager,
+    "alert-tests": _prepare_alert_tests,
 }
 
 

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 
 
 @asynccontextmanager
-async def looking(server: RealApiServer, namespace: str) -> AsyncIterator[tuple[DrillReconciler, DrillObserver, Api]]:
+async def looking(
+    server: RealApiServer, namespace: str, metrics: Metrics | None = None
+) -> AsyncIterator[tuple[DrillReconciler, DrillObserver, Api]]:
     settings = OperatorSettings(namespace=namespace, drill_node_drain=True)
     async with Api(server.connection()) as api:
         trust = Trust(api, namespace=namespace, life_s=1e7)
@@ -39,7 +41,7 @@ async def looking(server: RealApiServer, namespace: str) -> AsyncIterator[tuple[
                 performer=Performer(api, trust),
                 recorder=recorder,
                 settings=settings,
-                metrics=Metrics(),
+                metrics=metrics or Metrics(),
             ),
             observer,
             api,
@@ -91,6 +93,34 @@ async def test_drill_of_a_service_in_trouble_breaks_nothing_and_says_why(
         pods = {each["metadata"]["name"]: each["metadata"] for each in await api.list(POD, namespace)}
         assert {f"bank-{ordinal}" for ordinal in range(3)} <= set(pods)
         assert not any("deletionTimestamp" in each for each in pods.values())
+
+
+async def test_when_the_last_run_failed_is_told_until_one_passes_or_the_drill_is_gone(
+    api_server: RealApiServer, namespace: str
+) -> None:
+    make(api_server, namespace, replicas_ready=False)
+    status, metrics = DRILL.path(namespace, "once", "status"), Metrics()
+
+    def ended(verdict: str) -> None:
+        last = {"id": "one", "verdict": verdict, "completionTime": "2027-01-15T08:00:00Z"}
+        body = {"status": {"last": last}}
+        api_server.request("PATCH", status, body, content="application/merge-patch+json")
+
+    def told() -> list[float]:
+        found = metrics.text().decode().splitlines()
+        start = f'deathless_operator_drill_failed_timestamp_seconds{{drill="once",namespace="{namespace}"}}'
+        return [float(line.rpartition(" ")[2]) for line in found if line.startswith(start)]
+
+    async with looking(api_server, namespace, metrics) as (reconciler, _, _api):
+        for verdict in ("Passed", "Failed", "Passed", "Failed"):
+            ended(verdict)
+            await look(reconciler, namespace)
+            assert told() == ([1800000000.0] if verdict == "Failed" else [])
+        path, free = DRILL.path(namespace, "once"), {"metadata": {"finalizers": None}}
+        api_server.request("PATCH", path, free, content="application/merge-patch+json")
+        api_server.request("DELETE", path)
+        await look(reconciler, namespace)
+        assert told() == []
 
 
 async def test_snapshot_holds_target_runner_and_other_drills(api_server: RealApiServer, namespace: str) -> None:

@@ -8,10 +8,15 @@
     deathless_operator_leader                          1 while this process leads
     deathless_operator_takeovers_total{namespace,service}   changes of primary that were seen
     deathless_operator_service_condition{namespace,service,condition,status}  1 for the status that holds
+    deathless_operator_service_replicas_wanted{namespace,service,shard}  0 while it is suspended, or goes
     deathless_operator_services                        services there are
     deathless_operator_drills_total{namespace,drill,verdict}   runs of drills that were judged
+    deathless_operator_drill_failed_timestamp_seconds{namespace,drill}  when its last run was judged, if that failed
 
-Guarantees: series of a service go away with it. Does not: serve them (health does).
+Only services of several shards have the label `shard`: it is empty for the others, which Prometheus takes as none.
+
+Guarantees: series of a service, and those that tell how a drill stands, go away with it. Does not: serve them (health
+does).
 """
 
 from __future__ import annotations
@@ -52,11 +57,25 @@ class Metrics:
             ["namespace", "service", "condition", "status"],
             registry=registry,
         )
+        self.wanted = Gauge(
+            f"{PREFIX}_service_replicas_wanted",
+            "Replicas of a shard that shall be; 0 while the service is suspended, or goes.",
+            ["namespace", "service", "shard"],
+            registry=registry,
+        )
         self.services = Gauge(f"{PREFIX}_services", "Services there are.", registry=registry)
         self.drills = Counter(
             f"{PREFIX}_drills_total", "Runs that were judged.", ["namespace", "drill", "verdict"], registry=registry
         )
+        self.drill_failed = Gauge(
+            f"{PREFIX}_drill_failed_timestamp_seconds",
+            "When the last run was judged, where that failed.",
+            ["namespace", "drill"],
+            registry=registry,
+        )
         self._conditions: dict[tuple[str, str], dict[str, str]] = {}
+        self._shards: dict[tuple[str, str], int] = {}
+        self._failed: set[tuple[str, str]] = set()
 
     def set_conditions(self, namespace: str, service: str, conditions: Iterable[tuple[str, str]]) -> None:
         """Show the conditions of a service, as (type, status), in place of those before."""
@@ -70,10 +89,27 @@ class Metrics:
         self._conditions[namespace, service] = wanted
         self.services.set(len(self._conditions))
 
+    def set_wanted(self, namespace: str, service: str, *, shards: int, replicas: int) -> None:
+        """Show how many replicas each of the service's shards shall have; their number is fixed at creation."""
+        self._shards[namespace, service] = shards
+        for shard in _shard_labels(shards):
+            self.wanted.labels(namespace, service, shard).set(replicas)
+
+    def set_drill(self, namespace: str, drill: str, failed_at: float | None) -> None:
+        """Show when the last run of a drill failed, in seconds of the wall clock; None: it did not fail."""
+        if failed_at is not None:
+            self._failed.add((namespace, drill))
+            self.drill_failed.labels(namespace, drill).set(failed_at)
+        elif (namespace, drill) in self._failed:
+            self._failed.remove((namespace, drill))
+            self.drill_failed.remove(namespace, drill)
+
     def forget(self, namespace: str, service: str) -> None:
         """Take away the series of a service that is gone."""
         for kind, status in self._conditions.pop((namespace, service), {}).items():
             self.condition.remove(namespace, service, kind, status)
+        for shard in _shard_labels(self._shards.pop((namespace, service), 0)):
+            self.wanted.remove(namespace, service, shard)
         if (namespace, service) in self.takeovers._metrics:  # noqa: SLF001 - the library offers no look
             self.takeovers.remove(namespace, service)
         self.services.set(len(self._conditions))
@@ -81,3 +117,8 @@ class Metrics:
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+def _shard_labels(shards: int) -> list[str]:
+    """Give the values of the label `shard`, as the replicas have it."""
+    return [str(shard) for shard in range(shards)] if shards > 1 else [""] * shards

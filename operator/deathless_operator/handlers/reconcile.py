@@ -124,7 +124,11 @@ class ServiceReconciler:
         """Write status and events, count, log; False when the status was for a version that is gone."""
         resource, written = seen.snapshot.resource, True
         subject = Subject(kind=SERVICE, namespace=resource.namespace, name=resource.name, uid=resource.uid)
-        if plan.status is not None:
+        self._metrics.set_wanted(key.namespace, key.name, shards=seen.snapshot.shards, replicas=plan.wanted)
+        if plan.status is None:
+            # It goes: how it stood before is nobody's trouble any more.
+            self._metrics.set_conditions(key.namespace, key.name, ())
+        else:
             self._count(key, seen.snapshot, plan)
             written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
         for event in plan.events if written else ():

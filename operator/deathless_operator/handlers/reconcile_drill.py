@@ -20,6 +20,7 @@ from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill import make_drill_plan
 from deathless_operator.plan.drill_snapshot import DrillPlan
+from deathless_operator.plan.reading import read_time
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class DrillReconciler:
         seen = await self._observer.observe(key.namespace, key.name)
         if seen is None:
             self._said.pop(key, None)
+            self._metrics.set_drill(key.namespace, key.name, None)
             return Outcome(sentence="the drill is gone", again_in_s=None)
         plan = make_drill_plan(seen.snapshot, self._settings)
         # A pod's name belongs to one drill, a node is told from others by its mark: what is applied is ours.
@@ -75,6 +77,10 @@ class DrillReconciler:
         if plan.status is not None:
             written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
             ended = plan.status.last
+            failed = ended is not None and ended.verdict == "Failed"
+            self._metrics.set_drill(
+                key.namespace, key.name, read_time(ended.completion_time) if ended is not None and failed else None
+            )
             if written and ended is not None and ended != resource.status.last:
                 self._metrics.drills.labels(key.namespace, key.name, ended.verdict).inc()
         for event in plan.events if written else ():

@@ -50,6 +50,7 @@ class Plan:
     events: tuple[Event, ...]  # changes only
     requeue_s: float | None  # look again after this at the latest; None: when something changes, or at the resync
     sentence: str  # what is being done, in one sentence
+    wanted: int = 0  # replicas of each shard that shall be now: 0 while it is suspended, or goes
 
 
 def make_plan(snapshot: Snapshot, settings: OperatorSettings) -> Plan:
@@ -86,7 +87,9 @@ def _only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Finding
     tell_fenced(snapshot, findings)
     facts = Facts(wanted=wanted, suspended=wanted == 0 and bool(sets), doing=sentence, said=said)
     status, events = sum_up(snapshot, findings, facts)
-    return Plan(actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence)
+    return Plan(
+        actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence, wanted=wanted
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,6 +446,7 @@ class _Planner:
             events=(*self.events, *events),
             requeue_s=min([float(self.settings.resync_s), *self.waits]),
             sentence=facts.doing or "nothing to do",
+            wanted=facts.wanted,
         )
 
 

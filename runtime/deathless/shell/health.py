@@ -20,7 +20,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,7 @@ from deathless.shell.logs import configure
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.orders import LineProtocol
 from deathless.shell.packets import split_address
-from deathless.shell.replica_metrics import replica_metrics
+from deathless.shell.replica_metrics import labels_of, replica_metrics
 from deathless.shell.standing import HEARD_MAX_S, SERVING, Standing
 
 _LOG: Final = logging.getLogger("deathless.health")
@@ -109,7 +109,7 @@ class Health:
 
     async def _expose(self, request: Request) -> None:
         standing = self._standing
-        text = expose_standing(standing) if standing is not None else b""
+        text = expose_standing(standing, labels_of(self._config)) if standing is not None else b""
         address = standing.client if standing is not None else ""
         parts = await asyncio.gather(replica_metrics(self._config, address), self._ingress_metrics(standing))
         request.respond(200, text + b"".join(parts), content_type=CONTENT_TYPE.encode())
@@ -146,9 +146,8 @@ def not_ready(standing: Standing | None) -> str:
     return "" if standing.state == "running" else f"its worker is {standing.state}"
 
 
-def expose_standing(standing: Standing) -> bytes:
-    """Give what a supervisor knows in the metrics' text format."""
-    labels = {"service": standing.service, "replica": standing.replica}
+def expose_standing(standing: Standing, labels: Mapping[str, str]) -> bytes:
+    """Give what a supervisor knows in the metrics' text format; the labels are on all of it."""
     metrics = MetricSet("deathless_supervisor", labels=labels)
     metrics.gauge("role", "1 for the role it has.", lambda: {standing.role: 1.0}, labels=("role",))
     metrics.gauge("epoch", "Highest epoch its worker met.", lambda: standing.epoch)

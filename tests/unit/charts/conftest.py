@@ -1,4 +1,4 @@
-"""The charts are rendered by a real helm; where it can't be built one line says so."""
+"""A real helm renders the charts, Prometheus' engine evaluates alerts; where they can't be built one line says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tools import kubernetes
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _helm() -> None:
-    """Have helm built before the first test is timed."""
+def _tools() -> None:
+    """Have both built before the first test is timed."""
     try:
-        kubernetes.ensure("helm")
+        kubernetes.ensure("helm", "alert-tests")
     except kubernetes.GoMissing as missing:
         pytest.skip(str(missing))

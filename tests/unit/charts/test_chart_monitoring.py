@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.unit.charts.rendering import ALL_ON, CHART, ROOT, Object, find, render
+from tests.unit.charts.test_alerts import rules
 
 from deathless.shell.health import expose_standing
 from deathless.shell.replica_metrics import expose_status
@@ -33,16 +33,10 @@ INGRESS = {
 }  # fmt: skip
 
 
-def rules() -> list[Object]:
-    """Return every alert."""
-    groups = yaml.safe_load((CHART / "alerts" / "rules.yaml").read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
-
-
 def known() -> set[str]:
     """Return the names of our metrics, as Prometheus sees them."""
     replica = expose_status(STATUS, {"service": "bank", "replica": "r0"}).decode()
-    replica += expose_standing(Standing(service="bank", replica="r0")).decode()
+    replica += expose_standing(Standing(service="bank", replica="r0"), {}).decode()
     told = re.findall(r"^# TYPE (\S+) (\S+)", replica + Metrics().text().decode(), re.MULTILINE)
     names = set(INGRESS)
     for name, kind in told:
@@ -66,17 +60,6 @@ def test_query_names_metrics_that_exist(where: str, query: str) -> None:
     ours = set(re.findall(r"\bdeathless_[a-z_]+", query))
     assert ours <= known(), where
     assert ours or re.search(r"\betcd_[a-z_]+", query), where
-
-
-@pytest.mark.parametrize(("where", "query"), expressions())
-def test_query_has_its_brackets_in_pairs(where: str, query: str) -> None:
-    depth: list[str] = []
-    for letter in re.sub(r'"[^"]*"', "", query):
-        if letter in "([{":
-            depth.append(letter)
-        elif letter in ")]}":
-            assert depth and depth.pop() + letter in {"()", "[]", "{}"}, where
-    assert not depth, where
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))

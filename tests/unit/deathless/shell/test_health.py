@@ -183,6 +183,17 @@ def test_metrics_are_told_although_the_worker_is_down() -> None:
     watched(look)
 
 
+def test_every_metric_of_a_shards_replica_names_the_shard() -> None:
+    async def look(health: Health, address: str) -> None:
+        health.told(STANDING)
+        found = (await get(address, "/metrics"))[1].decode().splitlines()
+        values = [line for line in found if not line.startswith("#")]
+        assert any(line.startswith("deathless_supervisor_ready") for line in values)
+        assert all('replica="r0"' in line and 'service="bank"' in line and 'shard="1"' in line for line in values)
+
+    watched(look, shard=1, shards=2)
+
+
 class Counting:
     """An HTTP port that tells its metrics."""
 
@@ -222,7 +233,8 @@ def test_metrics_before_the_first_word_and_of_a_refusal() -> None:
         assert b"deathless_supervisor" not in (await get(address, "/metrics"))[1]
 
     watched(look)
-    told = expose_standing(msgspec.structs.replace(STANDING, condition="DL4007")).decode()
+    labels = {"service": "bank", "replica": "r0"}
+    told = expose_standing(msgspec.structs.replace(STANDING, condition="DL4007"), labels).decode()
     assert 'deathless_supervisor_condition{code="DL4007",replica="r0",service="bank"} 1.0' in told.splitlines()
     assert not_ready(None)
 

@@ -76,13 +76,13 @@ def test_going_service_is_left_to_its_owner_references() -> None:
     world = running()
     world.deleted_at = "2027-01-15T08:00:00Z"
     plan = world.plan()
-    assert (plan.actions, plan.status, plan.events) == ((), None, ())
+    assert (plan.actions, plan.status, plan.events, plan.wanted) == ((), None, (), 0)
 
 
 def test_quiet_service_needs_nothing_and_tells_nothing() -> None:
     world = running()
     plan = world.plan()
-    assert (plan.actions, plan.events, plan.sentence) == ((), (), "nothing to do")
+    assert (plan.actions, plan.events, plan.sentence, plan.wanted) == ((), (), "nothing to do", 3)
     assert plan.status == world.snapshot().resource.status
     assert plan.requeue_s == SETTINGS.resync_s
 
@@ -136,7 +136,7 @@ def test_paused_service_is_watched_and_not_touched() -> None:
     assert plan.actions == ()
     assert world.condition("Paused")["status"] == "True"
     assert world.condition("Ready")["status"] == "False"
-    assert world.status["ready"] == "2/3"
+    assert (world.status["ready"], plan.wanted) == ("2/3", 3)
     assert "Paused" not in plan.sentence
     assert "ByAnnotation" in world.told
 
@@ -286,7 +286,7 @@ def test_suspension_stops_followers_first() -> None:
     world.settle()
     world.takeovers = 0
     world.edit(suspend=True)
-    world.operate()
+    assert world.operate().wanted == 0
     assert world.size() == 2
     world.run_controller()
     world.run_kubelet("bank-2")

@@ -1,0 +1,85 @@
+"""What a look at a service tells Prometheus; `tests/apiserver` looks at services of a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.unit.deathless_operator.plan.plan_world import SETTINGS, World, running
+
+from deathless_operator.cluster.kinds import SERVICE
+from deathless_operator.cluster.observe import Seen
+from deathless_operator.handlers.metrics import Metrics
+from deathless_operator.handlers.reconcile import ServiceReconciler
+from deathless_operator.handlers.watches import NodeTable
+from deathless_operator.handlers.work_queue import Key
+
+
+class Cluster:
+    """Sees one world, or nothing; whatever is done or told there succeeds and changes nothing."""
+
+    def __init__(self, world: World) -> None:
+        self.world: World | None = world
+
+    async def observe(self, *_: object) -> Seen | None:
+        return Seen(snapshot=self.world.snapshot(), version="1") if self.world is not None else None
+
+    async def observe_remains(self, *_: object) -> None:
+        return None
+
+    async def perform(self, *_: object) -> None:
+        return None
+
+    async def write_status(self, *_: object) -> bool:
+        return True
+
+    async def tell(self, *_: object) -> None:
+        return None
+
+
+class Looking:
+    """One service that is looked at, and what Prometheus is told of it."""
+
+    def __init__(self, world: World) -> None:
+        self.cluster, self.metrics = Cluster(world), Metrics()
+        self._reconciler = ServiceReconciler(
+            observer=self.cluster,  # type: ignore[arg-type]  # as far as it is asked
+            performer=self.cluster,  # type: ignore[arg-type]
+            recorder=self.cluster,  # type: ignore[arg-type]
+            settings=SETTINGS,
+            metrics=self.metrics,
+            nodes=NodeTable(),
+        )
+
+    def told(self, name: str) -> list[str]:
+        asyncio.run(self._reconciler.reconcile(Key(SERVICE.kind, "prod", "bank")))
+        start = f"deathless_operator_service_{name}{{"
+        return [line for line in self.metrics.text().decode().splitlines() if line.startswith(start)]
+
+
+def wanted(looking: Looking) -> list[float]:
+    return [float(line.rpartition(" ")[2]) for line in looking.told("replicas_wanted")]
+
+
+def test_replicas_wanted_are_told_until_the_service_is_gone() -> None:
+    world = running()
+    looking = Looking(world)
+    assert wanted(looking) == [3]
+    world.edit(replicas=1)
+    assert wanted(looking) == [1]
+    world.edit(suspend=True)
+    assert wanted(looking) == [0]
+    looking.cluster.world = None
+    assert wanted(looking) == []
+
+
+def test_service_that_goes_wants_no_replicas_and_has_no_conditions() -> None:
+    world = running()
+    looking = Looking(world)
+    assert any('condition="Ready"' in line for line in looking.told("condition"))
+    world.deleted_at = "2027-01-15T08:00:00Z"
+    assert (looking.told("condition"), wanted(looking)) == ([], [0])
+
+
+def test_each_shard_is_told_of() -> None:
+    looking = Looking(running({"shards": 2}))
+    assert [line.partition("shard=")[2] for line in looking.told("replicas_wanted")] == ['"0"} 3.0', '"1"} 3.0']
