@@ -65,7 +65,9 @@ def manifest(digest: str = "h1", **more: Json) -> JsonObject:
 
 def live(spec: JsonObject, *, generation: int = 0, seen: str = "") -> ChildView:
     """The object, with its hash."""
-    noted: JsonObject = {APPLIED_ANNOTATION: "h1"} | ({SEEN_GENERATION_ANNOTATION: seen} if seen else {})
+    noted: JsonObject = {APPLIED_ANNOTATION: "h1"}
+    if seen:
+        noted[SEEN_GENERATION_ANNOTATION] = seen
     metadata: JsonObject = {"name": "x", "annotations": noted}
     if generation:
         metadata["generation"] = generation
