@@ -171,7 +171,7 @@ true
 {{- if .Values.lockStore.enabled -}}
 {{- with lookup "apps/v1" "StatefulSet" (include "deathless.namespace" .) "deathless-lock-store" -}}
 {{- if ne (int .spec.replicas) (int $.Values.lockStore.members) -}}
-{{- fail (printf "lockStore.members is %d and the running lock store has %d: members are added with etcdctl, see the documentation" (int $.Values.lockStore.members) (int .spec.replicas)) -}}
+{{- fail (printf "lockStore.members is %d and the running lock store has %d: the number is fixed at the first installation" (int $.Values.lockStore.members) (int .spec.replicas)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -37,6 +37,7 @@ FENCED_ANNOTATION: Final = f"{GROUP}/fenced"  # on pods "true"; on a service "r0
 FENCED_AT_ANNOTATION: Final = f"{GROUP}/fenced-at"  # on pods: wall seconds at which the operator asked for it
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"  # on a service "true": the operator changes nothing
 APPLIED_ANNOTATION: Final = f"{GROUP}/applied"  # hash of what the operator applied last
+SEEN_GENERATION_ANNOTATION: Final = f"{GROUP}/seen-generation"  # beside that: at which it was applied again
 MODULE_ANNOTATION: Final = f"{GROUP}/module"  # on the StatefulSet: the module that was accepted with its image
 PEERS_ANNOTATION: Final = f"{GROUP}/peers"  # on the StatefulSet: shards of other services that were accepted, JSON
 LIMITS_ANNOTATION: Final = f"{GROUP}/limits"  # on the StatefulSet: limits that are part of the accepted code, JSON

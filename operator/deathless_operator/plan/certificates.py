@@ -20,7 +20,7 @@ from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject, text
 from deathless_operator.plan.actions import Action, Apply, IssueCertificate
-from deathless_operator.plan.covering import is_foreign, needs_apply
+from deathless_operator.plan.covering import is_foreign, to_apply
 from deathless_operator.plan.objects import Objects, tls_of
 from deathless_operator.plan.reading import read_condition, show_time
 from deathless_operator.plan.snapshot import CertificateFacts, Snapshot
@@ -166,8 +166,9 @@ def _ask_cert_manager(
         body = _certificate(snapshot, settings, purpose, secret)
         body["issuerRef"] = {"name": issuer.name, "kind": issuer.kind, "group": issuer.group}
         manifest = objects.make("cert-manager.io/v1", "Certificate", secret, {"spec": body})
-        if needs_apply(snapshot.child("Certificate", secret), manifest):
-            actions.append(Apply(manifest=manifest, why="cert-manager is to issue it"))
+        applied = to_apply(snapshot.child("Certificate", secret), manifest)
+        if applied is not None:
+            actions.append(Apply(manifest=applied, why="cert-manager is to issue it"))
     changed = {text(action.manifest, "metadata", "name") for action in actions if isinstance(action, Apply)}
     waiting = [secret for _, secret in wanted if secret in changed or not _is_issued(snapshot, secret)]
     shown = f"{issuer.kind} {issuer.name} of cert-manager"

@@ -2,36 +2,66 @@
 
 An object bears the hash of what was applied last, so a change of ours is seen by the hash alone; a change by somebody
 else is seen because the object no longer holds what we want. What the API server adds (defaults, status, addresses)
-is not looked at.
+is not looked at. What it stores otherwise than it was written is told from somebody's change like this:
 
-Guarantees: False only when every field that we want stands there. Does not: normalise quantities and the like; such a
-field is applied again and again, which the API server takes without a change. Imports model only.
+    hash stands, body holds what we want       applied; quantities are compared by value
+    hash stands, body differs                  applied again, with the generation that was seen written on it
+    the same, and the generation written on    applied: the API server took what we want at that generation and changed
+    it is the object's still                   nothing, so what stands there is what it makes of it
+    the same, and the generation is a later    somebody changed it, before or after: applied again, as above
+    one
+
+The generation is written in the same request as the hash, and grows with every change of a body: whoever changes a
+field, ours or not, has it compared anew. It is kept on the object alone, so any operator may go on from there.
+
+Guarantees: False only when every field that we want stands there, or the API server was asked for it and keeps
+something else. Does not: notice that a newer API server would keep a field that an older one dropped; the next change
+of the manifest brings it. Settle rewritten fields of kinds without a generation (ConfigMap, Service, claim and the
+like): those hold nothing but texts and quantities, and would be applied once a look. Imports model only.
 """
 
 from __future__ import annotations
 
-from deathless_operator.model.names import APPLIED_ANNOTATION, LABEL_SERVICE
-from deathless_operator.model.values import Json, JsonObject, text
+from deathless_operator.model.names import APPLIED_ANNOTATION, LABEL_SERVICE, SEEN_GENERATION_ANNOTATION
+from deathless_operator.model.quantity import billionths
+from deathless_operator.model.values import Json, JsonObject, number, part, text
 from deathless_operator.plan.snapshot import ChildView, Snapshot
+
+QUANTITIES = ("requests", "limits")  # maps of these names hold quantities
 
 
 def covers(live: Json, wanted: Json) -> bool:
     """Tell whether `live` holds everything of `wanted`."""
+    return difference(live, wanted) is None
+
+
+def difference(live: Json, wanted: Json, at: str = "") -> str | None:
+    """Give the path of the first thing of `wanted` that `live` does not hold; None: it holds everything."""
     if isinstance(wanted, dict):
         # An empty object and none are the same to the API server.
         seen = live if isinstance(live, dict) else {} if live is None else None
-        return seen is not None and all(covers(seen.get(key), value) for key, value in wanted.items())
+        if seen is None:
+            return at
+        compare = _quantity_difference if at.rpartition(".")[2] in QUANTITIES else difference
+        found = (compare(seen.get(key), value, f"{at}.{key}" if at else key) for key, value in wanted.items())
+        return next((path for path in found if path is not None), None)
     if isinstance(wanted, list):
         seen_list = live if isinstance(live, list) else [] if live is None else None
-        return (
-            seen_list is not None
-            and len(seen_list) == len(wanted)
-            and all(covers(one, other) for one, other in zip(seen_list, wanted, strict=True))
-        )
+        if seen_list is None or len(seen_list) != len(wanted):
+            return at
+        pairs = enumerate(zip(seen_list, wanted, strict=True))
+        found = (difference(one, other, f"{at}[{index}]") for index, (one, other) in pairs)
+        return next((path for path in found if path is not None), None)
     if isinstance(wanted, bool) or isinstance(live, bool):
         # False, 0 and "" are left out by the API server.
-        return live is wanted or (live is None and not wanted)
-    return live == wanted or (live is None and wanted in ("", 0, None))
+        return None if live is wanted or (live is None and not wanted) else at
+    return None if live == wanted or (live is None and wanted in ("", 0, None)) else at
+
+
+def _quantity_difference(live: Json, wanted: Json, at: str) -> str | None:
+    if isinstance(live, str) and isinstance(wanted, str) and (value := billionths(wanted)) is not None:
+        return None if billionths(live) == value else at
+    return difference(live, wanted, at)
 
 
 def is_foreign(child: ChildView, snapshot: Snapshot) -> bool:
@@ -40,14 +70,54 @@ def is_foreign(child: ChildView, snapshot: Snapshot) -> bool:
     return not ours or child.controller_uid not in ("", snapshot.resource.uid)
 
 
-def needs_apply(child: ChildView | None, manifest: JsonObject) -> bool:
-    """Tell whether a manifest has to be applied.
+def is_applied(child: ChildView, manifest: JsonObject) -> bool:
+    """Tell whether an object's body is what the API server makes of a manifest; labels and the like are not looked at.
+
+    Args:
+        child: the object as it is.
+        manifest: as `Objects` makes it, with its hash.
+    """
+    return _is_noted(child, manifest) and (_is_settled(child) or body_difference(child, manifest) is None)
+
+
+def body_difference(child: ChildView, manifest: JsonObject) -> str | None:
+    """Give the path of the first thing of a manifest's body that an object does not hold; None: it holds everything."""
+    return difference(child.raw, {key: value for key, value in manifest.items() if key != "metadata"})
+
+
+def was_repeated(child: ChildView, manifest: JsonObject) -> bool:
+    """Tell whether a manifest was applied to an object again already, because its body differed."""
+    return _is_noted(child, manifest) and SEEN_GENERATION_ANNOTATION in child.annotations
+
+
+def to_apply(child: ChildView | None, manifest: JsonObject) -> JsonObject | None:
+    """Give what has to be applied to have an object hold a manifest; None: nothing.
 
     Args:
         child: the object as it is, None where there is none.
         manifest: as `Objects` makes it, with its hash.
     """
-    if child is None:
-        return True
-    wanted = text(manifest, "metadata", "annotations", APPLIED_ANNOTATION)
-    return child.annotations.get(APPLIED_ANNOTATION) != wanted or not covers(child.raw, manifest)
+    if child is None or not _is_noted(child, manifest):
+        return manifest
+    metadata = manifest["metadata"]
+    assert isinstance(metadata, dict), "a manifest has metadata"
+    if is_applied(child, manifest) and covers(child.raw.get("metadata"), metadata):
+        return None
+    generation = number(child.raw, "metadata", "generation")
+    if not generation:
+        return manifest
+    annotations = part(metadata, "annotations")
+    assert isinstance(annotations, dict), "its hash is one"
+    noted: JsonObject = annotations | {SEEN_GENERATION_ANNOTATION: str(generation)}
+    return manifest | {"metadata": metadata | {"annotations": noted}}
+
+
+def _is_noted(child: ChildView, manifest: JsonObject) -> bool:
+    """Tell whether the manifest's hash is the one that was applied last."""
+    return child.annotations.get(APPLIED_ANNOTATION) == text(manifest, "metadata", "annotations", APPLIED_ANNOTATION)
+
+
+def _is_settled(child: ChildView) -> bool:
+    """Tell whether applying it at its present generation has changed nothing of its body."""
+    generation = number(child.raw, "metadata", "generation")
+    return generation > 0 and child.annotations.get(SEEN_GENERATION_ANNOTATION) == str(generation)

@@ -9,9 +9,9 @@
                     -> size and roll (rollout) -> lost nodes, fencing (loss) -> what is told (trouble, summary)
 
 Guarantees: the same snapshot gives the same plan; a plan carried out in part and made anew converges, since nothing is
-remembered but what the API server holds. A pod is deleted for a roll only by a plan that applies nothing to the
-StatefulSets and sees that their controller has read them; shards are rolled one after the other. Never writes a spec.
-Does not: talk to the API server. Imports model and base only.
+remembered but what the API server holds. A pod is deleted for a roll only by a plan that finds the
+StatefulSets as they were applied and sees that their controller has read them; shards are rolled one after the other.
+Never writes a spec. Does not: talk to the API server. Imports model and base only.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from deathless_operator.plan import erasure, image_check, loss, rollout
 from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event, MakeToken
 from deathless_operator.plan.certificates import Certificates, plan_certificates
 from deathless_operator.plan.conditions import Findings
-from deathless_operator.plan.covering import is_foreign, needs_apply
+from deathless_operator.plan.covering import body_difference, is_applied, is_foreign, to_apply, was_repeated
 from deathless_operator.plan.objects import Code, Lock, Objects, claim_of, tls_of
 from deathless_operator.plan.placement import Mounted, template_hash
-from deathless_operator.plan.pods import every_replica, held, replicas, serves
+from deathless_operator.plan.pods import every_replica, held, is_current, replicas, serves
 from deathless_operator.plan.snapshot import ChildView, Snapshot
 from deathless_operator.plan.summary import Facts, sum_up
 from deathless_operator.plan.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
@@ -101,6 +101,18 @@ class _Shard:
     size: rollout.Size
     manifest: JsonObject
     template: str  # hash of the manifest's
+
+    @property
+    def is_applied(self) -> bool:
+        """It is as the manifest has it, as far as the API server keeps that."""
+        return self.child is not None and is_applied(self.child, self.manifest)
+
+    @property
+    def changed_again(self) -> str:
+        """Path of what somebody has changed again after the manifest was applied twice; empty: nothing."""
+        if self.child is None or not was_repeated(self.child, self.manifest) or self.is_applied:
+            return ""
+        return body_difference(self.child, self.manifest) or ""
 
     @property
     def is_settled(self) -> bool:
@@ -200,8 +212,9 @@ class _Planner:
         if child is not None and is_foreign(child, self.snapshot):
             self.foreign.append(f"{kind} {name}")
             return False
-        if needs_apply(child, manifest):
-            self.actions.append(Apply(manifest=manifest, why="it is not there" if child is None else "it differs"))
+        applied = to_apply(child, manifest)
+        if applied is not None:
+            self.actions.append(Apply(manifest=applied, why="it is not there" if child is None else "it differs"))
         return True
 
     def _apply_claim(self, objects: Objects) -> list[Action]:
@@ -228,8 +241,9 @@ class _Planner:
         if record is None:
             return [] if child is None else [erasure.forget(child, self.settings, "the spec keeps log and keys")]
         manifest = erasure.record_manifest(record, self.settings)
-        if needs_apply(child, manifest):
-            self.actions.append(Apply(manifest=manifest, why="it says which keys go with the service"))
+        applied = to_apply(child, manifest)
+        if applied is not None:
+            self.actions.append(Apply(manifest=applied, why="it says which keys go with the service"))
         return []
 
     def _erase_first(self, found: erasure.Erasure) -> Plan:
@@ -287,11 +301,9 @@ class _Planner:
                 wanted=wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, templates=templates,
                 code=decision.code, doing=f"waiting for {blocked}",
             )  # fmt: skip
-        before = len(self.actions)
         ours = [self._apply(shard.manifest) for shard in shards]
         if not all(ours):
             return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", code=decision.code)
-        applied = len(self.actions) > before
         lost = loss.replace_lost(snapshot, spec)
         fenced = frozenset(name for shard in shards for name in shard.size.fenced)
         self.actions += [*lost.actions, *loss.fence(snapshot, fenced)]
@@ -299,14 +311,35 @@ class _Planner:
         self._look_again(lost.requeue_s)
         if lost.message:
             self.findings.tell("Degraded", "True", "NodeUnreachable", lost.message)
-        step = rollout.Step()
-        if not applied and not lost.pods:
-            step = self._roll(shards)
+        step = self._unapplied(shards)
+        if step is None:
+            step = rollout.Step() if lost.pods else self._roll(shards)
             self._look_again(step.requeue_s)
             if step.delete is not None:
                 self.actions.append(step.delete)
                 self.events.append(Event(type="Normal", reason="ReplicaRolled", message=step.event))
         return self._facts(shards, step, lost, decision)
+
+    def _unapplied(self, shards: list[_Shard]) -> rollout.Step | None:
+        """Wait for StatefulSets that are not as applied: pods made now would be of another template. None: all are."""
+        late = [shard for shard in shards if not shard.is_applied]
+        if not late:
+            return None
+        outdated = tuple(
+            pod.name
+            for shard in shards
+            for ordinal, pod in replicas(shard.part).items()
+            if ordinal < shard.size.wanted and not is_current(pod, shard.template)
+        )
+        shown = ", ".join(shard.part.set_name for shard in late)
+        changed = [f"{shard.part.set_name} {path}" for shard in late if (path := shard.changed_again)]
+        if outdated and changed:
+            told = (
+                f"StatefulSet {', '.join(changed)} was changed by somebody after it was applied again, so "
+                f"{', '.join(outdated)} can't be rolled. Find who writes it (kubectl get --show-managed-fields)"
+            )
+            self.findings.tell("Progressing", "False", "ChangedByAnother", told)
+        return rollout.Step(outdated=outdated, waits=f"StatefulSet {shown} to be as applied" if outdated else "")
 
     def _roll(self, shards: list[_Shard]) -> rollout.Step:
         """Find the next step of a roll: a shard is begun once those before it are whole."""

@@ -25,11 +25,12 @@ class Meaning(NamedTuple):
 MEANINGS: Final = {
     "DL1003": Meaning("StorageReady", "OutOfSpace", "grow the volume; the service goes on by itself"),
     "DL1004": Meaning("LockReady", "LockUnavailable", "look at etcd, and at the network between it and the pods"),
-    "DL3001": Meaning("Degraded", "InvalidConfig", "correct what it names in the spec, or use another volume"),
+    "DL3001": Meaning("Degraded", "InvalidConfig", "correct what it names in the spec"),
     "DL3010": Meaning("CertificateReady", "Unauthorized", "look at certificates and token of both sides"),
     "DL3012": Meaning("StorageReady", "PermissionRefused", "see podTemplate.securityContext.fsGroup"),
     "DL3013": Meaning("Degraded", "InvalidService", "correct spec.module, or the image"),
     "DL3020": Meaning("LockReady", "LockRefused", "see user, password and prefix of spec.lock.etcd"),
+    "DL3027": Meaning("StorageReady", "StorageUnfit", "use a volume of another class; see docs/kubernetes/storage.md"),
     "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see runbook"),
     "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see runbook"),
     "DL4003": Meaning("StorageReady", "LogTruncated", "the volume lacks what was confirmed: mount the right one"),

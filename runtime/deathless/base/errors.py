@@ -8,7 +8,7 @@
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
-    |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, InvalidService,
+    |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, StorageUnfit, InvalidService,
     |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, DeliveryRefused, PeerReplaced, InvocationUnknown, Cancelled,
     |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
     |  |  ShardsFixed, KeysOfSeveralShards, WrongShard
@@ -244,6 +244,14 @@ class PermissionRefused(Invalid):
 
     code = "DL3012"
     exit_code = 77
+
+
+class StorageUnfit(Invalid):
+    """The log directory's file system can't carry the log or its fence; the message names what it does not do."""
+
+    code = "DL3027"
+    exit_code = 78
+    remedy = "put the log on a file system that does: ReadWriteMany by NFS 4, CephFS or a cloud's file store"
 
 
 class InvalidService(Invalid):

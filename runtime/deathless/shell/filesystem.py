@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from deathless.base.errors import InvalidConfig
+from deathless.base.errors import StorageUnfit
 from deathless.engine.ports import FileSystem, Handle
 
 LOCAL_TYPES: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "f2fs"})
@@ -245,12 +245,12 @@ def check_local(path: str | os.PathLike[str], *, allow_any: bool = False, mounti
         mountinfo: see `filesystem_type`.
 
     Returns: the file system's type.
-    Raises: InvalidConfig: the caller refuses to start.
+    Raises: StorageUnfit: the caller refuses to start.
     """
     kind = filesystem_type(path, mountinfo)
     if kind in LOCAL_TYPES or allow_any:
         return kind
-    raise InvalidConfig(
+    raise StorageUnfit(
         f"fence seal on a file system of type {kind}: a look-up there may miss what another machine has linked",
         remedy="use the etcd fence for shared storage, or put the log on a local file system",
     )
@@ -263,7 +263,7 @@ def probe_storage(fs: FileSystem, name: str) -> None:
         fs: the directory.
         name: of this replica; used in the temporary names.
 
-    Raises: InvalidConfig naming what does not work. OSError when the directory can't be used at all. A full disk
+    Raises: StorageUnfit naming what does not work. OSError when the directory can't be used at all. A full disk
         raises nothing.
     """
     fs.make_folder("probe")
@@ -282,19 +282,19 @@ def probe_storage(fs: FileSystem, name: str) -> None:
         fs.allocate(handle, 0, 2 * ALIGNMENT)
         fs.sync(handle)
         if fs.size(handle) != 2 * ALIGNMENT or fs.read(handle, 0, 5) != b"probe":
-            raise InvalidConfig("the log directory does not give back what was written")
+            raise StorageUnfit("the log directory does not give back what was written")
         if not _refused_as_existing(lambda: fs.close(fs.create(first))):
-            raise InvalidConfig("the log directory does not create files exclusively")
+            raise StorageUnfit("the log directory does not create files exclusively")
         fs.link(first, second)
         if not _refused_as_existing(lambda: fs.link(first, second)):
-            raise InvalidConfig("the log directory does not link exclusively")
+            raise StorageUnfit("the log directory does not link exclusively")
         if not fs.exists(second):
-            raise InvalidConfig("the log directory does not show a name that was linked")
+            raise StorageUnfit("the log directory does not show a name that was linked")
         fs.sync_folder("probe")
     except OSError as error:
         if error.errno in FULL:
             return  # a full disk says nothing about calls; the log has its spare (I8)
-        raise InvalidConfig(f"the log directory lacks a call that the log needs: {error}") from error
+        raise StorageUnfit(f"the log directory lacks a call that the log needs: {error}") from error
     finally:
         fs.close(handle)
         for leftover in (first, second):

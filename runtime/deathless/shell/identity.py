@@ -73,8 +73,8 @@ def write_identity(directory: str, replica: str, identity: Identity, instance: s
 async def prepare(config: ReplicaConfig) -> ServiceRecord:
     """Check the directory, write the service at its very first start, remember who it is; gives the record.
 
-    Raises: PermissionRefused, InvalidConfig (storage that can't carry the fence), ForeignDirectory, HalfCopy,
-    ShardsFixed.
+    Raises: PermissionRefused, InvalidConfig, StorageUnfit (it can't carry the log or the fence), ForeignDirectory,
+    HalfCopy, ShardsFixed.
     """
     filesystem = open_directory(config)
     keep_shards(config)
@@ -100,7 +100,10 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
 
 
 def open_directory(config: ReplicaConfig) -> RealFileSystem:
-    """Open the shared directory and see whether it can carry the fence. Raises: PermissionRefused, InvalidConfig."""
+    """Open the shared directory and see whether it can carry the fence.
+
+    Raises: PermissionRefused, InvalidConfig, StorageUnfit.
+    """
     try:
         Path(config.directory).mkdir(parents=True, exist_ok=True)
         filesystem = RealFileSystem(config.directory)

@@ -108,7 +108,7 @@ def test_two_installations_do_not_share_objects_of_the_cluster() -> None:
     assert names("one").isdisjoint(names("two"))
 
 
-@pytest.mark.parametrize(("version", "fits"), [("1.28.9", False), ("1.29.0", True), ("1.35.0", True), ("1.40.0", True)])
+@pytest.mark.parametrize(("version", "fits"), [("1.29.9", False), ("1.30.0", True), ("1.35.0", True), ("1.40.0", True)])
 def test_kubernetes_below_the_range_is_refused(version: str, fits: bool) -> None:
     for chart in (CHART, CRD_CHART):
         if fits:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import InvalidConfig
+from deathless.base.errors import StorageUnfit
 from deathless.engine.ports import Handle
 from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, check_local, filesystem_type, probe_storage
 from deathless.simulation.disk import SimDisk, SimFileSystem
@@ -48,7 +48,7 @@ def test_without_a_fitting_mount_the_type_is_unknown() -> None:
 
 def test_the_seal_fence_is_refused_where_another_machine_may_link() -> None:
     for path in ("/mnt/share", "/mnt/with blank"):
-        with pytest.raises(InvalidConfig, match="fence seal on a file system of type"):
+        with pytest.raises(StorageUnfit, match="fence seal on a file system of type"):
             check_local(path, mountinfo=MOUNTS)
         assert check_local(path, mountinfo=MOUNTS, allow_any=True) not in LOCAL_TYPES
     assert check_local("/data", mountinfo=MOUNTS) == "ext4"
@@ -108,7 +108,7 @@ class Lax(SimFileSystem):
 def test_the_probe_says_no_where_a_promise_is_not_kept(broken: str, text: str) -> None:
     fs = Lax(SimDisk(random.Random(1)), "r0")
     fs.broken, fs.made = broken, set()
-    with pytest.raises(InvalidConfig, match=text):
+    with pytest.raises(StorageUnfit, match=text):
         probe_storage(fs, "r0")
 
 
@@ -116,7 +116,7 @@ def test_a_call_that_the_directory_lacks_is_named_and_a_full_disk_is_not() -> No
     for operation in ("link", "sync", "allocate"):
         disk = SimDisk(random.Random(1))
         disk.fail(operation, number=errno.EOPNOTSUPP)
-        with pytest.raises(InvalidConfig, match="not supported"):
+        with pytest.raises(StorageUnfit, match="not supported"):
             probe_storage(disk.view("r0"), "r0")
     for operation in ("create", "write", "allocate"):
         disk = SimDisk(random.Random(1))

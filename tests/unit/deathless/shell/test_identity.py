@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused
+from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused, StorageUnfit
 from deathless.engine.ports import ServiceRecord
 from deathless.shell import identity
 from deathless.shell.adopted import Adoption, write_adoption
@@ -181,16 +181,26 @@ def test_a_directory_that_is_a_file_is_a_wrong_config(tmp_path: Path) -> None:
         start(config(tmp_path / "file"))
 
 
-def test_a_storage_that_can_not_carry_the_fence_is_a_wrong_config(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_storage_that_can_not_carry_the_fence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise InvalidConfig("fence seal on a file system of type nfs4")
+        raise StorageUnfit("fence seal on a file system of type nfs4")
 
     monkeypatch.setattr(identity, "check_local", refuse)
-    with pytest.raises(InvalidConfig, match="nfs4"):
+    with pytest.raises(StorageUnfit, match="nfs4"):
         start(config(tmp_path))
     assert start(config(tmp_path, fence="etcd")).fence == "etcd", "another fence asks nothing of the kind"
+
+
+def test_a_storage_without_links_is_refused_before_anything_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str, target: str, **_: object) -> NoReturn:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), source, None, target)  # as file systems without links do
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageUnfit, match=r"lacks a call that the log needs: .*Operation not permitted"):
+        start(config(tmp_path))
+    assert [found.name for found in tmp_path.iterdir()] == ["probe"] and not any((tmp_path / "probe").iterdir())
 
 
 def test_first_start_keeps_a_copy_and_each_later_one_compares_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from tests.unit.deathless_operator.plan.storing import COUNTED, stored
 
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
@@ -187,7 +188,7 @@ class World:
                 self.secrets[token_name] = SecretFacts(name=token_name, keys=("token",), managed=True)
 
     def apply(self, manifest: Raw) -> None:
-        """Server-side apply, for one manager: what is applied stands, what the server adds stays."""
+        """Server-side apply, for one manager: what is applied stands, in the spelling of the API server."""
         manifest = copy.deepcopy(manifest)
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind == "Pod":
@@ -196,17 +197,24 @@ class World:
             return
         old = self.children.get((kind, name))
         self.made += old is None
-        metadata = (old or {"metadata": {"uid": f"uid-{self.made}-{name}", "generation": 0}})["metadata"]
-        changed = old is None or old.get("spec") != manifest.get("spec")
-        manifest["metadata"] = {
-            **manifest["metadata"],
-            "uid": metadata["uid"],
-            "generation": metadata["generation"] + changed,
-        }
+        metadata = (old or {"metadata": {"uid": f"uid-{self.made}-{name}"}})["metadata"]
+        if "spec" in manifest:
+            manifest["spec"] = stored(manifest["spec"])
+        manifest["metadata"] = {**manifest["metadata"], "uid": metadata["uid"]}
+        if kind in COUNTED:
+            changed = old is None or old["spec"] != manifest["spec"]
+            manifest["metadata"]["generation"] = metadata.get("generation", 0) + changed
         manifest["status"] = (old or {}).get("status", {})
         self.children[kind, name] = manifest
         if kind == "PersistentVolumeClaim":
             self.claims[name] = claim(name, uid=metadata["uid"])
+
+    def meddle(self, change: Raw, name: str = "bank") -> None:
+        """Somebody else changes fields of a StatefulSet's spec, if there is one."""
+        found = self.stateful_set(name)
+        if found is not None and found["spec"] | change != found["spec"]:
+            found["spec"] |= copy.deepcopy(change)
+            found["metadata"]["generation"] += 1
 
     def delete_pod(self, action: DeletePod) -> None:
         """Delete a pod, once it is seen that the operator may."""

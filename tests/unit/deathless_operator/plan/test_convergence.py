@@ -42,6 +42,9 @@ EDITS: list[dict[str, Any]] = [
     {"suspend": True},
     {"suspend": False},
     {"resources": {"requests": {"cpu": "1"}}},
+    {"resources": {"requests": {"cpu": "1000m", "memory": "1024Mi"}}},
+    {"podTemplate": {"volumes": [{"name": "x", "emptyDir": {"sizeLimit": "0.5Gi"}}]}},
+    {"podTemplate": {"affinity": {"podAntiAffinity": {"matchLabelKeys": ["dropped"]}}}},
     {"limits": {"turnMaxS": 5.0}},
     {"networkPolicy": {"type": "Off"}},
     {"tls": {"issuer": "Off"}},
@@ -58,7 +61,13 @@ MOVES = st.one_of(
     st.tuples(st.just("fence"), st.sampled_from(range(4))),
     st.tuples(st.just("pause"), st.integers(0, 1)),
     st.tuples(st.just("time"), st.integers(1, 60)),
+    st.tuples(st.just("meddle"), st.integers(0, 2)),
 )
+MEDDLING: list[dict[str, Any]] = [
+    {"revisionHistoryLimit": 10},
+    {"updateStrategy": {"type": "RollingUpdate"}},
+    {"minReadySeconds": 5},  # a field that is not the operator's
+]
 
 
 def move(world: World, what: str, which: int) -> None:
@@ -87,6 +96,8 @@ def move(world: World, what: str, which: int) -> None:
             world.annotations[names.PAUSED_ANNOTATION] = ("false", "true")[which]
         case "time":
             world.pass_time(which)
+        case "meddle":
+            world.meddle(MEDDLING[which])
 
 
 @settings(max_examples=150, deadline=None)
@@ -123,6 +134,8 @@ def check_rest(world: World) -> None:
         assert sorted(pods) == [names.pod(each, ordinal) for ordinal in range(wanted)]
         assert {template_of(pod) for pod in pods.values()} <= {world.template(each)}
         assert [role(pod) for pod in pods.values()].count("primary") == min(wanted, 1)
+        held = world.children["StatefulSet", each]["spec"]
+        assert (held["revisionHistoryLimit"], held["updateStrategy"]) == (3, {"type": "OnDelete"}), "not mended"
     assert len(world.replicas()) == wanted * len(world.sets())
     assert world.condition("Ready")["status"] == ("True" if wanted else "False")
     refused = world.condition("UpgradeRequired")["status"] == "True"

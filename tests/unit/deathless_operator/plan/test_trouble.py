@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.deathless_operator.plan.plan_world import World, claim, running
+from tests.unit.deathless_operator.plan.plan_world import World, claim, running, set_ready
 
+from deathless.base.errors import StorageUnfit
 from deathless_operator.plan.conditions import ORDER, Findings
 from deathless_operator.plan.snapshot import Announcement, ContainerView, Failure, PodView, Snapshot, Warned
 from deathless_operator.plan.trouble import (
@@ -42,6 +43,21 @@ def test_every_code_leads_to_a_condition_with_words(code: str) -> None:
     assert meaning.condition in ORDER
     assert (told.reason, words in told.message, said) == (meaning.reason, True, {"bank-0": words})
     assert findings.is_bad(meaning.condition)
+
+
+def test_storage_that_can_not_carry_the_log_is_a_condition_of_storage_with_the_replicas_words() -> None:
+    world = running()
+    refused = StorageUnfit("the log directory does not link exclusively")
+    for pod in world.replicas().values():
+        set_ready(pod, ready=False)
+        pod["metadata"]["annotations"].clear()
+        ended = {"exitCode": refused.exit_code, "message": str(refused)}
+        pod["status"]["containerStatuses"] = [{"name": "replica", "state": {"terminated": ended}}]
+    world.operate()
+    found = world.condition("StorageReady")
+    assert (found["status"], found["reason"]) == ("False", "StorageUnfit")
+    assert all(words in found["message"] for words in ("bank-0", str(refused), refused.remedy, "another class"))
+    assert world.condition("Ready")["reason"] == "StorageUnfit" and "StorageUnfit" in world.told
 
 
 def test_unknown_code_is_told_with_its_page() -> None:
