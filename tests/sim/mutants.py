@@ -32,7 +32,6 @@ from deathless.execution.invocations import Invocations
 from deathless.execution.journal import FORK, Origin, SuspendedMessage
 from deathless.execution.operations import Call
 from deathless.execution.turn import Asked
-from deathless.execution.plan import Plan
 from deathless.simulation.peer_links import PeerLink, PeerLinks
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -306,16 +305,6 @@ def replies_in_memory(patch: pytest.MonkeyPatch) -> None:
         return original(self)
 
     patch.setattr(Outreach, "begin", begin)
-
-
-def second_messages_nested(patch: pytest.MonkeyPatch) -> None:
-    """While a handler waits a second message runs on its key, and its effect is gone with the first one's next turn."""
-    original = Invocations._blocked
-
-    def blocked(self: Any, plan: Plan, key: bytes, arguments: bytes) -> list[bytes]:
-        return original(self, plan, key, arguments) if plan.spec.waits else []
-
-    patch.setattr(Invocations, "_blocked", blocked)
 
 
 def read_positions_after_the_effect(patch: pytest.MonkeyPatch) -> None:

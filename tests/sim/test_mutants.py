@@ -95,7 +95,6 @@ CASES: Final = (
     Case(defect=mutants.checkpoints_without_peers_positions, options=KEPT, checker="crash", text="position"),
     Case(defect=mutants.peers_forgotten_by_time, options=APART, checker="crash", text="position"),
     Case(defect=mutants.positions_not_rolled_back, seed=1, options=SPACELESS, checker="crash", text="position"),
-    Case(defect=mutants.second_messages_nested, options=BOTH, busy=True, checker="effects", text="answered and lost"),
     # Each input is processed once.
     Case(defect=mutants.read_positions_after_the_effect, seed=1, options=KEPT, checker="agreement"),
     # Each request has one reply, the same for every retry.

@@ -141,16 +141,14 @@ WHERE = {
     "reconnection: idempotent start": LINKS + "a_target_that_is_dialed_again_keeps_its_connection",
     "reconnection: abort during delay or dial": LINKS
     + "a_target_that_is_dropped_before_it_was_reached_is_not_looked_for_any_more",
-    "reconnection: reset clears the error history": LINKS
-    + "a_connection_that_was_made_ends_what_was_wrong_before",
+    "reconnection: reset clears the error history": LINKS + "a_connection_that_was_made_ends_what_was_wrong_before",
     "reconnection: never a permanent failure": COVR + "rule_2_outlasts_a_partition_of_any_length",
     "reconnection: a refusal for now burns no retry": LINKS
     + "a_batch_that_is_not_admitted_is_sent_again_from_where_the_peer_says",
     # Transport and framing.
     "transport: reset and EOF are loss": LINKS + "a_lost_connection_is_told_once_and_made_again",
     "transport: closes the previous channel": PEERING + "an_older_connection_ends_before_the_newer_is_told_from_where",
-    "transport: dial race, one of two channels counts": MESSAGING
-    + "only_the_connection_that_was_welcomed_last_counts",
+    "transport: dial race, one of two channels counts": MESSAGING + "only_the_connection_that_was_welcomed_last_counts",
     "transport: the incarnation is told on every connection, before anything else": AOD
     + "asking_the_receiver_nothing_is_sent_before_the_answer_and_then_from_where_it_says",
     "transport: what is to be sent is dropped where a restart is detected": OUTREACH
@@ -199,7 +197,8 @@ WHERE = {
     + "test_messaging_pairs.py::test_messages_arrive_once_and_in_order_whatever_breaks",
     "swingset: mailbox determinism, the same inbox twice": SHARD
     + "i6_any_frames_give_every_replica_the_same_also_one_that_was_loaded_on_the_way",
-    "swingset: replay after an upgrade": "process/test_cli_log.py::test_other_code_that_gives_the_same_is_no_difference",
+    "swingset: replay after an upgrade": "process/test_cli_log.py::"
+    "test_other_code_that_gives_the_same_is_no_difference",
     "swingset: replay of a live store": "process/test_cli_log.py::test_replay_and_verify_change_nothing",
     "swingset: restarts of the host are no part of the transcript": COVR
     + "consideration_1_the_replay_without_crashes_says_the_same",

@@ -132,10 +132,11 @@ class House:
         found: dict[str, Any] = {"booked": [], "asked": 0} if encoded is None else msgspec.msgpack.decode(encoded)
         return found
 
-    def frames(self) -> list[Frame]:
-        """The log, read by nobody's eyes: all that a successor would find."""
-        reader = ShardLog(self.disk.view("reader"), LIMITS, "reader", Identity(SERVICE_ID, 7, "etcd", STORE))
-        head = DirectoryLock(self.disk.view("reader"), process="reader", fresh_store_id=STORE).view().head
+    def frames(self, disk: SimDisk | None = None) -> list[Frame]:
+        """The log, read by nobody's eyes: all that a successor would find; on `disk`, if it is not ours."""
+        disk = disk or self.disk
+        reader = ShardLog(disk.view("reader"), LIMITS, "reader", Identity(SERVICE_ID, 7, "etcd", STORE))
+        head = DirectoryLock(disk.view("reader"), process="reader", fresh_store_id=STORE).view().head
         tail = reader.read_tail(head, 0, bytes(16), 0)
         return [frame for frame, _ in (*tail.confirmed, *tail.unconfirmed)]
 
@@ -167,6 +168,7 @@ class Town:
         self.conns = 10
         self.frozen: set[Process] = set()  # nothing happens to them, and what they sent stays under way, until `thaw`
         self.late: list[Action] = []
+        self.leaves: Callable[[House, Target, int, bytes], None] = lambda *_: None  # told what is sent, before it is
         self.loses: Callable[[Action], bool] = lambda action: False  # which packets the world loses
         self.trail: list[tuple[Link, str, int, bytes]] = []  # (link, "there" or "back", kind, body) of what arrived
         self.customer = Customer(calls, self.to_shop)
