@@ -110,7 +110,8 @@ def synced(house: House) -> dict[tuple[Target, int], bytes]:
     disk = deepcopy(house.disk)
     disk.rng = LosesAll()
     disk.cut_power()
-    shard, found = house.make_shard(), {}
+    shard = house.make_shard()
+    found: dict[tuple[Target, int], bytes] = {}
     for frame in house.frames(disk):
         shard.apply(frame)
         for target in shard.outbox.targets():

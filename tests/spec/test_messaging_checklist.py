@@ -141,7 +141,8 @@ WHERE = {
     "reconnection: idempotent start": LINKS + "a_target_that_is_dialed_again_keeps_its_connection",
     "reconnection: abort during delay or dial": LINKS
     + "a_target_that_is_dropped_before_it_was_reached_is_not_looked_for_any_more",
-    "reconnection: reset clears the error history": LINKS + "a_connection_that_was_made_ends_what_was_wrong_before",
+    "reconnection: reset clears the error history": LINKS
+    + "a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators",
     "reconnection: never a permanent failure": COVR + "rule_2_outlasts_a_partition_of_any_length",
     "reconnection: a refusal for now burns no retry": LINKS
     + "a_batch_that_is_not_admitted_is_sent_again_from_where_the_peer_says",

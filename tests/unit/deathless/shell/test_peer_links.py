@@ -371,23 +371,6 @@ def test_a_target_that_is_dropped_before_it_was_reached_is_not_looked_for_any_mo
     run(main())
 
 
-def test_a_connection_that_was_made_ends_what_was_wrong_before(tmp_path: Path) -> None:
-    """The pauses begin anew, and operators see no problem."""
-
-    async def main() -> None:
-        ours = Ours(config_in(tmp_path))
-        ours.links.dial(STOCK)
-        link = ours.links._links[STOCK]
-        while link.rounds < 3:  # noqa: ASYNC110  gives way, does not sleep
-            await asyncio.sleep(0)
-        await Replica(tmp_path / "stock").open()
-        await ours.wait_told(1)
-        assert (link.rounds, ours.links.standing()[0].problem) == (0, "")
-        await ended(ours)
-
-    run(main())
-
-
 def test_a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators(tmp_path: Path) -> None:
     async def main() -> None:
         ours = Ours(config_in(tmp_path))
@@ -400,6 +383,8 @@ def test_a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators(tmp
             assert "127.0.0.1:" in ours.links.standing()[0].problem
             await Replica(tmp_path / "stock").open()
             await ours.wait_told(1)
+            assert ours.links._links[STOCK].rounds == 0, "pauses begin anew"
+            assert ours.links.standing()[0].problem == ""
         await ended(ours)
 
     run(main())
