@@ -15,7 +15,8 @@ import pytest
 
 from deathless.base.errors import Overloaded
 from deathless.codec.frames import Run
-from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target
+from deathless.codec.messages import Kind
+from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target, encode_cancel
 from deathless.codec.snapshot import OutboxRecord, SessionRecord
 from deathless.codec.wire import Batch, Status, encode_peer_commit, error_reply, ok_reply
 from deathless.core.activities import Activities
@@ -24,8 +25,9 @@ from deathless.core.effects import Effect, Send, StartActivity
 from deathless.core.events import Conn
 from deathless.core.outbox import Outbox
 from deathless.core.outreach import Outgoing, Outreach
+from deathless.core.primary import Primary
 from deathless.core.results import Results
-from deathless.core.sessions import SessionTable
+from deathless.core.sessions import Session, SessionTable
 from deathless.execution.invocations import Invocations
 from deathless.execution.journal import FORK, Origin, SuspendedMessage
 from deathless.execution.operations import Call
@@ -37,6 +39,8 @@ GIVEN_UP_US: Final = 150_000
 ATTEMPTS_MAX: Final = 3
 DAY_US: Final = 86_400_000_000
 GAP_US: Final = 600_000_000
+CACHE_MAX: Final = 2
+NOBODY: Final = Reference(0, 0)
 
 
 def acknowledged_from_memory(patch: pytest.MonkeyPatch) -> None:
@@ -230,3 +234,101 @@ def runs_without_order(patch: pytest.MonkeyPatch) -> None:
         original(self, run, messages, size)
 
     patch.setattr(Admission, "_enqueue", enqueue)
+
+
+def positions_persisted_first(patch: pytest.MonkeyPatch) -> None:
+    """Where a peer is is durable before what it sent: of what a crash took the position is left, and nothing else."""
+    original, made = Admission.batch_received, Primary.__init__
+    durable: dict[tuple[str, int], int] = {}  # (service, session) -> next position
+
+    def init(self: Any, **arguments: Any) -> None:
+        made(self, **arguments)
+        self.admission.service = arguments["replica"].partition("-")[0]
+
+    def batch_received(self: Any, conn: Conn, batch: Batch) -> list[Effect]:
+        run, session = batch.run, self._sessions.get(batch.run.session)
+        if session is None or not session.peer or self._conn_of.get(session.id) != conn:
+            return original(self, conn, batch)
+        place = self.service, session.id
+        known = durable.get(place, 1)
+        if self._next.get(session.id, session.next_seq) < known and run.first_seq + run.count <= known:
+            return [Send(conn, encode_peer_commit(session.id, run.first_seq + run.count - 1))]
+        effects = original(self, conn, batch)
+        durable[place] = max(known, self._next.get(session.id, session.next_seq))
+        return effects
+
+    patch.setattr(Primary, "__init__", init)
+    patch.setattr(Admission, "batch_received", batch_received)
+
+
+def positions_in_a_bounded_cache(patch: pytest.MonkeyPatch) -> None:
+    """Of the messages of a peer the last few are remembered: an older one that comes again is taken for new."""
+    original = Admission.batch_received
+
+    def batch_received(self: Any, conn: Conn, batch: Batch) -> list[Effect]:
+        run, session = batch.run, self._sessions.get(batch.run.session)
+        if session is not None and session.peer:
+            expected = self._next.get(session.id, session.next_seq)
+            if run.first_seq + run.count - 1 < expected - CACHE_MAX:
+                batch = batch._replace(run=run._replace(first_seq=expected))
+        return original(self, conn, batch)
+
+    patch.setattr(Admission, "batch_received", batch_received)
+
+
+def positions_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
+    """What a peer sent is rolled back for want of space, and its position in memory stays where it went."""
+    original = Admission._forget_unexecuted
+
+    def forget(self: Any) -> None:
+        peers = {each for each in self._next if (known := self._sessions.get(each)) is not None and known.peer}
+        kept = [(table, {each: table[each] for each in peers}) for table in (self._next, self._unconfirmed)]
+        original(self)
+        for table, numbers in kept:
+            table.update(numbers)
+
+    patch.setattr(Admission, "_forget_unexecuted", forget)
+
+
+def replies_in_memory(patch: pytest.MonkeyPatch) -> None:
+    """A reply to a peer is in the memory of who ran the request: who takes over has none, and drops the repetition."""
+    original = Outreach.begin
+
+    def begin(self: Any) -> list[Effect]:
+        for queue in self._outbox._queues.values():
+            for at, message in enumerate(queue.messages):
+                if message[:1] == bytes([Kind.RESPONSE]):
+                    queue.messages[at] = encode_cancel(NOBODY)
+            size = sum(map(len, queue.messages))
+            self._outbox._bytes += size - queue.bytes
+            queue.bytes = size
+        return original(self)
+
+    patch.setattr(Outreach, "begin", begin)
+
+
+def read_positions_after_the_effect(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint holds what a client's last run did, and its position as it was before that."""
+    accept, snapshot = SessionTable.accept, SessionTable.snapshot
+    before: dict[tuple[int, int], int] = {}
+
+    def accepted(self: SessionTable, run: Run, now_us: int) -> Session:
+        session = self._sessions[run.session]
+        if run.count:
+            session.next_seq = run.first_seq  # what the log says counts
+            before[id(self), run.session] = session.next_seq
+        return accept(self, run, now_us)
+
+    def copied(self: SessionTable) -> list[SessionRecord]:
+        return [
+            each if each.peer
+            else msgspec.structs.replace(
+                each,
+                next_seq=(seq := max(each.acked + 1, before.get((id(self), each.id), each.next_seq))),
+                replies={at: reply for at, reply in each.replies.items() if at < seq},
+            )
+            for each in snapshot(self)
+        ]  # fmt: skip
+
+    patch.setattr(SessionTable, "accept", accepted)
+    patch.setattr(SessionTable, "snapshot", copied)

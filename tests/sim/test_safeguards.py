@@ -11,6 +11,7 @@ import pytest
 from tests.sim.scenarios import run
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.simulation.faults import FaultKind
 from deathless.simulation.run import Options, run_seed
 
 SHOWN = (
@@ -73,14 +74,16 @@ ELSEWHERE = {
     "log_attempt_first": "core/test_activities.py, and by a seed of services tests/sim/test_mutants.py",
 }
 
+ALL_KINDS = tuple(FaultKind)
 FOUND_BY_CHANCE = (
-    ("seal_before_read", 0, "released"),
-    ("prove_before_release", 0, "released"),
-    ("probe_names", 0, "stopped"),
-    ("dedup", 3, "exactly_once"),
-    ("record_replies", 4, "agreement"),
+    ("seal_before_read", 0, "released", ALL_KINDS),
+    ("prove_before_release", 0, "released", ALL_KINDS),
+    ("probe_names", 0, "stopped", ALL_KINDS),
+    ("dedup", 3, "exactly_once", ALL_KINDS),
+    ("record_replies", 9, "agreement", ALL_KINDS),
+    ("sync_copies", 29, "recovery", (FaultKind.STEAL, FaultKind.POWER_CUT)),  # a successor's tail, and a second crash
 )
-"""Switch, a seed that failed without it, checker: chance alone finds these soon."""
+"""Switch, a seed that fails without it, checker, kinds of faults: chance alone finds these."""
 
 SEEDS_TRIED_MAX = 40
 
@@ -95,14 +98,21 @@ def test_without_the_safeguard_its_scenario_fails(name: str, scenario: str, chec
     assert checker in {violation.checker for violation in violations}
 
 
-@pytest.mark.parametrize(("name", "seed", "checker"), FOUND_BY_CHANCE, ids=[name for name, _, _ in FOUND_BY_CHANCE])
-def test_without_the_safeguard_a_seed_fails_soon(name: str, seed: int, checker: str) -> None:
-    """The recorded seed first; the program has changed since if it needs another."""
-    for tried in range(seed, seed + SEEDS_TRIED_MAX):
-        found = {violation.checker for violation in run_seed(tried, Options(safeguards=without(name))).violations}
-        if checker in found:
-            return
-    pytest.fail(f"{SEEDS_TRIED_MAX} seeds do not miss {name}")
+@pytest.mark.parametrize(
+    ("name", "seed", "checker", "kinds"), FOUND_BY_CHANCE, ids=[each[0] for each in FOUND_BY_CHANCE]
+)
+def test_without_the_safeguard_its_seed_fails(name: str, seed: int, checker: str, kinds: tuple[FaultKind, ...]) -> None:
+    """The recorded seed does; where it no longer does the program has changed, and the seed to record is named."""
+
+    def found(tried: int) -> bool:
+        result = run_seed(tried, Options(kinds=kinds, safeguards=without(name)))
+        return checker in {violation.checker for violation in result.violations}
+
+    if not found(seed):
+        other = next(filter(found, range(SEEDS_TRIED_MAX)), f"none below {SEEDS_TRIED_MAX}")
+        pytest.fail(f"seed {seed} does not miss {name}; the seed to record: {other}")
+    sound = run_seed(seed, Options(kinds=kinds))
+    assert sound.good, "\n".join(map(str, sound.violations[:5]))
 
 
 def test_every_switch_is_shown_here_or_named_elsewhere() -> None:

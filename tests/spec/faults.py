@@ -12,12 +12,12 @@ from functools import cache
 
 from tests.spec.customer import Calls
 from tests.spec.story import Story, tell
-from tests.spec.town import TEXTS, Action, House, Town
+from tests.spec.town import TEXTS, Action, House, NeverEnds, Town
 
-from deathless.base.errors import DeathlessError
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 
 Fault = Callable[[Town], None]
+UNANSWERED = "an answer that the log gives never comes"
 
 
 def _until_both_lead() -> int:
@@ -135,20 +135,31 @@ def ended(town: Town) -> Story:
     return tell(town)
 
 
-def without(safeguard: str, name: str, first: int) -> list[str]:
-    """What is wrong without a safeguard at some place of a fault; those from `first` on are looked at first.
+def shows(safeguard: str, name: str, at: int, violation: str) -> None:
+    """A fault at its recorded place shows what a safeguard is for, by this violation, and is harmless with it on.
 
-    A story that does not end, or whose log can't be replayed, is wrong too.
+    Where it no longer does the program has changed: the place that does is named, for it to be recorded.
     """
-    safeguards = replace(ALL_SAFEGUARDS, **{safeguard: False})
-    for at in (*range(first, steps_in_all()), *range(LED, first)):
-        try:
-            wrong = told(FAULTS[name], at, safeguards).wrong()
-        except (AssertionError, DeathlessError) as error:
-            wrong = [type(error).__name__]
-        if wrong:
-            return wrong
-    return []
+    found = wrong_without(safeguard, name, at)
+    if violation in found:
+        assert told(FAULTS[name], at).wrong() == []
+        return
+    others = (place for place in range(LED, steps_in_all()) if violation in wrong_without(safeguard, name, place))
+    raise AssertionError(
+        f"without {safeguard} `{name}` at {at} gives {found}, not {violation!r}; record {next(others, 'another fault')}"
+    )
+
+
+def wrong_without(safeguard: str, name: str, at: int) -> list[str]:
+    """What is wrong without a safeguard, by name; of a story that does not end that, and what is wrong up to then."""
+    town = Town(safeguards=replace(ALL_SAFEGUARDS, **{safeguard: False}))
+    try:
+        town.run(at)
+        FAULTS[name](town)
+        return ended(town).wrong()
+    except NeverEnds:
+        story = tell(town)
+        return [*story.wrong_so_far(), *([UNANSWERED] if story.unanswered() else [])]
 
 
 @cache

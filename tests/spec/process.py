@@ -154,6 +154,7 @@ class Process:
             for kind, body in PacketReader(1 << 30).feed(data):
                 batch = decode_batch(body)
                 for at, message in enumerate(cut_messages(batch)):
+                    self.town.leaves(self.house, target, batch.run.first_seq + at, message)
                     self.town.wire.append((self.house.name, target, batch.run.first_seq + at, message))
                 self.town.there(link, kind, body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,30 @@ import msgspec
 from tests.spec.town import Town
 
 from deathless.codec.peer_messages import Target
+
+NOT_ONCE = "not once, or not in order"
+TWICE = "something has more effects than were asked for"
+STRAY = "a message left that no log sends"
+OTHER_ANSWER = "an answer is not the recorded one"
+FORGOTTEN = "a message is forgotten that its receiver does not have"
+RANG_TWICE = "an at-most-once activity ran twice"
+
+
+def forgotten(town: Town) -> list[str]:
+    """Who forgot a message that its receiver does not have (of those that lead)."""
+    found: list[str] = []
+    for name, other in (("shop", "bank"), ("bank", "shop")):
+        if not {name, other} <= town.houses.keys():
+            continue
+        sender, receiver = town.houses[name].now, town.houses[other].now
+        if not sender.leads or not receiver.leads:
+            continue
+        peer = receiver.engine.shard.peers.get(Target(name, 0))
+        session = receiver.engine.shard.sessions.get(0 if peer is None else peer.session)
+        expected = 1 if session is None else session.next_seq
+        if sender.engine.shard.outbox.first_position(Target(other, 0)) > expected:
+            found.append(f"{name} behind {expected}")
+    return found
 
 
 @dataclass
@@ -65,20 +90,39 @@ class Story:
     def bank(self, what: str) -> Any:
         return self.books["bank"].get("till", {"booked": [], "asked": 0})[what]
 
+    @property
+    def twice(self) -> bool:
+        """Has anything more effects than were asked for?"""
+        asked = Counter(arguments["n"] for method, arguments in self.town.customer.calls if method == "pay")
+        effects = [self.cart()["paid"], self.booked, self.cart()["heard"], self.cart("echo")["heard"]]
+        settled = [method for method, _ in self.town.customer.calls].count("settle")
+        return any(Counter(each) - asked for each in effects) or self.bank("asked") > settled
+
     def wrong(self) -> list[str]:
-        """All that must never be, by name."""
-        printed = {key for name, key in self.town.begun if name == "print_receipt"}
+        """All that must never be at the end, by name."""
         settled = "settle" in [method for method, _ in self.town.customer.calls]
         checks = {
-            "not once, or not in order": not self.once,
-            "a message left that no log sends": bool(self.strays()),
+            NOT_ONCE: not self.once,
             "a replay gives something else": bool(self.differs),
-            "an answer is not the recorded one": not self.recorded,
-            "an at-most-once activity ran twice": self.attempts("ring") > 1,
-            "an at-least-once activity did not run": settled and not printed,
-            "its attempts have different keys": len(printed) > 1,
+            "an at-least-once activity did not run": settled and not self.attempts("print_receipt"),
+        }
+        return [*(name for name, found in checks.items() if found), *self.wrong_so_far()]
+
+    def wrong_so_far(self) -> list[str]:
+        """All that must never be, also before the end."""
+        checks = {
+            TWICE: self.twice,
+            STRAY: bool(self.strays()),
+            OTHER_ANSWER: not self.recorded,
+            FORGOTTEN: bool(forgotten(self.town)),
+            RANG_TWICE: self.attempts("ring") > 1,
+            "its attempts have different keys": len({k for name, k in self.town.begun if name == "print_receipt"}) > 1,
         }
         return [name for name, found in checks.items() if found]
+
+    def unanswered(self) -> list[int]:
+        """Calls whose answer the log gives, and the customer never got."""
+        return [seq for seq in sorted(self.replayed) if seq not in self.town.customer.replies]
 
     def strays(self) -> list[tuple[str, Target, int, bytes]]:
         """Messages that some primary sent and the log of its service does not, byte for byte."""

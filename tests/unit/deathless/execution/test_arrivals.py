@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.messaging_bench import SELF, Hub, Target, error, kinds, ok, reference
 
+from deathless.base.errors import DeadlineExceeded
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import Attempt, Order, Outcome, Reference, Request, encode_body
@@ -41,6 +42,15 @@ async def buy(state: State, ctx: Context, wait_us: int = 0) -> int:
     got = await ctx.call("stock", "apples", "take", {"count": 2}, result=int, deadline=deadline)
     state.seen.append(f"got {got} at {ctx.now_us}")
     return got
+
+
+@service.handler
+async def patient(state: State, ctx: Context) -> int:
+    try:
+        await ctx.call("stock", "apples", "take", {"count": 2}, result=int, deadline=timedelta(microseconds=500))
+    except DeadlineExceeded:
+        state.seen.append("late")
+    return await ctx.call("stock", "pears", "take", {"count": 3}, result=int)
 
 
 @service.handler
@@ -160,6 +170,19 @@ def test_deadline_cancels_the_call(hub: Hub) -> None:
     assert reference(hub.sent[1][1]) == Reference(invocation, 1)
     hub.receive(response(invocation, ok(2)), peer=STOCK)
     assert hub.executor.due_us() == 0
+
+
+def test_reply_that_comes_behind_its_deadline_changes_nothing_of_a_handler_that_goes_on(hub: Hub) -> None:
+    invocation = hub.begin("patient")
+    hub.tick()
+    assert kinds([message for _, message in hub.sent]) == ["REQUEST", "CANCEL", "REQUEST"]
+    hub.receive(response(invocation, ok(7)), peer=STOCK)
+    assert hub.results == {}
+    hub.restart()
+    hub.receive(response(invocation, ok(7)), peer=STOCK)
+    assert hub.results == {}
+    hub.receive(response(invocation, ok(3), 2), peer=STOCK)
+    assert hub.result(invocation) == 3
 
 
 def test_deadline_of_an_answered_call_is_nothing(hub: Hub) -> None:

@@ -216,6 +216,40 @@ def test_a_dropped_target_is_told_of_no_more(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_target_that_is_dialed_again_keeps_its_connection(tmp_path: Path) -> None:
+    async def main() -> None:
+        stock, ours = await Replica(tmp_path / "stock").open(), Ours(config_in(tmp_path))
+        ours.links.dial(STOCK)
+        task = ours.links._links[STOCK].task
+        ours.links.dial(STOCK)
+        await ours.wait_told(1)
+        ours.links.dial(STOCK)
+        assert ours.links._links[STOCK].task is task
+        assert (len(stock.accepted), len(stock.introductions)) == (1, 1)
+        await ended(ours)
+
+    run(main())
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_target_that_is_dropped_before_it_was_reached_is_not_looked_for_any_more(tmp_path: Path, rounds: int) -> None:
+    """Before the first attempt, and in the pause behind one."""
+
+    async def main() -> None:
+        ours = Ours(config_in(tmp_path))
+        ours.links.dial(STOCK)
+        link = ours.links._links[STOCK]
+        while link.rounds < rounds:  # noqa: ASYNC110  gives way, does not sleep
+            await asyncio.sleep(0)
+        ours.links.drop(STOCK)
+        assert link.task is not None
+        await asyncio.gather(link.task, return_exceptions=True)
+        assert link.task.cancelled()
+        assert (ours.told, ours.links.standing()) == ([], [])
+
+    run(main())
+
+
 def test_a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators(tmp_path: Path) -> None:
     async def main() -> None:
         ours = Ours(config_in(tmp_path))
@@ -228,6 +262,8 @@ def test_a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators(tmp
             assert "127.0.0.1:" in ours.links.standing()[0].problem
             await Replica(tmp_path / "stock").open()
             await ours.wait_told(1)
+            assert ours.links._links[STOCK].rounds == 0, "pauses begin anew"
+            assert ours.links.standing()[0].problem == ""
         await ended(ours)
 
     run(main())
