@@ -87,6 +87,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
 SKIPS: dict[str, str] = {
     "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
     "tests/cluster/conftest.py": "a machine without root, Linux, Go and Docker can run no cluster",
+    "tests/cluster/test_first_service.py": "kind makes the page's volume itself, and the page calls with curl",
     "tests/cluster/test_lab.py": "kind has no log file system for each node",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
     "tests/process/postgresql_server.py": "where PostgreSQL is neither installed nor can be there is none to start",
