@@ -112,6 +112,9 @@ class LimitsSpec(Part, frozen=True):
     outbox_bytes_max: Annotated[
         Count | None, told("Messages to peers that are not confirmed by them; then no call is admitted.")
     ] = None
+    outbox_memory_bytes_max: Annotated[
+        Count | None, told("Of these in memory; older ones stand in files of the replica alone.")
+    ] = None
     invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
     waiting_messages_max: Annotated[

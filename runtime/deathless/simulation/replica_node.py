@@ -32,6 +32,7 @@ from deathless.simulation.line import ToSupervisor, ToWorker
 from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
 from deathless.simulation.network import Network
 from deathless.simulation.scheduler import Process, ProcessState, Scheduler
+from deathless.simulation.spool import SimSpool
 from deathless.simulation.supervisor_node import SupervisorNode
 from deathless.simulation.worker_node import Page, WorkerNode
 
@@ -159,6 +160,7 @@ class ReplicaNode:
         self.weather = DiskWeather()
         self.page: Page | None = None
         self.chance = shared.scheduler.fork(f"replica/{name}")
+        self.spool = SimSpool(shared.scheduler.fork(f"spool/{name}"))
         self.powered = False
         self.stopping = False  # it was told to stop, and has not been started again
         process = shared.scheduler.process
