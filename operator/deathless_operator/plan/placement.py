@@ -288,7 +288,7 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
 
 def _run_size(spec: ServiceSpec) -> str:
     """Give the size of a pod's own volume: messages that its memory does not hold stand there too."""
-    outbox_bytes = (spec.limits.outbox_bytes_max if spec.limits else None) or Limits().outbox_bytes_max
+    outbox_bytes = spec.limits.outbox_bytes_max or Limits().outbox_bytes_max
     return f"{-(-(RUN_BYTES + SPILL_FACTOR * outbox_bytes) // (1 << 20))}Mi"
 
 

@@ -27,7 +27,7 @@ class Piece(Protocol):
     """Bytes in a spool; they go with the last reference to this."""
 
     def read(self) -> bytes:
-        """Give what was appended, as far as the storage knows. Raises: OSError; the replica stops (I8)."""
+        """Give what was appended, as far as the storage knows. Raises: OSError."""
         ...
 
 
@@ -57,8 +57,12 @@ class Run:
         return self.first + self.count
 
     def load(self) -> list[bytes]:
-        """Read the messages. Raises: Internal, OSError; the replica stops and makes them anew from the log (I8)."""
-        data = self._piece.read()
+        """Read the messages. Raises: Internal; the replica stops and makes them anew from the log (I8)."""
+        try:
+            data = self._piece.read()
+        except OSError as error:  # never told to the loop as such, which would take it for a broken connection
+            text = f"messages from position {self.first} of an outbox can not be read: {error}"
+            raise Internal(text, remedy=REMEDY) from error
         if zlib.crc32(data) != self._checksum:
             text = f"messages from position {self.first} of an outbox do not read back as they were written"
             raise Internal(text, remedy=REMEDY)

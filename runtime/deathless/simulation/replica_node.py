@@ -21,6 +21,7 @@ from deathless.base.errors import DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, Target
+from deathless.core.spool import Spool
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.execution.service import Service
@@ -160,7 +161,7 @@ class ReplicaNode:
         self.weather = DiskWeather()
         self.page: Page | None = None
         self.chance = shared.scheduler.fork(f"replica/{name}")
-        self.spool = SimSpool(shared.scheduler.fork(f"spool/{name}"))
+        self.spool: Spool = SimSpool(shared.scheduler.fork(f"spool/{name}"))
         self.powered = False
         self.stopping = False  # it was told to stop, and has not been started again
         process = shared.scheduler.process
