@@ -59,7 +59,12 @@ def test_where_messages_stand_changes_nothing_that_anybody_sees(seed: int, monke
     monkeypatch.setattr(spool, "REFUSED_SHARE", 0.0)
     pieces: list[int] = []
     append = spool.SimSpool.append
-    monkeypatch.setattr(spool.SimSpool, "append", lambda self, data: pieces.append(len(data)) or append(self, data))
+
+    def counted(self: spool.SimSpool, data: bytes) -> spool.SimPiece | None:
+        pieces.append(len(data))
+        return append(self, data)
+
+    monkeypatch.setattr(spool.SimSpool, "append", counted)
     in_memory = run_services(seed, 3, Options(limits={"outbox_memory_bytes_max": 1 << 30}))
     assert not pieces
     outside = run_services(seed, 3, Options(limits={"outbox_memory_bytes_max": 1}))
