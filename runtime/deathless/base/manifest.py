@@ -135,9 +135,7 @@ class LimitsSpec(Part, frozen=True):
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")
     ] = None
     stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
-    follower_lag_messages_max: Annotated[Count | None, told("Admission slows beyond this lag of the best standby.")] = (
-        None
-    )
+    follower_lag_messages_max: Annotated[Count | None, told("Admission slows at this lag of the best standby.")] = None
     time_jump_max_s: Annotated[Count | None, told("One time record moves logical time forward by at most this.")] = None
     clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
     turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None
