@@ -135,6 +135,7 @@ class FrameSynced(msgspec.Struct, frozen=True):
     stops: Sequence[Reference] = ()  # activities that nobody wants any more
     finished: Sequence[tuple[int, bytes]] = ()  # (invocation, reply) of those that a client was promised
     spans: Sequence[Span] = ()  # what is over, for traces
+    run_s: float = 0.0  # what running its messages took
 
 
 class PeerReady(msgspec.Struct, frozen=True):

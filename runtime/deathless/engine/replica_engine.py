@@ -242,7 +242,9 @@ class ReplicaEngine:
             return ev.SpaceRefused(runs)
         place = self.place
         first_lsn = place.lsn + 1
+        began = self.outside.now()
         done = self.shard.execute(runs)
+        run_s = self.outside.now() - began
         frame, raw = self.log.append(
             FrameKind.DATA, done.payload, first_lsn=first_lsn, count=done.count, confirmed_lsn=confirmed_lsn
         )
@@ -263,6 +265,7 @@ class ReplicaEngine:
             done.stops,
             done.finished,
             done.spans,
+            run_s,
         )
 
     def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:
