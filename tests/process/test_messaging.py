@@ -35,12 +35,12 @@ T = TypeVar("T")
 class Pair:
     """Both services."""
 
-    def __init__(self, folder: Path, replicas: int = 3) -> None:
+    def __init__(self, folder: Path, replicas: int = 3, **settings: object) -> None:
         def one(name: str, other: str) -> ReplicaSet:
             own = folder / name
             own.mkdir(exist_ok=True)
             peer = {"name": other, "directory": str(folder / other / "data")}
-            return ReplicaSet(own, replicas=replicas, service=name, module=f"{MODULE}:{name}", peers=[peer])
+            return ReplicaSet(own, replicas=replicas, service=name, module=f"{MODULE}:{name}", peers=[peer], **settings)
 
         self.sender = one("sender", "receiver")
         self.receiver = one("receiver", "sender")
@@ -160,6 +160,38 @@ def test_the_receivers_ledger_is_the_senders_history_whatever_is_killed(tmp_path
             wait_for(lambda: len(tags_of(two, key)) >= len(history.sent), "all messages", two.describe)  # noqa: B023
             assert tags_of(two, key) == history.sent, two.describe()
             assert sorted(history.totals) == sorted(set(history.totals)), "a reply came twice"
+
+
+def test_an_outbox_larger_than_its_memory_arrives_once_after_a_kill(tmp_path: Path) -> None:
+    """The receiver is away; the sender's primary, whose files hold most of what it sent, is killed."""
+    count, memory, tag = 120, 20_000, "x" * 1000
+    two = Pair(tmp_path, limits={"outbox_memory_bytes_max": memory})
+    expected = [f"{number}.{tag}" for number in range(count)]
+
+    async def send(client: Client) -> None:
+        for each in expected:
+            await client.call("fork", "k0", tag=each)
+
+    with two.sender:
+        first = two.sender.primary()
+        ask(two.sender, send)
+        held = numbers_of(two.sender, first)
+        assert held["outbox_bytes"] > 5 * memory
+        assert held["outbox_memory_bytes"] <= memory
+        two.sender.kill_worker(first)
+        two.sender.primary(besides=first)
+        with two.receiver:
+            wait_for(lambda: len(tags_of(two, "k0")) >= count, "all messages", two.describe)
+            assert tags_of(two, "k0") == expected, two.describe()
+
+
+def numbers_of(replicas: ReplicaSet, name: str) -> dict[str, int]:
+    """What a replica's worker tells of its outbox."""
+    member = read_members(str(replicas.directory))[name]
+    answer = asyncio.run(admin.ask(member.client, "status", admin.Access(replicas.service)))
+    messaging = answer["messaging"]
+    assert isinstance(messaging, dict)
+    return {key: int(value) for key, value in messaging.items() if key.startswith("outbox_")}
 
 
 class Waiting:

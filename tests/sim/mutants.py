@@ -33,6 +33,7 @@ from deathless.execution.journal import FORK, Origin, SuspendedMessage
 from deathless.execution.operations import Call
 from deathless.execution.turn import Asked
 from deathless.simulation.peer_links import PeerLink, PeerLinks
+from deathless.simulation.spool import SimPiece
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 GIVEN_UP_US: Final = 150_000
@@ -332,3 +333,18 @@ def read_positions_after_the_effect(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(SessionTable, "accept", accepted)
     patch.setattr(SessionTable, "snapshot", copied)
+
+
+def pieces_released_too_early(patch: pytest.MonkeyPatch) -> None:
+    """What stands in a spool is given free with the first of its messages that is trimmed, not with the last."""
+    original = Outbox.trim
+
+    def trim(self: Any, target: Target, through: int) -> int:
+        count = original(self, target, through)
+        queue = self._queues.get(target)
+        if queue is not None and queue.runs and queue.first > queue.runs[0].first:
+            queue.runs[0]._piece = SimPiece(b"")
+            self._loaded.clear()
+        return count
+
+    patch.setattr(Outbox, "trim", trim)

@@ -24,6 +24,7 @@ SEEDS_TRIED_MAX: Final = 40
 BOTH: Final = {"kinds": (), "between": ("both",)}
 KEPT: Final = BOTH | {"limits": {"checkpoint_every_messages": 12}}
 FLAPS: Final = {"kinds": (), "between": ("flap",)}
+SPILLED: Final = FLAPS | {"limits": {"outbox_memory_bytes_max": 400, "frame_messages_max": 1}}
 DOUBTS: Final = {"kinds": (), "between": ("doubt",), "fence": "etcd", "replicas": 3}
 CUT_OFF: Final = {"kinds": (), "between": ("apart", "both"), "limits": {"checkpoint_every_messages": 12}}
 APART: Final = {"kinds": (), "between": ("apart",)}
@@ -80,6 +81,7 @@ CASES: Final = (
     Case(defect=mutants.acknowledged_from_memory, options=DOUBTS, checker="released"),
     Case(defect=mutants.checkpoints_without_outbox, seed=9, options=CUT_OFF, checker="pairs"),
     Case(defect=mutants.positions_outside_the_commit, options=KEPT, checker="pairs"),
+    Case(defect=mutants.pieces_released_too_early, seed=2, options=SPILLED, checker="crash"),
     # What is sent arrives.
     Case(defect=mutants.deleted_when_sent, seed=3, options=BOTH, checker="pairs"),
     Case(defect=mutants.retries_with_a_maximum, seed=1, options=APART, checker="settling"),

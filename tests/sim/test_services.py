@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deathless.simulation import spool
 from deathless.simulation.__main__ import main
 from deathless.simulation.run import Options
 from deathless.simulation.scheduler import draw
@@ -50,6 +51,25 @@ def test_services_visit_each_other_in_every_shape_without_faults(shape: Shape) -
     result = run_services(seed, 3, Options(kinds=()))
     assert result.good, "\n".join(map(str, result.violations[:5]))
     assert result.operations
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_messages_stand_changes_nothing_that_anybody_sees(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for a spool that takes nothing, which stops calls."""
+    monkeypatch.setattr(spool, "REFUSED_SHARE", 0.0)
+    pieces: list[int] = []
+    append = spool.SimSpool.append
+
+    def counted(self: spool.SimSpool, data: bytes) -> spool.SimPiece | None:
+        pieces.append(len(data))
+        return append(self, data)
+
+    monkeypatch.setattr(spool.SimSpool, "append", counted)
+    in_memory = run_services(seed, 3, Options(limits={"outbox_memory_bytes_max": 1 << 30}))
+    assert not pieces
+    outside = run_services(seed, 3, Options(limits={"outbox_memory_bytes_max": 1}))
+    assert pieces
+    assert (outside.trace_hash, outside.good) == (in_memory.trace_hash, True)
 
 
 def test_clients_ask_for_calls_forks_timers_and_activities() -> None:

@@ -14,6 +14,7 @@ import hashlib
 
 import msgspec
 
+from deathless.base.limits import Limits
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_pod import PodTemplate
 from deathless_operator.model import names
@@ -21,7 +22,8 @@ from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
 
 FS_GROUP = 65532
-RUN_BYTES = "64Mi"
+RUN_BYTES = 64 << 20  # of what processes of a replica write to it, beside the outbox
+SPILL_FACTOR = 2  # bytes of files for each of `outboxBytesMax`, at most
 OWN_VOLUMES = ("deathless-config", "deathless-log", "deathless-run", "deathless-tls", "deathless-lock-tls")
 
 DRAIN_S = 3
@@ -254,7 +256,7 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
     volumes: list[Json] = [
         {"name": "deathless-config", "configMap": {"name": mounted.config_map}},
         {"name": "deathless-log", "persistentVolumeClaim": {"claimName": mounted.claim}},
-        {"name": "deathless-run", "emptyDir": {"sizeLimit": RUN_BYTES}},
+        {"name": "deathless-run", "emptyDir": {"sizeLimit": _run_size(spec)}},
     ]
     mounts: list[Json] = [
         _mount("deathless-config", names.CONFIG_FOLDER, read_only=True),
@@ -282,6 +284,12 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
             volumes.append({"name": volume, "secret": {"secretName": driver.secret_ref.name, "defaultMode": 0o440}})
             mounts.append(_mount(volume, f"{names.DRIVERS_FOLDER}/{driver.name}", read_only=True))
     return volumes, mounts
+
+
+def _run_size(spec: ServiceSpec) -> str:
+    """Give the size of a pod's own volume: messages that its memory does not hold stand there too."""
+    outbox_bytes = spec.limits.outbox_bytes_max or Limits().outbox_bytes_max
+    return f"{-(-(RUN_BYTES + SPILL_FACTOR * outbox_bytes) // (1 << 20))}Mi"
 
 
 def _apart(alike: dict[str, str]) -> JsonObject:

@@ -51,7 +51,8 @@ class Limits:
     peers_max: int = 1024  # other services, by shard, that send to this one
     targets_max: int = 1000  # other services that turns send to; each has a place in the outbox for ever
     peer_window_bytes_max: int = 8 << 20  # sent to one peer and not confirmed by it
-    outbox_bytes_max: int = 256 << 20  # messages to peers that are not confirmed by them; then no call is admitted
+    outbox_bytes_max: int = 1 << 30  # messages to peers that are not confirmed by them; then no call is admitted
+    outbox_memory_bytes_max: int = 64 << 20  # of these in memory; older ones stand in files of the replica alone
     invocations_max: int = 100_000  # handlers begun and not ended; then a call that would begin one is refused
     key_queue_max: int = 1024  # messages that wait for the invocation that holds their key; likewise
     waiting_messages_max: int = 50_000  # messages that wait for held keys; then FORKs of peers are held back

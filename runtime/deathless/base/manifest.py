@@ -109,9 +109,10 @@ class LimitsSpec(Part, frozen=True):
     peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
     targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
     peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
-    outbox_bytes_max: Annotated[
-        Count | None, told("Messages to peers that are not confirmed by them; then no call is admitted.")
-    ] = None
+    outbox_bytes_max: Annotated[Count | None, told("Messages that peers did not confirm; then no call is let in.")] = (
+        None
+    )
+    outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones stand in files.")] = None
     invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
     waiting_messages_max: Annotated[
@@ -134,9 +135,7 @@ class LimitsSpec(Part, frozen=True):
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")
     ] = None
     stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
-    follower_lag_messages_max: Annotated[Count | None, told("Admission slows beyond this lag of the best standby.")] = (
-        None
-    )
+    follower_lag_messages_max: Annotated[Count | None, told("Admission slows at this lag of the best standby.")] = None
     time_jump_max_s: Annotated[Count | None, told("One time record moves logical time forward by at most this.")] = None
     clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
     turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None

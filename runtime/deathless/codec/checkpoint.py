@@ -417,11 +417,12 @@ def verify(read: Read) -> tuple[Head, bytes]:
     return head, digests[0]
 
 
-def decode(read: Read) -> Snapshot:
+def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) -> Snapshot:
     """Read a whole checkpoint.
 
     Args:
         read: see `Read`; called in ascending order of offset but for the start, once per section and header.
+        loader: takes the outbox, section by section; None: it is read into memory.
 
     Raises: CorruptCheckpoint naming section and offset: an older one is used. NewerFormat: stop.
     """
@@ -432,7 +433,7 @@ def decode(read: Read) -> Snapshot:
     keys: list[KeyRecord] = []
     parked: list[ParkedRecord] = []
     digests: list[bytes] = []
-    messaging = messaging_sections.Reader()
+    messaging = messaging_sections.Reader(loader)
     last: bytes | None = None
     for section in _sections(read, first, digests):
         match section.kind:

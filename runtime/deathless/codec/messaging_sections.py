@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from deathless.codec.peer_messages import SELF_SESSION
+from deathless.codec.peer_messages import SELF_SESSION, Target
 from deathless.codec.sections import GROUP_BYTES, Section, spans, split
-from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
+from deathless.codec.snapshot import Messages, OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
 
 OUTBOX_HEAD: Final = struct.Struct("<QII")
 PEER: Final = struct.Struct("<QQ16sII")
@@ -54,21 +54,78 @@ def _blobs(items: Sequence[bytes]) -> bytes:
 
 
 def _outbox(record: OutboxRecord) -> Iterator[tuple[int, bytes]]:
+    """One group of messages is in memory at a time: an outbox may be larger than the memory of its replica."""
     name = record.service.encode()
-    cut = list(spans(list(map(len, record.messages)), GROUP_BYTES)) or [(0, 0)]
-    for start, stop in cut:
-        head = OUTBOX_HEAD.pack(record.first_position + start, record.shard, len(name))
-        yield stop - start, head + name + _blobs(record.messages[start:stop])
+    position = record.first_position
+    for messages in _groups(record.messages):
+        yield len(messages), OUTBOX_HEAD.pack(position, record.shard, len(name)) + name + _blobs(messages)
+        position += len(messages)
+
+
+def _groups(messages: Messages) -> Iterator[list[bytes]]:
+    """Cut as `spans` does; one group that is empty where there are no messages."""
+    group: list[bytes] = []
+    size = 0
+    for message in messages:
+        size += len(message)
+        if size > GROUP_BYTES and group:
+            yield group
+            group, size = [], len(message)
+        group.append(message)
+    yield group
+
+
+class OutboxLoader(Protocol):
+    """Who takes the outbox of a checkpoint in while it is read, so that it is never in memory as a whole."""
+
+    def begin(self, target: Target, first_position: int) -> None:
+        """A target follows, with messages or without."""
+        ...
+
+    def extend(self, target: Target, messages: Sequence[bytes]) -> None:
+        """These are its next ones."""
+        ...
+
+    def snapshot(self) -> list[OutboxRecord]:
+        """Give all that came, by target ascending."""
+        ...
+
+
+class _Lists:
+    """Keeps all in memory."""
+
+    def __init__(self) -> None:
+        self._held: dict[Target, tuple[int, list[bytes]]] = {}
+
+    def begin(self, target: Target, first_position: int) -> None:
+        self._held[target] = first_position, []
+
+    def extend(self, target: Target, messages: Sequence[bytes]) -> None:
+        self._held[target][1].extend(messages)
+
+    def snapshot(self) -> list[OutboxRecord]:
+        return [OutboxRecord(*target, first, messages) for target, (first, messages) in self._held.items()]
 
 
 class Reader:
-    """Takes the payloads in, in the order of the file; afterwards its lists are those of the snapshot."""
+    """Takes the payloads in, in the order of the file; afterwards its lists are those of the snapshot.
 
-    def __init__(self) -> None:
+    Args:
+        loader: takes the outbox; None: it is kept in memory.
+    """
+
+    def __init__(self, loader: OutboxLoader | None = None) -> None:
         self.invocations: list[bytes] = []
-        self.outbox: list[OutboxRecord] = []
+        self._loader = _Lists() if loader is None else loader
+        self._last: tuple[Target, int] | None = None  # whose section was the last one, and position behind it
+        self._open = False  # a further section of that target may follow: it held messages
         self.peers: list[PeerRecord] = []
         self.results: list[ResultRecord] = []
+
+    @property
+    def outbox(self) -> list[OutboxRecord]:
+        """The snapshot's."""
+        return self._loader.snapshot()
 
     def read(self, kind: int, count: int, payload: bytes) -> None:
         """Take one section of READ_HERE in.
@@ -116,15 +173,16 @@ class Reader:
         at = OUTBOX_HEAD.size + name_len
         name = payload[OUTBOX_HEAD.size : at].decode()
         messages = _read_blobs(payload, at, count)
-        last = self.outbox[-1] if self.outbox else None
-        if last is not None and (name, shard) == (last.service, last.shard):
-            if not messages or not last.messages or position != last.first_position + len(last.messages):
+        target = Target(name, shard)
+        if self._last is not None and target == self._last[0]:
+            if not messages or not self._open or position != self._last[1]:
                 raise ValueError(f"position {position} of {name}/{shard} does not continue the section before")
-            last.messages.extend(messages)
-            return
-        if position == 0 or (last is not None and (name, shard) < (last.service, last.shard)):
+        elif position == 0 or (self._last is not None and target < self._last[0]):
             raise ValueError("targets do not ascend, or a position is 0")
-        self.outbox.append(OutboxRecord(name, shard, position, messages))
+        else:
+            self._loader.begin(target, position)
+        self._loader.extend(target, messages)
+        self._last, self._open = (target, position + len(messages)), bool(messages)
 
     def _read_peers(self, count: int, payload: bytes) -> None:
         at = _column_end(payload, 0, count * PEER.size)

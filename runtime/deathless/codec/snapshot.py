@@ -7,8 +7,9 @@ restore, `checkpoint` when it reads). Imports base only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -47,13 +48,21 @@ class ParkedRecord(msgspec.Struct, frozen=True, gc=False):
     message: bytes
 
 
+class Messages(Protocol):
+    """Messages that can be counted, and gone through more than once: a list, or what reads them from elsewhere."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
 class OutboxRecord(msgspec.Struct, frozen=True, gc=False):
     """What is kept for one target of `core.outbox`; it stands also when it is empty, for the position is not."""
 
     service: str
     shard: int
     first_position: int  # of the first message; without messages: of the next
-    messages: list[bytes]
+    messages: Messages
 
 
 class PeerRecord(msgspec.Struct, frozen=True, gc=False):

@@ -69,6 +69,7 @@ from deathless.core.sessions import Session, SessionTable
 SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
 OVERLOADED_RETRY_MS: Final = 20  # told to whom a queue of ours refuses
 OUTBOX_RETRY_MS: Final = 200  # told to whom a full outbox refuses
+OUTBOX_MEMORY_FACTOR: Final = 4  # so often `outbox_memory_bytes_max` may be in memory, while files take nothing
 HELD_RETRY_MS: Final = 1000  # told to a peer whose FORKs are held back; it then sends its window again
 WINDOW_RETRY_MS: Final = 50  # told to whom its own window, or a lagging follower, refuses
 HELD_REFUSALS_MAX: Final = 1024  # refusals that wait for a frame; one more is dropped, its sender asks again
@@ -101,6 +102,7 @@ class Admission:
         deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
         lag: messages by which the best live follower lags; 0 without followers.
         outbox_bytes: bytes of all messages that peers have not confirmed.
+        outbox_memory: those of them in memory.
         crowd: how much is suspended.
     """
 
@@ -114,6 +116,7 @@ class Admission:
         deaths: dict[tuple[int, int], int],
         lag: Callable[[], int],
         outbox_bytes: Callable[[], int] = lambda: 0,
+        outbox_memory: Callable[[], int] = lambda: 0,
         crowd: Callable[[], Crowd] = nobody,
     ) -> None:
         self.full = False  # the log has no room: calls are refused with 507
@@ -124,6 +127,7 @@ class Admission:
         self._deaths = deaths
         self._lag = lag
         self._outbox_bytes = outbox_bytes
+        self._outbox_memory = outbox_memory
         self.held_back = HeldBack(crowd, limits)
         # Oldest first: run, its messages, their bytes. Invariant: runs of one session are in the order of their seqs.
         self._pending: deque[tuple[Run, Sequence[bytes], int]] = deque()
@@ -382,6 +386,9 @@ class Admission:
             return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
         if not session.peer and self._outbox_bytes() >= limits.outbox_bytes_max:
             text = f"peers have not confirmed {limits.outbox_bytes_max} bytes of messages"
+            return OutboxFull(text), OUTBOX_RETRY_MS
+        if not session.peer and self._outbox_memory() >= OUTBOX_MEMORY_FACTOR * limits.outbox_memory_bytes_max:
+            text = f"{self._outbox_memory()} bytes of messages to peers are in memory, because no file takes them"
             return OutboxFull(text), OUTBOX_RETRY_MS
         if not session.peer and (why := self.held_back.why_clients()):
             return Overloaded(why), OUTBOX_RETRY_MS

@@ -134,6 +134,7 @@ class Primary:
             deaths=deaths,
             lag=self.stream.lag,
             outbox_bytes=lambda: tables.outbox.bytes,
+            outbox_memory=lambda: tables.outbox.memory_bytes,
             crowd=tables.crowd,
         )
         self.messaging = Messaging(

@@ -13,13 +13,16 @@ from collections.abc import Callable
 
 from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
+from deathless.codec.checkpoint import Read, decode
 from deathless.codec.snapshot import Snapshot
+from deathless.core.outbox import Outbox
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.ports import FileSystem
 from deathless.engine.spare import Spare, is_full
 from deathless.shell.children import Children
 from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.gentle_files import GentleFileSystem
+from deathless.shell.spool import FileSpool
 
 CHILD_MAX_S = 3600.0  # writing, or reading back, takes less unless the storage hangs; then the next one is tried
 _LOG = logging.getLogger("deathless.checkpoints")
@@ -31,6 +34,7 @@ class Checkpoints:
     Args:
         replica: its name, with its instance if it has one.
         spare: the replica's spare segment; a child gives it up where a checkpoint finds no other room (I8).
+        spool: holds what of the outbox is not in memory, also that of a checkpoint that is loaded.
     """
 
     def __init__(
@@ -41,11 +45,13 @@ class Checkpoints:
         limits: Limits,
         *,
         spare: Spare | None = None,
+        spool: FileSpool | None = None,
     ) -> None:
         self._directory = directory
         self._replica = replica
         self._limits = limits
         self._spare = spare
+        self._spool = spool
         self._children = Children(loop)
         self._store = self._open()
         self._store.clear(replica.partition(".")[0])
@@ -56,11 +62,15 @@ class Checkpoints:
     def _open(self, filesystem: FileSystem | None = None) -> CheckpointStore:
         filesystem = filesystem or RealFileSystem(self._directory)
         make_room = self._spare.free if self._spare is not None else None
-        return CheckpointStore(filesystem, self._replica, kept=self._limits.checkpoints_kept, make_room=make_room)
+        kept = self._limits.checkpoints_kept
+        return CheckpointStore(filesystem, self._replica, kept=kept, make_room=make_room, decode=self._decode)
 
     def load_newest(self) -> Snapshot | None:
         """The newest announced checkpoint that reads back well; None: there is none. Raises: NewerFormat, OSError."""
         return self._store.load_newest()
+
+    def _decode(self, read: Read) -> Snapshot:
+        return decode(read, Outbox(self._spool, self._limits.outbox_memory_bytes_max))
 
     def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
         """Have a child copy and write; `done` once it is announced. A second call meanwhile does nothing."""
@@ -72,6 +82,7 @@ class Checkpoints:
             lambda: self._write_in_child(snapshot),
             lambda good: self._written(good, lsn, name, done),
             max_s=CHILD_MAX_S,
+            keep=self._spool.descriptors() if self._spool is not None else (),
         )
 
     def _write_in_child(self, snapshot: Callable[[], Snapshot]) -> bool:

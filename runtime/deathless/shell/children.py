@@ -2,7 +2,8 @@
 
 Why fork: a checkpoint needs a copy of all state at one moment; the kernel's copy-on-write gives it for the price of the
 page tables, so the primary does not pause (I9). The worker is single-threaded, so a fork is whole. The child closes
-every descriptor but the standard ones first: a socket or lock kept open by a child would outlive its worker.
+every descriptor first, but the standard ones and those that it is to read from: a socket or lock kept open by a child
+would outlive its worker.
 
 Guarantees: `done` is called once, in the loop, with the child's success; a fork that is refused is a child that
 failed, and so is one that takes longer than it may: it is killed, and not waited for, since storage that hangs keeps
@@ -18,7 +19,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
@@ -49,13 +50,16 @@ class Children:
         self._loop = loop
         self._waited: dict[int, Callable[[bool], None]] = {}  # by pid: whom to tell of its end
 
-    def run(self, work: Callable[[], bool], done: Callable[[bool], None], *, max_s: float) -> None:
+    def run(
+        self, work: Callable[[], bool], done: Callable[[bool], None], *, max_s: float, keep: Sequence[int] = ()
+    ) -> None:
         """Fork; the child calls `work` and ends; then `done` with what it gave, True meaning success.
 
         Args:
             work: what the child does.
             done: told in the loop.
             max_s: a child that takes longer, seconds, is killed and has failed.
+            keep: descriptors that stay open in the child.
         """
         parent = os.getpid()
         try:
@@ -65,7 +69,7 @@ class Children:
             self._loop.call_soon(done, False)
             return
         if pid == 0:
-            _be_child(work, parent)
+            _be_child(work, parent, keep)
         try:
             descriptor = os.pidfd_open(pid)
         except OSError as error:  # no descriptor left: nobody would tell us of its end
@@ -95,7 +99,7 @@ class Children:
         done(False)
 
 
-def _be_child(work: Callable[[], bool], parent: int) -> None:
+def _be_child(work: Callable[[], bool], parent: int, keep: Sequence[int]) -> None:
     """Never returns: a child must not come into its parent's loop."""
     code = 1
     try:
@@ -103,7 +107,11 @@ def _be_child(work: Callable[[], bool], parent: int) -> None:
         os.nice(NICE)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        start = 3
+        for descriptor in sorted(keep):
+            os.closerange(start, descriptor)
+            start = descriptor + 1
+        os.closerange(start, os.sysconf("SC_OPEN_MAX"))
         code = 0 if work() else 1
     except BaseException:  # noqa: BLE001  as the docstring says
         traceback.print_exc(file=sys.stderr)

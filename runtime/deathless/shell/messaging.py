@@ -237,6 +237,8 @@ class Messaging:
             "waiting_messages": crowd.waiting,
             "suspended_bytes": crowd.bytes,
             "outbox_bytes": shard.outbox.bytes,
+            "outbox_memory_bytes": shard.outbox.memory_bytes,
+            "outbox_spill_refused": int(shard.outbox.refused),
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:

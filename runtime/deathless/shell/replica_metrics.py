@@ -31,6 +31,8 @@ MESSAGING: Final = {
     "waiting_messages": "Messages that wait for a key that is held.",
     "suspended_bytes": "What handlers that wait, and messages that wait for their key, keep.",
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
+    "outbox_memory_bytes": "Those of them in memory; the others stand in files of this replica alone.",
+    "outbox_spill_refused": "1 while these files take nothing, so that messages stay in memory.",
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
     "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",

@@ -49,6 +49,7 @@ from deathless.core import events as ev
 from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.handover import Stage
 from deathless.core.keys import KeyTable
+from deathless.core.outbox import Outbox
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.failures import as_ours
@@ -91,6 +92,7 @@ from deathless.shell.packets import (
 )
 from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
 from deathless.shell.spans import Spans, exporter_command
+from deathless.shell.spool import FileSpool, scratch_folder
 from deathless.shell.storage import open_log
 from deathless.shell.tls import client_context, refresh, server_context
 
@@ -235,7 +237,9 @@ class Worker:
             sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
             running, sharding = self.page.running, config.sharding
             executor = HandlerExecutor(service, self.limits, record.seed, keys, running, hide_loop, sharding)
-            shard = Shard(executor, sessions, keys, place, self.limits)
+            spool = FileSpool(scratch_folder(config), self.limits.outbox_bytes_max)
+            outbox = Outbox(spool, self.limits.outbox_memory_bytes_max)
+            shard = Shard(executor, sessions, keys, place, self.limits, outbox=outbox)
             core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
             log = open_log(
                 self.filesystem,
@@ -252,6 +256,7 @@ class Worker:
                 self._loop,
                 self.limits,
                 spare=log.spare,
+                spool=spool,
             )
             self.engine = ReplicaEngine(
                 core=core,

@@ -21,6 +21,7 @@ from deathless.base.errors import DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, Target
+from deathless.core.spool import Spool
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.execution.service import Service
@@ -32,6 +33,7 @@ from deathless.simulation.line import ToSupervisor, ToWorker
 from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
 from deathless.simulation.network import Network
 from deathless.simulation.scheduler import Process, ProcessState, Scheduler
+from deathless.simulation.spool import SimSpool
 from deathless.simulation.supervisor_node import SupervisorNode
 from deathless.simulation.worker_node import Page, WorkerNode
 
@@ -159,6 +161,7 @@ class ReplicaNode:
         self.weather = DiskWeather()
         self.page: Page | None = None
         self.chance = shared.scheduler.fork(f"replica/{name}")
+        self.spool: Spool = SimSpool(shared.scheduler.fork(f"spool/{name}"))
         self.powered = False
         self.stopping = False  # it was told to stop, and has not been started again
         process = shared.scheduler.process

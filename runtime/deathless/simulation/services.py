@@ -33,6 +33,7 @@ from deathless.simulation.workload import Request
 SERVICES_MAX: Final = len(NAMES)
 POLL_US: Final = 20_000
 OPTIONS: Final = Options()
+MEMORY_BYTES: Final = (Limits().outbox_memory_bytes_max, 4096, 200, 1)  # of outboxes; what is above goes to a spool
 SLOW_LOCK: Final = LockProfile(latency_min_us=500, latency_max_us=40_000)
 
 
@@ -124,6 +125,8 @@ def _setup(seed: int, name: str, options: Options, first: Setup, *, dense: bool)
     )
     clients = min(drawn.clients, 2)
     limits = _tighten(chance, drawn.limits) if dense and chance.random() < 0.5 else drawn.limits
+    memory = draw(seed, f"memory/{name}").choice(MEMORY_BYTES)
+    limits = replace(limits, outbox_memory_bytes_max=memory)
     limits = replace(limits, **options.limits)
     lock = SLOW_LOCK if dense and chance.random() < 0.25 else drawn.lock
     return replace(

@@ -212,7 +212,8 @@ def agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
 
 def _tables(shard: Shard) -> list[object]:
     """Everything else that is a function of the log."""
-    outbox = [(each.service, each.first_position, each.messages) for each in shard.outbox.snapshot() if each.messages]
+    held = [each for each in shard.outbox.snapshot() if each.messages]
+    outbox = [(each.service, each.first_position, list(each.messages)) for each in held]
     return [shard.sessions.snapshot(), shard.results.snapshot(), shard.peers.snapshot(), outbox]
 
 

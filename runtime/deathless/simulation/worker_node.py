@@ -20,6 +20,7 @@ import msgspec
 from deathless.base.errors import ActivityFailed, DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.codec.checkpoint import decode
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.traces import Span
@@ -38,8 +39,10 @@ from deathless.core import events as ev
 from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
 from deathless.core.keys import KeyTable
+from deathless.core.outbox import Outbox
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
+from deathless.core.spool import Spool
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.failures import as_ours
 from deathless.engine.intake import Intake
@@ -125,6 +128,7 @@ class Host(Protocol):
     network: Network
     limits: Limits
     safeguards: Safeguards
+    spool: Spool
     worker: Process
     helper: Process
 
@@ -236,7 +240,7 @@ class WorkerNode:
             core=CheckedReplica(
                 replica=host.name, sessions=sessions, place=place, limits=limits, safeguards=host.safeguards
             ),
-            shard=Shard(executor, sessions, keys, place, limits, host.safeguards),
+            shard=Shard(executor, sessions, keys, place, limits, host.safeguards, outbox=self.make_outbox()),
             log=log,
             service=record,
             store_id=view.store_id,
@@ -252,6 +256,10 @@ class WorkerNode:
         self._call_later(PING_S, self._tick)
         self.engine.begin()
         self._set_timer()
+
+    def make_outbox(self) -> Outbox:
+        """Give an empty one, which spills as the limits say."""
+        return Outbox(self.host.spool, self.limits.outbox_memory_bytes_max)
 
     @property
     def running(self) -> ReplicaEngine:
@@ -608,7 +616,14 @@ class Checkpoints:
     def _open(self, filesystem: FileSystem) -> CheckpointStore:
         host = self._worker.host
         kept = self._worker.limits.checkpoints_kept
-        return CheckpointStore(filesystem, host.name, kept=kept, make_room=self._make_room, safeguards=host.safeguards)
+        return CheckpointStore(
+            filesystem,
+            host.name,
+            kept=kept,
+            decode=lambda read: decode(read, self._worker.make_outbox()),
+            make_room=self._make_room,
+            safeguards=host.safeguards,
+        )
 
     def load_newest(self) -> Snapshot | None:
         """The newest announced one that reads back well."""

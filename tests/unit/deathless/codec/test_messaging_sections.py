@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,8 +13,8 @@ from tests.unit.deathless.codec.test_checkpoint import built, parts_of, sample
 from deathless.base.errors import CorruptCheckpoint
 from deathless.codec import messaging_sections
 from deathless.codec.checkpoint import SESSION, chunk_reader, decode, encode, verify
-from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, Reader
-from deathless.codec.peer_messages import SELF_SESSION
+from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, Reader, payloads
+from deathless.codec.peer_messages import SELF_SESSION, Target
 from deathless.codec.sections import Section
 from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
 
@@ -180,3 +180,43 @@ def test_a_reader_of_nothing_marks_no_session_but_our_own() -> None:
     client, ours = SessionRecord(7, 3, 1, 5, bytes(16), {2: b"r"}), peer_session(SELF_SESSION, 4)
     bare = SessionRecord(SELF_SESSION, 4, 3, 0, bytes(16), {})
     assert Reader().finish({7: client, SELF_SESSION: bare}) == [client, ours]
+
+
+def test_an_outbox_is_written_and_read_a_group_at_a_time() -> None:
+    """It may be larger than the memory of its replica."""
+
+    class Counted:
+        def __init__(self) -> None:
+            self.given = 0
+
+        def __len__(self) -> int:
+            return 5
+
+        def __iter__(self) -> Iterator[bytes]:
+            for _ in range(5):
+                self.given += 1
+                yield bytes(400_000)
+
+    class Loader:
+        def __init__(self) -> None:
+            self.calls: list[tuple[object, ...]] = []
+
+        def begin(self, target: Target, first_position: int) -> None:
+            self.calls.append((target, first_position))
+
+        def extend(self, target: Target, messages: Sequence[bytes]) -> None:
+            self.calls.append((target, len(messages)))
+
+        def snapshot(self) -> list[OutboxRecord]:
+            return [OutboxRecord("shop", 0, 9, [])]
+
+    counted = Counted()
+    written = replace(sample(), outbox=[OutboxRecord("shop", 0, 9, counted), OutboxRecord("town", 1, 4, [])])
+    sections = payloads(written)
+    assert next(kind for kind, *_ in sections if kind is Section.OUTBOX)
+    assert counted.given == 3, "one beyond the group"
+    chunks = list(encode(written))
+    loader = Loader()
+    shop, town = Target("shop", 0), Target("town", 1)
+    assert decode(chunk_reader(chunks), loader).outbox == loader.snapshot()
+    assert loader.calls == [(shop, 9), (shop, 2), (shop, 2), (shop, 1), (town, 4), (town, 0)]

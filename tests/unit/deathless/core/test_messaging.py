@@ -463,6 +463,19 @@ def test_a_peer_that_knows_of_a_successor_makes_the_primary_ask_its_fence() -> N
     assert place.effects(fx.SendPeer) == []
 
 
+def test_i10_messages_that_no_file_takes_stop_clients_before_they_fill_the_memory() -> None:
+    limits = Limits(clock_step_us=1 << 62, message_bytes_max=200, peer_window_bytes_max=200, outbox_memory_bytes_max=25)
+    place = Place(limits)
+    session = place.introduce()
+    place.send(place.session, 1, b"b>" + b"x" * 95)
+    place.settle()
+    place.send(place.session, 2, b"more")
+    assert [refused.code for refused in place.refusals()] == [OutboxFull.code]
+    place.peer_sends(session, 1, b"what may empty it", kind=Kind.RESPONSE)
+    place.settle()
+    assert place.commits() == [1]
+
+
 def test_a_full_outbox_stops_clients_but_not_peers() -> None:
     limits = Limits(clock_step_us=1 << 62, message_bytes_max=200, peer_window_bytes_max=200, outbox_bytes_max=100)
     place = Place(limits)

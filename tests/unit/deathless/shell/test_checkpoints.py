@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,12 +15,16 @@ import pytest
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.limits import Limits
+from deathless.codec.peer_messages import Target
 from deathless.codec.snapshot import Snapshot
+from deathless.core.outbox import Outbox
+from deathless.core.spool import Stored
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.spare import Spare
 from deathless.shell import checkpoints as module
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.filesystem import RealFileSystem
+from deathless.shell.spool import FileSpool
 
 
 def chain(lsn: int) -> bytes:
@@ -277,3 +282,34 @@ def test_a_child_that_hangs_while_it_reads_back_keeps_no_later_one_from_being_ta
         assert told.calls[1] == (6, later)
 
     run(main())
+
+
+def test_an_outbox_in_files_is_written_by_a_child_and_loaded_into_files(tmp_path: Path) -> None:
+    """The child reads what the worker forgets meanwhile; who loads it keeps no more in memory than its limit."""
+
+    async def main() -> None:
+        limits = Limits(outbox_memory_bytes_max=10)
+        spool = FileSpool(str(tmp_path / "scratch"), limits.outbox_bytes_max)
+        checkpoints = Checkpoints(str(tmp_path), "r0", asyncio.get_running_loop(), limits, spool=spool)
+        outbox, target, told = Outbox(spool, 10), Target("shop", 0), Told()
+        messages = [b"message %d" % number for number in range(20)]
+        for message in messages:
+            outbox.append(target, message)
+        checkpoints.write(lambda: replace(snapshot(5), outbox=outbox.snapshot()), 5, chain(5), told)
+        outbox.trim(target, 20)
+        checkpoints.confirmed(5)
+        await told.wait(1)
+        loaded = checkpoints.load_newest()
+        assert loaded is not None
+        (record,) = loaded.outbox
+        assert isinstance(record.messages, Stored)
+        assert sum(map(len, record.messages.young)) <= 10
+        assert list(record.messages) == messages
+        restored = Outbox(spool, 10)
+        restored.restore(loaded.outbox)
+        del loaded, record
+        assert restored.messages_from(target, 1, 1 << 20) == messages
+        assert restored.memory_bytes <= 10
+        restored.check_invariants()
+
+    asyncio.run(main())

@@ -256,7 +256,8 @@ async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers
 async def test_a_follower_has_numbers_of_its_state_alone() -> None:
     status = End(leads=False).messaging.status()
     assert status.keys() == {
-        "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "activities_running"
+        "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "outbox_memory_bytes",
+        "outbox_spill_refused", "activities_running",
     }  # fmt: skip
     assert not any(status.values())
 
