@@ -209,19 +209,28 @@ class Ledger:
         self.wait_for(holds, f"condition {name}={status} {reason}", within_s)
         return self.condition(name)[2]
 
+    def wait_told(self, name: str, status: str, reason: str = "", within_s: float = READY_S) -> str:
+        """Wait for a condition that the operator tells of this very generation of the spec; gives its message."""
+        messages: list[str] = []
+
+        def told() -> bool:
+            whole = self.get()
+            messages[:] = [
+                one.get("message", "")
+                for one in whole.get("status", {}).get("conditions", [])
+                if one["type"] == name
+                and one["status"] == status
+                and reason in ("", one["reason"])
+                and one.get("observedGeneration") == whole["metadata"]["generation"]
+            ]
+            return bool(messages)
+
+        self.wait_for(told, f"condition {name}={status} {reason} of the spec as it is", within_s)
+        return messages[0]
+
     def wait_ready(self, within_s: float = READY_S) -> None:
         """Wait until the operator says, of this generation, that all is well."""
-
-        def ready() -> bool:
-            whole = self.get()
-            return any(
-                one["type"] == "Ready"
-                and one["status"] == "True"
-                and one.get("observedGeneration") == whole["metadata"]["generation"]
-                for one in whole.get("status", {}).get("conditions", [])
-            )
-
-        self.wait_for(ready, "the service is Ready", within_s)
+        self.wait_told("Ready", "True", within_s=within_s)
 
     def pods(self) -> list[Pod]:
         """The replicas' pods."""

@@ -82,9 +82,13 @@ def test_suspend_and_resume_keep_the_state(cluster: Lab) -> None:
 def test_spec_that_must_not_be_is_refused_by_the_api_server(
     cluster: Lab, settled: Ledger, change: dict[str, object], said: str
 ) -> None:
-    whole = settled.resource(**change)
-    with pytest.raises(CommandFailed, match=said):
-        cluster.apply(whole)
+    before, generation = uids(settled), settled.get()["metadata"]["generation"]
+    with called(settled, patient=True) as callers:
+        with pytest.raises(CommandFailed, match=said):
+            cluster.apply(settled.resource(**change))
+        callers.wait_more()
+    assert (uids(settled), settled.get()["metadata"]["generation"]) == (before, generation)
+    check_no_call_failed(callers)
 
 
 def test_helm_upgrade_touches_no_service(cluster: Lab, settled: Ledger) -> None:
@@ -101,17 +105,27 @@ def test_crd_of_a_newer_version_with_more_fields_changes_nothing(cluster: Lab, s
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     schema["ofTomorrow"] = {"type": "string", "description": "A field of a later release."}
     before = uids(settled)
-    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
-    try:
-        settled.apply(ofTomorrow="yes")
-        settled.wait_for(lambda: settled.get()["spec"].get("ofTomorrow") == "yes", "the field is stored")
-        settled.wait_condition("Available", "True")
-        assert uids(settled) == before
-    finally:
-        settled.forget("ofTomorrow")
-        settled.replace()
-        install(cluster)
-    settled.wait_ready()
+
+    def stored() -> bool:
+        settled.apply(ofTomorrow="yes")  # refused until the API server has read the new schema
+        found: dict[str, object] = settled.get()["spec"]
+        return found.get("ofTomorrow") == "yes"
+
+    with called(settled, patient=True) as callers:
+        cluster.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
+        try:
+            settled.wait_for(stored, "the field is stored")
+            assert "ofTomorrow" in settled.wait_told("Accepted", "False", "InvalidSpec")
+            settled.wait_told("Available", "True")
+            callers.wait_more()
+            assert uids(settled) == before
+        finally:
+            settled.forget("ofTomorrow")
+            settled.replace()
+            install(cluster)
+        settled.wait_told("Accepted", "True")
+    assert uids(settled) == before
+    check_no_call_failed(callers)
 
 
 def kill_operators(cluster: Lab) -> None:

@@ -62,11 +62,19 @@ def judged(ledger: Ledger, name: str) -> dict[str, Any]:
 def test_drill_of_each_fault_passes(settled: Ledger, fault: dict[str, Any]) -> None:
     name = fault["type"].lower()
     settled.wait_ready()
+    pods = {pod.name: pod for pod in settled.pods()}
     settled.cluster.apply(drill(settled, name, fault))
     last = judged(settled, name)
     assert last["verdict"] == "Passed", json.dumps(last)
-    assert (last.get("callsLost", 0), last.get("callsDoubled", 0)) == (0, 0)
-    assert last["callsAnswered"] > 0
+    target = pods[last["target"]]
+    assert (last["fault"], last["targetUid"], last["node"]) == (fault["type"], target.uid, target.node)
+    told = status(settled, name)
+    assert (told["verdict"], told["callsLost"], told["callsDoubled"]) == ("Passed", 0, 0), json.dumps(told)
+    assert last["callsAnswered"] == last["callsSent"] > 0
+    assert 0 <= last["unavailableSeconds"] == told["unavailableSeconds"] <= 20
+    if fault["type"] != "LockOutage":  # it ends before the lock does, and then nobody needs to take over
+        assert 0 <= last["takeoverSeconds"] == told["takeoverSeconds"], json.dumps(last)
+        assert last["epochAfter"] > last["epochBefore"] > 0
 
 
 def test_scheduled_drill_runs_by_itself_and_records_its_verdict(settled: Ledger) -> None:

@@ -6,15 +6,21 @@ part is Kubernetes noticing; callers are served again by the takeover, which the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
+from tests.cluster.front_door import Callers, figure
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.cluster import LOG, Pod
+from tests.cluster.lab.machine import wait_until
 from tests.cluster.under_load import called, check_no_call_failed, wait_caught_up, wait_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+AWAY_S = 60.0  # the API server
+EPOCH = "deathless_replica_epoch"
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +136,32 @@ def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None
             callers.wait_more()
 
 
-def test_service_goes_on_while_the_api_server_is_down(ledger: Ledger) -> None:
+def test_service_goes_on_while_the_api_server_is_down_for_a_minute(ledger: Ledger) -> None:
+    wait_caught_up(ledger)
     with called(ledger) as callers:
-        primary = ledger.primary()
+        primary, epoch, door = ledger.primary(), ledger.epoch(), ledger.door()
         with ledger.cluster.api_server_down():
-            callers.wait_more()
+            began = time.monotonic()
+            call_until(callers, began + AWAY_S / 2)
             ledger.cluster.kill_process(primary, "deathless.shell.worker")
+            # Nobody can tell the cluster of the successor now: the front door does.
+            wait_until(
+                lambda: figure(door, EPOCH) > epoch,
+                f"an epoch above {epoch} at the front door",
+                within_s=120,
+                poll_s=0.2,
+            )
             callers.wait_more()
+            call_until(callers, began + AWAY_S)
+        wait_epoch(ledger, epoch)
+        callers.wait_more()
+        ledger.wait_ready(within_s=300)
+
+
+def call_until(callers: Callers, end: float) -> None:
+    """Be answered again and again until a moment of the monotonic clock."""
+    while time.monotonic() < end:
+        callers.wait_more()
 
 
 def test_without_an_operator_takeovers_go_on(ledger: Ledger) -> None:
