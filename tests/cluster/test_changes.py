@@ -24,6 +24,23 @@ def test_rolling_change_of_resources_takes_over_once_and_fails_no_call(cluster: 
         check_no_call_failed(callers)
 
 
+def test_roll_to_quantities_that_the_api_server_writes_otherwise_ends_after_one_takeover(cluster: Lab) -> None:
+    with Ledger(cluster, "words") as ledger:
+        with called(ledger, patient=True) as callers:
+            epoch, before = ledger.epoch(), uids(ledger)
+            ledger.apply(resources={"requests": {"cpu": "1000m", "memory": "1024Mi"}})
+            wait_gone(ledger, before)
+            ledger.wait_ready()
+            ledger.wait_told("Progressing", "False", "Done")
+            rolled = uids(ledger)
+            asked = cluster.get("pod", ledger.primary().name, ledger.namespace)["spec"]["containers"][0]["resources"]
+            assert (asked["requests"]["cpu"], asked["requests"]["memory"]) == ("1", "1Gi"), "it writes them otherwise"
+            callers.wait_more()
+        assert uids(ledger) == rolled, "and that is no reason to roll again"
+        assert ledger.epoch() <= epoch + 1
+        check_no_call_failed(callers)
+
+
 def test_scaling_up_takes_over_never_and_scaling_down_only_where_the_primary_goes(cluster: Lab) -> None:
     with Ledger(cluster, "scale", limits=CALM) as ledger:
         with called(ledger, patient=True) as callers:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.front_door import Callers, figure
-from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
+from tests.cluster.installed import CALM, LOCK_STORE, NAMESPACE, Lab, Ledger
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.cluster import LOG, Pod
 from tests.cluster.lab.machine import wait_until
@@ -190,10 +190,18 @@ def test_leader_of_the_lock_store_that_is_gone_loses_nothing(ledger: Ledger, fau
                 callers.wait_more()
 
 
-def test_drain_of_every_node_in_turn_fails_no_call(ledger: Ledger) -> None:
-    with called(ledger, patient=True) as callers:
-        for node in ledger.cluster.workers:
-            with ledger.cluster.drained(node):
-                callers.wait_more()
-            wait_caught_up(ledger)  # as the operator does between two pods: the next primary has followed this one
-    check_no_call_failed(callers)
+def test_drain_of_every_node_in_turn_fails_no_call_and_takes_over_once_for_each_primary(cluster: Lab) -> None:
+    with Ledger(cluster, "drains", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:
+            for node in cluster.workers:
+                wait_caught_up(ledger)  # as the operator does between two pods: the next primary has followed this one
+                primary, epoch = ledger.primary(), ledger.epoch()
+                # One that leads after the primary of its own node is drained as well.
+                may_lead = sum(pod.node == node for pod in ledger.pods()) if primary.node == node else 0
+                with cluster.drained(node):
+                    callers.wait_more()
+                wait_caught_up(ledger)
+                assert ledger.epoch() - epoch <= may_lead, f"{node} was drained, {primary.name} led on {primary.node}"
+                if primary.node == node:
+                    assert ledger.epoch() > epoch
+        check_no_call_failed(callers)
