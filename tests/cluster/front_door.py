@@ -119,6 +119,10 @@ class Callers:
         else:
             self._stop.set()
 
+    def move(self, door: Door) -> None:
+        """Ask at another door from now on: the service was made anew."""
+        self._door = door
+
     def stop(self) -> None:
         """Let what is under way be answered, begin no more."""
         self._stop.set()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 from functools import partial
+from types import TracebackType
+from typing import Self
 
 import pytest
+from tests.cluster.drilling import drill, judged
 from tests.cluster.installed import CALM, LEDGER_IMAGE, NAMESPACE, OTHER_IMAGE, Lab, Ledger, install
-from tests.cluster.lab.machine import CommandFailed
+from tests.cluster.lab.machine import CommandFailed, LabError
 from tests.cluster.under_load import called, chance, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+OPERATOR = "app.kubernetes.io/component=operator"
+KILLS_S = 4.0, 25.0
+"""Between two kills. Who waits leads 15 s after one that led was killed: no step can be starved for ever."""
 
 
 def test_rolling_change_of_resources_takes_over_once_and_fails_no_call(cluster: Lab) -> None:
@@ -147,7 +156,7 @@ def test_crd_of_a_newer_version_with_more_fields_changes_nothing(cluster: Lab, s
 
 def kill_operators(cluster: Lab) -> None:
     """Kill the one that leads and the one that waits."""
-    for pod in cluster.pods(NAMESPACE, "app.kubernetes.io/component=operator"):
+    for pod in cluster.pods(NAMESPACE, OPERATOR):
         cluster.delete_pod(pod, grace_s=0)
 
 
@@ -175,6 +184,86 @@ def test_operator_killed_while_it_rolls_scales_and_suspends_leaves_nothing_half_
         wait_pods(ledger, 0)
         ledger.apply(suspend=False, replicas=3)
         ledger.wait_ready()
+        assert len(ledger.pods()) == 3
+
+
+class Killer:
+    """Kills one of the operator's pods, leading or waiting, at moments that chance draws, in a thread of its own."""
+
+    def __init__(self, cluster: Lab, seed: int) -> None:
+        self.killed: list[str] = []
+        self._cluster = cluster
+        self._dice = random.Random(seed)
+        self._errors: list[LabError] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(150)
+        if error is None:
+            assert not self._thread.is_alive(), "kubectl does not end"
+            if self._errors:
+                raise self._errors[0]
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._dice.uniform(*KILLS_S)):
+                self._kill()
+        except LabError as error:
+            self._errors.append(error)
+
+    def _kill(self) -> None:
+        place = ("-n", NAMESPACE)
+        pods = self._cluster.kubectl(*place, "get", "pods", "-l", OPERATOR, "-o", "name").split()
+        if pods:
+            self.killed.append(self._dice.choice(pods))
+            now = ("--force", "--grace-period=0", "--ignore-not-found", "--wait=false")
+            self._cluster.kubectl(*place, "delete", self.killed[-1], *now)
+
+
+def left_of(ledger: Ledger) -> str:
+    """The names of what a service has left."""
+    kinds = "pods,statefulsets,services,secrets,configmaps"
+    selector = f"deathless.dev/service={ledger.name}"
+    return ledger.cluster.kubectl("-n", ledger.namespace, "get", kinds, "-l", selector, "-o", "name").strip()
+
+
+def test_operators_killed_at_random_through_a_services_life_leave_nothing_half_done(cluster: Lab) -> None:
+    with Ledger(cluster, "haunted", replicas=2) as ledger, chance() as dice:
+        with Killer(cluster, dice.getrandbits(32)) as killer:
+            with called(ledger) as callers:
+                epoch, before = ledger.epoch(), uids(ledger)
+                ledger.apply(resources={"requests": {"cpu": "150m", "memory": "80Mi"}})
+                wait_gone(ledger, before)
+                ledger.wait_ready()
+                ledger.apply(replicas=3)
+                wait_pods(ledger, 3)
+                ledger.apply(suspend=True)
+                wait_pods(ledger, 0)
+                ledger.apply(suspend=False)
+                ledger.wait_ready()
+                cluster.apply(drill(ledger, "haunted", {"type": "PodDelete"}, limits={"unavailableSecondsMax": 60.0}))
+                last = judged(ledger, "haunted", within_s=480)
+                assert last["verdict"] != "Failed", json.dumps(last)
+                assert (last.get("callsLost", 0), last.get("callsDoubled", 0)) == (0, 0)
+            cluster.kubectl("-n", ledger.namespace, "delete", "dls", ledger.name, "--timeout=180s", timeout_s=190)
+            ledger.wait_for(lambda: not left_of(ledger), "all that was the service's is gone")
+            ledger.apply()
+            with called(ledger):
+                pass
+            assert killer.killed
+        cluster.wait_rolled_out(NAMESPACE, "deployment/deathless-operator")
+        callers.move(ledger.door())
+        callers.check_exactly_once()
+        assert ledger.epoch() > epoch
+        ledger.wait_for(lambda: ledger.get()["status"]["epoch"] == ledger.epoch(), "the status tells the epoch")
         assert len(ledger.pods()) == 3
 
 

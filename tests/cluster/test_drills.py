@@ -9,42 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.drilling import drill, judged, status
 from tests.cluster.installed import LEDGER_IMAGE, Lab, Ledger
 from tests.cluster.lab.machine import ROOT, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 SABOTAGED = "docker.io/library/deathless-sabotaged:1"
-
-
-def drill(ledger: Ledger, name: str, fault: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A FailoverDrill of the ledger that is quick."""
-    return {
-        "apiVersion": "deathless.dev/v1alpha1",
-        "kind": "FailoverDrill",
-        "metadata": {"name": name, "namespace": ledger.namespace},
-        "spec": {
-            "serviceRef": {"name": ledger.name},
-            "fault": fault,
-            "probe": {"warmUpSeconds": 2, "settleSeconds": 3},
-            "limits": {"unavailableSecondsMax": 20.0},
-            "activeDeadlineSeconds": 180,
-            **spec,
-        },
-    }
-
-
-def status(ledger: Ledger, name: str) -> dict[str, Any]:
-    """A drill's status."""
-    found: dict[str, Any] = ledger.cluster.get("fdr", name, ledger.namespace).get("status", {})
-    return found
-
-
-def judged(ledger: Ledger, name: str) -> dict[str, Any]:
-    """The last run of a drill, once there is one."""
-    ledger.wait_for(lambda: status(ledger, name).get("last"), f"drill {name} is judged", 240)
-    last: dict[str, Any] = status(ledger, name)["last"]
-    return last
 
 
 @pytest.mark.parametrize(

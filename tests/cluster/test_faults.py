@@ -7,6 +7,7 @@ part is Kubernetes noticing; callers are served again by the takeover, which the
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 AWAY_S = 60.0  # the API server
 EPOCH = "deathless_replica_epoch"
+SMALL = {
+    "segmentBytesMax": 4 << 20,
+    "frameBytesMax": 1 << 20,
+    "spareBytes": 2 << 20,
+    "allocateBytes": 1 << 16,
+    "messageBytesMax": 1 << 19,
+}
+"""Limits of a service whose log is soon full."""
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +38,13 @@ def ledger(cluster: Lab, deathless: None) -> Iterator[Ledger]:
     with Ledger(cluster, "faults", top=LOG) as ledger:
         ledger.wait_ready()
         yield ledger
+
+
+def with_own_logs(cluster: Lab) -> BareCluster:
+    """The cluster, where each node has a log file system of its own that can be broken; else the test is left out."""
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("nodes of kind share one folder of this machine: no log of a node's own to hang, end or be stale")
+    return cluster
 
 
 def test_killed_process_loses_nothing(ledger: Ledger) -> None:
@@ -87,6 +103,11 @@ def test_primary_cut_from_the_lock_store_is_replaced(ledger: Ledger) -> None:
             callers.wait_more()
 
 
+def test_primary_behind_a_slow_link_goes_on(ledger: Ledger) -> None:
+    with called(ledger) as callers, ledger.cluster.slow_link(ledger.primary(), delay_s=0.03, jitter_s=0.01):
+        callers.wait_more(100)
+
+
 def test_primary_cut_from_its_peers_loses_nothing(ledger: Ledger) -> None:
     with called(ledger) as callers:
         old = ledger.primary()
@@ -97,24 +118,24 @@ def test_primary_cut_from_its_peers_loses_nothing(ledger: Ledger) -> None:
 
 
 def test_log_that_hangs_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
-    assert isinstance(ledger.cluster, BareCluster), "needs a file system that can hang"
+    cluster = with_own_logs(ledger.cluster)
     with called(ledger) as callers:
         old = ledger.primary()
-        with ledger.cluster.hung_log(old.node):
+        with cluster.hung_log(old.node):
             ledger.wait_other_primary(old)
             callers.wait_more()
 
 
 def test_log_that_dies_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
-    assert isinstance(ledger.cluster, BareCluster), "needs a file system that can die"
+    cluster = with_own_logs(ledger.cluster)
     with called(ledger) as callers:
         old = ledger.primary()
-        ledger.cluster.kill_log(old.node)
+        cluster.kill_log(old.node)
         try:
             ledger.wait_other_primary(old)
             callers.wait_more()
         finally:
-            ledger.cluster.start_log(old.node)
+            cluster.start_log(old.node)
         stuck(ledger, old)
 
 
@@ -123,9 +144,31 @@ def stuck(ledger: Ledger, pod: Pod) -> None:
     ledger.cluster.delete_pod(ledger.cluster.pod(pod.namespace, pod.name), grace_s=0)
 
 
+def test_full_volume_refuses_calls_until_there_is_room_and_loses_nothing(cluster: Lab) -> None:
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("nodes of kind share one folder of this machine: it can't be filled without filling the machine")
+    name = f"full-{uuid.uuid4().hex[:5]}"
+    with (
+        cluster.small_volume(name, size_mb=96) as folder,
+        Ledger(cluster, "full", volume=name, limits=CALM | SMALL) as ledger,
+        called(ledger) as callers,
+    ):
+        door = ledger.door()
+        with cluster.full_volume(folder):
+            ledger.wait_for(lambda: refused(callers, "507"), "calls are refused for want of room")
+            ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 1, "the metrics tell a full log")
+        callers.wait_more()
+        ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 0, "the metrics tell of room")
+
+
+def refused(callers: Callers, status: str) -> bool:
+    """Was an attempt answered so?"""
+    return any(told.startswith(status) for told in list(callers.failures))
+
+
 def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None:
-    assert isinstance(cluster, BareCluster), "needs a file system with stale caches"
-    with cluster.stale_logs() as top, Ledger(cluster, "stale", top=top) as ledger, called(ledger) as callers:
+    bare = with_own_logs(cluster)
+    with bare.stale_logs() as top, Ledger(bare, "stale", top=top) as ledger, called(ledger) as callers:
         for _ in range(3):
             epoch = ledger.epoch()
             for node in cluster.workers:  # the kernel of each learns that the next epochs' files are not there
