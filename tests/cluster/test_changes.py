@@ -18,7 +18,7 @@ from tests.cluster.under_load import called, chance, check_no_call_failed, uids,
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 OPERATOR = "app.kubernetes.io/component=operator"
-KILLS_S = 4.0, 25.0
+KILLS_S = 8.0, 30.0
 """Between two kills. Who waits leads 15 s after one that led was killed: no step can be starved for ever."""
 
 
