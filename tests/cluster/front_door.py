@@ -62,9 +62,28 @@ class Door:
         """Give a method's address."""
         return f"http{'s' if self.authority else ''}://{self.address}/{self.service}/{key}/{method}"
 
+    def page(self, name: str) -> str:
+        """Give the address of a page that the front door has beside the service's methods."""
+        return f"http{'s' if self.authority else ''}://{self.address}/{name}"
+
     def context(self) -> ssl.SSLContext | bool:
         """What checks the certificate."""
         return ssl.create_default_context(cadata=self.authority) if self.authority else False
+
+
+def figure(door: Door, name: str) -> float:
+    """A figure of the metrics page behind the front door: of whichever replica answers; -1 where none does now."""
+    return asyncio.run(_figure(door, name))
+
+
+async def _figure(door: Door, name: str) -> float:
+    async with Callers(door).session() as session:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+            async with session.get(door.page("metrics"), server_hostname=door.server_name or None) as response:
+                lines = (await response.text()).splitlines()
+                found = [line.split() for line in lines if line.startswith((f"{name}{{", f"{name} "))]
+                return max((float(words[-1]) for words in found), default=-1.0)
+    return -1.0
 
 
 class Callers:
@@ -99,6 +118,10 @@ class Callers:
             self.stop()
         else:
             self._stop.set()
+
+    def move(self, door: Door) -> None:
+        """Ask at another door from now on: the service was made anew."""
+        self._door = door
 
     def stop(self) -> None:
         """Let what is under way be answered, begin no more."""
@@ -147,11 +170,11 @@ class Callers:
     # ---- inside the thread -----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        async with self._session() as session:
+        async with self.session() as session:
             await asyncio.gather(*(self._calls(session, number) for number in range(self._count)))
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
+    async def session(self) -> AsyncIterator[aiohttp.ClientSession]:
         """A session; afterwards all its connections are closed, also those that wait for a peer that is gone."""
         opened: list[socket.socket] = []
 
@@ -213,7 +236,7 @@ class Callers:
             await asyncio.sleep(PAUSE_S)
 
     async def _held(self) -> list[str]:
-        async with self._session() as session:
+        async with self.session() as session:
             return [tag for key in range(KEYS) for tag in await self._notes(session, f"k{key}")]
 
     async def _notes(self, session: aiohttp.ClientSession, key: str) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from tests.cluster.front_door import Door
 from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import SHARED, Pod
+from tests.cluster.lab.cluster import LOG, SHARED, Pod
 from tests.cluster.lab.kind import KindCluster
 from tests.cluster.lab.machine import ROOT, CommandFailed, LabError, run, wait_until
 
@@ -96,7 +96,8 @@ class Ledger:
         self.namespace = f"{name}-{uuid.uuid4().hex[:5]}"
         self.name = "ledger"
         self.volume = volume or f"{self.namespace}-log"
-        self._top = top
+        # Nodes of kind have the shared folder alone.
+        self._top = SHARED if top == LOG and isinstance(cluster, KindCluster) else top
         self._claim = claim
         self._spec = spec
         self.keep_volume = False  # somebody else's: leave it at the end
@@ -112,7 +113,6 @@ class Ledger:
 
     def make_claim(self) -> None:
         """Make the volume and its claim."""
-        assert isinstance(self.cluster, BareCluster), "kind mounts the shared folder itself"
         folder = self.cluster.shared_folder(self.volume)
         if not any(folder.iterdir()):
             folder.chmod(0o777)
@@ -139,7 +139,7 @@ class Ledger:
         cluster.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=false")
         cluster.kubectl("-n", self.namespace, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
         cluster.kubectl("delete", "pv", f"{self.namespace}-log", "--ignore-not-found", "--wait=false")
-        if isinstance(cluster, BareCluster) and not self.keep_volume:
+        if not self.keep_volume:
             shutil.rmtree(cluster.shared_folder(self.volume), ignore_errors=True)
         if stuck and error is None:
             raise stuck[0]
@@ -209,19 +209,28 @@ class Ledger:
         self.wait_for(holds, f"condition {name}={status} {reason}", within_s)
         return self.condition(name)[2]
 
+    def wait_told(self, name: str, status: str, reason: str = "", within_s: float = READY_S) -> str:
+        """Wait for a condition that the operator tells of this very generation of the spec; gives its message."""
+        messages: list[str] = []
+
+        def told() -> bool:
+            whole = self.get()
+            messages[:] = [
+                one.get("message", "")
+                for one in whole.get("status", {}).get("conditions", [])
+                if one["type"] == name
+                and one["status"] == status
+                and reason in ("", one["reason"])
+                and one.get("observedGeneration") == whole["metadata"]["generation"]
+            ]
+            return bool(messages)
+
+        self.wait_for(told, f"condition {name}={status} {reason} of the spec as it is", within_s)
+        return messages[0]
+
     def wait_ready(self, within_s: float = READY_S) -> None:
         """Wait until the operator says, of this generation, that all is well."""
-
-        def ready() -> bool:
-            whole = self.get()
-            return any(
-                one["type"] == "Ready"
-                and one["status"] == "True"
-                and one.get("observedGeneration") == whole["metadata"]["generation"]
-                for one in whole.get("status", {}).get("conditions", [])
-            )
-
-        self.wait_for(ready, "the service is Ready", within_s)
+        self.wait_told("Ready", "True", within_s=within_s)
 
     def pods(self) -> list[Pod]:
         """The replicas' pods."""

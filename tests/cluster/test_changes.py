@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 from functools import partial
+from types import TracebackType
+from typing import Self
 
 import pytest
+from tests.cluster.drilling import drill, judged
 from tests.cluster.installed import CALM, LEDGER_IMAGE, NAMESPACE, OTHER_IMAGE, Lab, Ledger, install
-from tests.cluster.lab.machine import CommandFailed
+from tests.cluster.lab.machine import CommandFailed, LabError
 from tests.cluster.under_load import called, chance, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+OPERATOR = "app.kubernetes.io/component=operator"
+KILLS_S = 8.0, 30.0
+"""Between two kills. Who waits leads 15 s after one that led was killed: no step can be starved for ever."""
 
 
 def test_rolling_change_of_resources_takes_over_once_and_fails_no_call(cluster: Lab) -> None:
@@ -20,6 +29,23 @@ def test_rolling_change_of_resources_takes_over_once_and_fails_no_call(cluster: 
             ledger.apply(resources={"requests": {"cpu": "250m", "memory": "96Mi"}})
             wait_gone(ledger, before)
             ledger.wait_ready()
+        assert ledger.epoch() <= epoch + 1
+        check_no_call_failed(callers)
+
+
+def test_roll_to_quantities_that_the_api_server_writes_otherwise_ends_after_one_takeover(cluster: Lab) -> None:
+    with Ledger(cluster, "words") as ledger:
+        with called(ledger, patient=True) as callers:
+            epoch, before = ledger.epoch(), uids(ledger)
+            ledger.apply(resources={"requests": {"cpu": "1000m", "memory": "1024Mi"}})
+            wait_gone(ledger, before)
+            ledger.wait_ready()
+            ledger.wait_told("Progressing", "False", "Done")
+            rolled = uids(ledger)
+            asked = cluster.get("pod", ledger.primary().name, ledger.namespace)["spec"]["containers"][0]["resources"]
+            assert (asked["requests"]["cpu"], asked["requests"]["memory"]) == ("1", "1Gi"), "it writes them otherwise"
+            callers.wait_more()
+        assert uids(ledger) == rolled, "and that is no reason to roll again"
         assert ledger.epoch() <= epoch + 1
         check_no_call_failed(callers)
 
@@ -82,9 +108,13 @@ def test_suspend_and_resume_keep_the_state(cluster: Lab) -> None:
 def test_spec_that_must_not_be_is_refused_by_the_api_server(
     cluster: Lab, settled: Ledger, change: dict[str, object], said: str
 ) -> None:
-    whole = settled.resource(**change)
-    with pytest.raises(CommandFailed, match=said):
-        cluster.apply(whole)
+    before, generation = uids(settled), settled.get()["metadata"]["generation"]
+    with called(settled, patient=True) as callers:
+        with pytest.raises(CommandFailed, match=said):
+            cluster.apply(settled.resource(**change))
+        callers.wait_more()
+    assert (uids(settled), settled.get()["metadata"]["generation"]) == (before, generation)
+    check_no_call_failed(callers)
 
 
 def test_helm_upgrade_touches_no_service(cluster: Lab, settled: Ledger) -> None:
@@ -101,22 +131,32 @@ def test_crd_of_a_newer_version_with_more_fields_changes_nothing(cluster: Lab, s
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     schema["ofTomorrow"] = {"type": "string", "description": "A field of a later release."}
     before = uids(settled)
-    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
-    try:
-        settled.apply(ofTomorrow="yes")
-        settled.wait_for(lambda: settled.get()["spec"].get("ofTomorrow") == "yes", "the field is stored")
-        settled.wait_condition("Available", "True")
-        assert uids(settled) == before
-    finally:
-        settled.forget("ofTomorrow")
-        settled.replace()
-        install(cluster)
-    settled.wait_ready()
+
+    def stored() -> bool:
+        settled.apply(ofTomorrow="yes")  # refused until the API server has read the new schema
+        found: dict[str, object] = settled.get()["spec"]
+        return found.get("ofTomorrow") == "yes"
+
+    with called(settled, patient=True) as callers:
+        cluster.kubectl("replace", "-f", "-", stdin=json.dumps(crd))
+        try:
+            settled.wait_for(stored, "the field is stored")
+            assert "ofTomorrow" in settled.wait_told("Accepted", "False", "InvalidSpec")
+            settled.wait_told("Available", "True")
+            callers.wait_more()
+            assert uids(settled) == before
+        finally:
+            settled.forget("ofTomorrow")
+            settled.replace()
+            install(cluster)
+        settled.wait_told("Accepted", "True")
+    assert uids(settled) == before
+    check_no_call_failed(callers)
 
 
 def kill_operators(cluster: Lab) -> None:
     """Kill the one that leads and the one that waits."""
-    for pod in cluster.pods(NAMESPACE, "app.kubernetes.io/component=operator"):
+    for pod in cluster.pods(NAMESPACE, OPERATOR):
         cluster.delete_pod(pod, grace_s=0)
 
 
@@ -144,6 +184,86 @@ def test_operator_killed_while_it_rolls_scales_and_suspends_leaves_nothing_half_
         wait_pods(ledger, 0)
         ledger.apply(suspend=False, replicas=3)
         ledger.wait_ready()
+        assert len(ledger.pods()) == 3
+
+
+class Killer:
+    """Kills one of the operator's pods, leading or waiting, at moments that chance draws, in a thread of its own."""
+
+    def __init__(self, cluster: Lab, seed: int) -> None:
+        self.killed: list[str] = []
+        self._cluster = cluster
+        self._dice = random.Random(seed)
+        self._errors: list[LabError] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(150)
+        if error is None:
+            assert not self._thread.is_alive(), "kubectl does not end"
+            if self._errors:
+                raise self._errors[0]
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._dice.uniform(*KILLS_S)):
+                self._kill()
+        except LabError as error:
+            self._errors.append(error)
+
+    def _kill(self) -> None:
+        place = ("-n", NAMESPACE)
+        pods = self._cluster.kubectl(*place, "get", "pods", "-l", OPERATOR, "-o", "name").split()
+        if pods:
+            self.killed.append(self._dice.choice(pods))
+            now = ("--force", "--grace-period=0", "--ignore-not-found", "--wait=false")
+            self._cluster.kubectl(*place, "delete", self.killed[-1], *now)
+
+
+def left_of(ledger: Ledger) -> str:
+    """The names of what a service has left."""
+    kinds = "pods,statefulsets,services,secrets,configmaps"
+    selector = f"deathless.dev/service={ledger.name}"
+    return ledger.cluster.kubectl("-n", ledger.namespace, "get", kinds, "-l", selector, "-o", "name").strip()
+
+
+def test_operators_killed_at_random_through_a_services_life_leave_nothing_half_done(cluster: Lab) -> None:
+    with Ledger(cluster, "haunted", replicas=2) as ledger, chance() as dice:
+        with Killer(cluster, dice.getrandbits(32)) as killer:
+            with called(ledger) as callers:
+                epoch, before = ledger.epoch(), uids(ledger)
+                ledger.apply(resources={"requests": {"cpu": "150m", "memory": "80Mi"}})
+                wait_gone(ledger, before)
+                ledger.wait_ready()
+                ledger.apply(replicas=3)
+                wait_pods(ledger, 3)
+                ledger.apply(suspend=True)
+                wait_pods(ledger, 0)
+                ledger.apply(suspend=False)
+                ledger.wait_ready()
+                cluster.apply(drill(ledger, "haunted", {"type": "PodDelete"}, limits={"unavailableSecondsMax": 60.0}))
+                last = judged(ledger, "haunted", within_s=480)
+                assert last["verdict"] != "Failed", json.dumps(last)
+                assert (last.get("callsLost", 0), last.get("callsDoubled", 0)) == (0, 0)
+            cluster.kubectl("-n", ledger.namespace, "delete", "dls", ledger.name, "--timeout=180s", timeout_s=190)
+            ledger.wait_for(lambda: not left_of(ledger), "all that was the service's is gone")
+            ledger.apply()
+            with called(ledger):
+                pass
+            assert killer.killed
+        cluster.wait_rolled_out(NAMESPACE, "deployment/deathless-operator")
+        callers.move(ledger.door())
+        callers.check_exactly_once()
+        assert ledger.epoch() > epoch
+        ledger.wait_for(lambda: ledger.get()["status"]["epoch"] == ledger.epoch(), "the status tells the epoch")
         assert len(ledger.pods()) == 3
 
 

@@ -6,15 +6,30 @@ part is Kubernetes noticing; callers are served again by the takeover, which the
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
+from tests.cluster.front_door import Callers, figure
+from tests.cluster.installed import CALM, LOCK_STORE, NAMESPACE, Lab, Ledger
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.cluster import LOG, Pod
+from tests.cluster.lab.machine import wait_until
 from tests.cluster.under_load import called, check_no_call_failed, wait_caught_up, wait_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
+
+AWAY_S = 60.0  # the API server
+EPOCH = "deathless_replica_epoch"
+SMALL = {
+    "segmentBytesMax": 4 << 20,
+    "frameBytesMax": 1 << 20,
+    "spareBytes": 2 << 20,
+    "allocateBytes": 1 << 16,
+    "messageBytesMax": 1 << 19,
+}
+"""Limits of a service whose log is soon full."""
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +38,13 @@ def ledger(cluster: Lab, deathless: None) -> Iterator[Ledger]:
     with Ledger(cluster, "faults", top=LOG) as ledger:
         ledger.wait_ready()
         yield ledger
+
+
+def with_own_logs(cluster: Lab) -> BareCluster:
+    """The cluster, where each node has a log file system of its own that can be broken; else the test is left out."""
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("nodes of kind share one folder of this machine: no log of a node's own to hang, end or be stale")
+    return cluster
 
 
 def test_killed_process_loses_nothing(ledger: Ledger) -> None:
@@ -81,6 +103,11 @@ def test_primary_cut_from_the_lock_store_is_replaced(ledger: Ledger) -> None:
             callers.wait_more()
 
 
+def test_primary_behind_a_slow_link_goes_on(ledger: Ledger) -> None:
+    with called(ledger) as callers, ledger.cluster.slow_link(ledger.primary(), delay_s=0.03, jitter_s=0.01):
+        callers.wait_more(100)
+
+
 def test_primary_cut_from_its_peers_loses_nothing(ledger: Ledger) -> None:
     with called(ledger) as callers:
         old = ledger.primary()
@@ -91,24 +118,24 @@ def test_primary_cut_from_its_peers_loses_nothing(ledger: Ledger) -> None:
 
 
 def test_log_that_hangs_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
-    assert isinstance(ledger.cluster, BareCluster), "needs a file system that can hang"
+    cluster = with_own_logs(ledger.cluster)
     with called(ledger) as callers:
         old = ledger.primary()
-        with ledger.cluster.hung_log(old.node):
+        with cluster.hung_log(old.node):
             ledger.wait_other_primary(old)
             callers.wait_more()
 
 
 def test_log_that_dies_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
-    assert isinstance(ledger.cluster, BareCluster), "needs a file system that can die"
+    cluster = with_own_logs(ledger.cluster)
     with called(ledger) as callers:
         old = ledger.primary()
-        ledger.cluster.kill_log(old.node)
+        cluster.kill_log(old.node)
         try:
             ledger.wait_other_primary(old)
             callers.wait_more()
         finally:
-            ledger.cluster.start_log(old.node)
+            cluster.start_log(old.node)
         stuck(ledger, old)
 
 
@@ -117,9 +144,31 @@ def stuck(ledger: Ledger, pod: Pod) -> None:
     ledger.cluster.delete_pod(ledger.cluster.pod(pod.namespace, pod.name), grace_s=0)
 
 
+def test_full_volume_refuses_calls_until_there_is_room_and_loses_nothing(cluster: Lab) -> None:
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("nodes of kind share one folder of this machine: it can't be filled without filling the machine")
+    name = f"full-{uuid.uuid4().hex[:5]}"
+    with (
+        cluster.small_volume(name, size_mb=96) as folder,
+        Ledger(cluster, "full", volume=name, limits=CALM | SMALL) as ledger,
+        called(ledger) as callers,
+    ):
+        door = ledger.door()
+        with cluster.full_volume(folder):
+            ledger.wait_for(lambda: refused(callers, "507"), "calls are refused for want of room")
+            ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 1, "the metrics tell a full log")
+        callers.wait_more()
+        ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 0, "the metrics tell of room")
+
+
+def refused(callers: Callers, status: str) -> bool:
+    """Was an attempt answered so?"""
+    return any(told.startswith(status) for told in list(callers.failures))
+
+
 def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None:
-    assert isinstance(cluster, BareCluster), "needs a file system with stale caches"
-    with cluster.stale_logs() as top, Ledger(cluster, "stale", top=top) as ledger, called(ledger) as callers:
+    bare = with_own_logs(cluster)
+    with bare.stale_logs() as top, Ledger(bare, "stale", top=top) as ledger, called(ledger) as callers:
         for _ in range(3):
             epoch = ledger.epoch()
             for node in cluster.workers:  # the kernel of each learns that the next epochs' files are not there
@@ -130,13 +179,32 @@ def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None
             callers.wait_more()
 
 
-def test_service_goes_on_while_the_api_server_is_down(ledger: Ledger) -> None:
+def test_service_goes_on_while_the_api_server_is_down_for_a_minute(ledger: Ledger) -> None:
+    wait_caught_up(ledger)
     with called(ledger) as callers:
-        primary = ledger.primary()
+        primary, epoch, door = ledger.primary(), ledger.epoch(), ledger.door()
         with ledger.cluster.api_server_down():
-            callers.wait_more()
+            began = time.monotonic()
+            call_until(callers, began + AWAY_S / 2)
             ledger.cluster.kill_process(primary, "deathless.shell.worker")
+            # Nobody can tell the cluster of the successor now: the front door does.
+            wait_until(
+                lambda: figure(door, EPOCH) > epoch,
+                f"an epoch above {epoch} at the front door",
+                within_s=120,
+                poll_s=0.2,
+            )
             callers.wait_more()
+            call_until(callers, began + AWAY_S)
+        wait_epoch(ledger, epoch)
+        callers.wait_more()
+        ledger.wait_ready(within_s=300)
+
+
+def call_until(callers: Callers, end: float) -> None:
+    """Be answered again and again until a moment of the monotonic clock."""
+    while time.monotonic() < end:
+        callers.wait_more()
 
 
 def test_without_an_operator_takeovers_go_on(ledger: Ledger) -> None:
@@ -165,10 +233,18 @@ def test_leader_of_the_lock_store_that_is_gone_loses_nothing(ledger: Ledger, fau
                 callers.wait_more()
 
 
-def test_drain_of_every_node_in_turn_fails_no_call(ledger: Ledger) -> None:
-    with called(ledger, patient=True) as callers:
-        for node in ledger.cluster.workers:
-            with ledger.cluster.drained(node):
-                callers.wait_more()
-            wait_caught_up(ledger)  # as the operator does between two pods: the next primary has followed this one
-    check_no_call_failed(callers)
+def test_drain_of_every_node_in_turn_fails_no_call_and_takes_over_once_for_each_primary(cluster: Lab) -> None:
+    with Ledger(cluster, "drains", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:
+            for node in cluster.workers:
+                wait_caught_up(ledger)  # as the operator does between two pods: the next primary has followed this one
+                primary, epoch = ledger.primary(), ledger.epoch()
+                # One that leads after the primary of its own node is drained as well.
+                may_lead = sum(pod.node == node for pod in ledger.pods()) if primary.node == node else 0
+                with cluster.drained(node):
+                    callers.wait_more()
+                wait_caught_up(ledger)
+                assert ledger.epoch() - epoch <= may_lead, f"{node} was drained, {primary.name} led on {primary.node}"
+                if primary.node == node:
+                    assert ledger.epoch() > epoch
+        check_no_call_failed(callers)

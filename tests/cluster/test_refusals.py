@@ -7,7 +7,6 @@ import uuid
 import pytest
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import Lab, Ledger
-from tests.cluster.lab.bare import BareCluster
 from tests.cluster.under_load import called, check_no_call_failed, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -29,15 +28,26 @@ def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) 
             "metadata": {"name": "few", "namespace": ledger.namespace},
             "spec": {"hard": {"pods": "1"}},
         }
-        ledger.wait_ready()
-        cluster.apply(quota)
-        ledger.apply(replicas=3)
-        ledger.wait_for(lambda: "quota" in ledger.told(), "the status names the quota")
-        with Callers(ledger.door()) as callers:
+        with called(ledger, patient=True) as callers:
+            cluster.apply(quota)
+            # Before it is counted a pod is refused with other words.
+            ledger.wait_for(lambda: used(ledger, "few"), "the quota is counted")
+            ledger.apply(replicas=3)
+            message = ledger.wait_told("Degraded", "True", "QuotaExceeded")
+            assert "exceeded quota: few" in message
+            assert "raise the quota" in message.lower()
+            assert ledger.condition("Available")[0] == "True"
             callers.wait_more()
-        cluster.kubectl("-n", ledger.namespace, "delete", "resourcequota", "few")
-        ledger.wait_ready()
-        callers.check_exactly_once()
+            cluster.kubectl("-n", ledger.namespace, "delete", "resourcequota", "few")
+            ledger.wait_told("Degraded", "False")
+            ledger.wait_ready()
+            wait_pods(ledger, 3)
+        check_no_call_failed(callers)
+
+
+def used(ledger: Ledger, quota: str) -> object:
+    """What a quota has counted; nothing until it has."""
+    return ledger.cluster.get("resourcequota", quota, ledger.namespace).get("status", {}).get("used")
 
 
 def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: Lab) -> None:
@@ -54,7 +64,6 @@ def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: La
 
 
 def test_volume_that_came_back_empty_is_refused(cluster: Lab) -> None:
-    assert isinstance(cluster, BareCluster), "reaches into the volume"
     with Ledger(cluster, "emptied") as ledger:
         ledger.wait_ready()
         with Callers(ledger.door()) as callers:

@@ -9,7 +9,7 @@ Guarantees: typed spec and status, from which the CRD is generated; relations th
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -28,6 +28,8 @@ OUTLIVED: tuple[FaultType, ...] = ("Freeze", "Partition", "LockOutage")
 Verdict = Literal["", "Passed", "Failed", "Aborted", "Inconclusive"]
 Phase = Literal["", "Pending", "Warm", "Fault", "Healing", "Judged"]
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
+SPENT_MAX: Final = 32
+"""Entries of what runs have cost."""
 
 
 class ServiceRef(Part, frozen=True):
@@ -190,6 +192,13 @@ class DrillRun(StatusPart, frozen=True):
     epoch_after: Annotated[int, Meta(ge=0), told("Epoch at the end.")] = 0
 
 
+class DrillSpent(StatusPart, frozen=True):
+    """What runs have cost that ended in one share of the budget's window."""
+
+    until: Annotated[Time, told("When the last of them ended.")] = ""
+    seconds: Annotated[Annotated[float, Meta(ge=0)], told("Their unavailableSeconds together.")] = 0.0
+
+
 class DrillStatus(StatusPart, frozen=True):
     """The status of a FailoverDrill."""
 
@@ -207,6 +216,11 @@ class DrillStatus(StatusPart, frozen=True):
     runs_passed: Annotated[int, Meta(ge=0), told("Runs that passed, ever.")] = 0
     runs_failed: Annotated[int, Meta(ge=0), told("Runs that failed, ever.")] = 0
     history: Annotated[tuple[DrillRun, ...], Meta(max_length=100), told("Runs that ended, the latest first.")] = ()
+    spent: Annotated[
+        tuple[DrillSpent, ...],
+        Meta(max_length=SPENT_MAX),
+        told("What runs have cost in budgetWindowSeconds, the latest first, whatever history keeps."),
+    ] = ()
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=16), told("What holds, what does not, and why.")] = ()
 
 

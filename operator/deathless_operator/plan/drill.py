@@ -125,7 +125,7 @@ def _abort(
 
 def _close(draft: _Draft, snapshot: DrillSnapshot, spec: DrillSpec, run: DrillRun) -> None:
     """Write a run that is over down, and tell it."""
-    draft.status = with_run(draft.status, run, spec)
+    draft.status = with_run(draft.status, run, spec, snapshot.now)
     draft.events.append(told(snapshot.resource, run))
     verdict = {"Passed": "True", "Failed": "False"}.get(run.verdict, "Unknown")
     _say(

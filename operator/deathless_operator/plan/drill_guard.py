@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from deathless_operator.model import names
-from deathless_operator.model.drill import AGENT_FAULTS, DrillRun, DrillSpec
+from deathless_operator.model.drill import AGENT_FAULTS, DrillSpec
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.status import condition
+from deathless_operator.plan.drill_budget import spent_in_window
 from deathless_operator.plan.drill_snapshot import DrillSnapshot
-from deathless_operator.plan.reading import read_time
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 REPLICA_LABEL: Final = names.LABEL_REPLICA
@@ -122,11 +122,6 @@ def _budget_spent(snapshot: DrillSnapshot, spec: DrillSpec) -> Iterator[Refusal]
     budget, window = spec.abort_if.unavailable_budget_seconds, spec.abort_if.budget_window_seconds
     if not budget:
         return
-    spent = sum(_cost(run, snapshot.now - window) for run in snapshot.resource.status.history)
+    spent = spent_in_window(snapshot.resource.status, snapshot.now, window)
     if spent >= budget:
         yield Refusal("BudgetSpent", f"earlier runs have cost {spent:.1f} s of a budget of {budget:g} s")
-
-
-def _cost(run: DrillRun, since: float) -> float:
-    ended = read_time(run.completion_time)
-    return (run.unavailable_seconds or 0.0) if ended is not None and ended >= since else 0.0

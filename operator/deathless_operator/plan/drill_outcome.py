@@ -16,6 +16,7 @@ from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource, DrillRun, DrillSpec, DrillStatus, Verdict
 from deathless_operator.model.status import Condition
 from deathless_operator.plan.actions import Event
+from deathless_operator.plan.drill_budget import with_cost
 from deathless_operator.plan.drill_guard import of_shard
 from deathless_operator.plan.drill_reports import RunnerReport
 from deathless_operator.plan.reading import read_time
@@ -122,8 +123,8 @@ def kept(history: Sequence[DrillRun], spec: DrillSpec) -> tuple[DrillRun, ...]:
     return tuple(stay)
 
 
-def with_run(status: DrillStatus, run: DrillRun, spec: DrillSpec) -> DrillStatus:
-    """Write a run that is over into the status."""
+def with_run(status: DrillStatus, run: DrillRun, spec: DrillSpec, now: float) -> DrillStatus:
+    """Write a run that is over into the status; `now` is in wall seconds."""
     return msgspec.structs.replace(
         status,
         active=None,
@@ -137,6 +138,7 @@ def with_run(status: DrillStatus, run: DrillRun, spec: DrillSpec) -> DrillStatus
         runs_passed=status.runs_passed + (run.verdict == "Passed"),
         runs_failed=status.runs_failed + (run.verdict == "Failed"),
         history=kept((run, *status.history), spec),
+        spent=with_cost(status, run, now, spec.abort_if.budget_window_seconds),
     )
 
 

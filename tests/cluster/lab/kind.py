@@ -77,6 +77,13 @@ class KindCluster(Cluster):
     def node_exec(self, node: str, *command: str, stdin: str | None = None, timeout_s: float = 120.0) -> str:
         return run("docker", "exec", "-i", "--privileged", node, *command, stdin=stdin, timeout_s=timeout_s)
 
+    def shared_folder(self, name: str) -> Path:
+        """Return a new folder below /srv/shared, as this machine sees it; anybody may write to it."""
+        folder = state_folder() / "kind-shared" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o777)
+        return folder
+
     def load_image(self, archive: Path) -> None:
         run("kind", "load", "image-archive", archive, "--name", NAME, timeout_s=600)
 

@@ -77,13 +77,13 @@ def test_history_keeps_the_latest_of_each_sort() -> None:
 
 def test_run_that_is_over_stands_in_the_status() -> None:
     run = msgspec.structs.replace(RUN, verdict="Failed", reason="Lost", calls_sent=9, calls_lost=1)
-    status = with_run(DrillStatus(active=RUN, runs_failed=1), run, make_spec())
+    status = with_run(DrillStatus(active=RUN, runs_failed=1), run, make_spec(), START)
     assert (status.active, status.last, status.history) == (None, run, (run,))
     assert (status.verdict, status.calls_lost, status.runs_failed, status.runs_passed) == ("Failed", 1, 2, 0)
 
 
 def test_run_without_calls_claims_nothing_about_them() -> None:
-    status = with_run(DrillStatus(), DrillRun(id="r", verdict="Aborted"), make_spec())
+    status = with_run(DrillStatus(), DrillRun(id="r", verdict="Aborted"), make_spec(), START)
     assert status.calls_lost is None
 
 
