@@ -87,6 +87,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
 SKIPS: dict[str, str] = {
     "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
     "tests/cluster/conftest.py": "a machine without root, Linux, Go and Docker can run no cluster",
+    "tests/cluster/test_deletion.py": "kind's nodes have a /tmp of their own each",
+    "tests/cluster/test_faults.py": "kind has no log file system for each node, and no small volumes",
     "tests/cluster/test_first_service.py": "kind makes the page's volume itself, and the page calls with curl",
     "tests/cluster/test_lab.py": "kind has no log file system for each node",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",

@@ -300,7 +300,7 @@ def replies_in_memory(patch: pytest.MonkeyPatch) -> None:
             for at, message in enumerate(queue.messages):
                 if message[:1] == bytes([Kind.RESPONSE]):
                     queue.messages[at] = encode_cancel(NOBODY)
-            size = sum(map(len, queue.messages))
+            size = queue.spilled + sum(map(len, queue.messages))
             self._outbox._bytes += size - queue.bytes
             queue.bytes = size
         return original(self)

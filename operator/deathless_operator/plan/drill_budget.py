@@ -57,9 +57,10 @@ def _shared(costs: Iterable[DrillSpent], share_s: float) -> tuple[DrillSpent, ..
     for cost in sorted(costs, key=_ended, reverse=True):
         same = entries and _ended(entries[-1]) // share_s == _ended(cost) // share_s
         if same or len(entries) == SPENT_MAX:
-            last = entries.pop()
-            cost = DrillSpent(until=last.until, seconds=round(last.seconds + cost.seconds, 3))  # noqa: PLW2901
-        entries.append(cost)
+            last = entries[-1]
+            entries[-1] = DrillSpent(until=last.until, seconds=round(last.seconds + cost.seconds, 3))
+        else:
+            entries.append(cost)
     return tuple(entries)
 
 
