@@ -130,6 +130,9 @@ class LimitsSpec(Part, frozen=True):
     ] = None
     results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
     results_kept_s: Annotated[Count | None, told("Logical time a result is kept.")] = None
+    unknown_outcomes_max: Annotated[
+        Count | None, told("Activities that may have been done, listed to operators; the oldest goes first.")
+    ] = None
     unconfirmed_bytes_max: Annotated[
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")
     ] = None

@@ -31,6 +31,7 @@ MESSAGING: Final = {
     "waiting_messages": "Messages that wait for a key that is held.",
     "suspended_bytes": "What handlers that wait, and messages that wait for their key, keep.",
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
+    "outcomes_unknown": "Activities of which nobody knows whether they were done, until an operator settles them.",
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
     "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",

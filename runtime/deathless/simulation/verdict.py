@@ -213,7 +213,8 @@ def agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
 def _tables(shard: Shard) -> list[object]:
     """Everything else that is a function of the log."""
     outbox = [(each.service, each.first_position, each.messages) for each in shard.outbox.snapshot() if each.messages]
-    return [shard.sessions.snapshot(), shard.results.snapshot(), shard.peers.snapshot(), outbox]
+    kept = [shard.results.snapshot(), shard.unknown.snapshot(), shard.parked]
+    return [shard.sessions.snapshot(), *kept, shard.peers.snapshot(), outbox]
 
 
 def released(cluster: Cluster, found: Recovered) -> list[Violation]:
