@@ -220,13 +220,13 @@ def some(found: T | None) -> list[T]:
     return [] if found is None else [found]
 
 
-def operate(replicas: ReplicaSet, command: str, **arguments: str) -> dict[str, object] | None:
+def operate(replicas: ReplicaSet, asked: str, **arguments: str) -> dict[str, object] | None:
     """Ask the primary as operators do; None: it can't be reached, or refuses."""
     member = read_members(str(replicas.directory)).get(replicas.role_of("primary") or "")
     if member is None:
         return None
     try:
-        return asyncio.run(admin.ask(member.client, command, admin.Access(replicas.service), arguments))
+        return asyncio.run(admin.ask(member.client, asked, admin.Access(replicas.service), arguments))
     except DeathlessError:
         return None
 

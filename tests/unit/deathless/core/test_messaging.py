@@ -77,8 +77,7 @@ class Scripted(Relay):
         found = super().take_outputs()
         give, self.give = self.give, Outputs([], [], [], [], [])
         if found is not None:
-            asked = {"starts": give.starts, "stops": give.stops, "unknown": give.unknown}
-            return found._replace(results=give.results, spans=give.spans, **asked)
+            return give._replace(messages=found.messages, turns=found.turns)
         return give if any(give) else None
 
     def activities(self) -> list[ActivityStart]:
