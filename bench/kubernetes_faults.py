@@ -5,12 +5,16 @@ store is led from where the fault wants it. Affinity is soft and counts when a p
 away two pods may share one: users with three nodes meet that too, but a second loss within minutes of the first is
 another fault than the one in the figure's name.
 
+A node that comes back within the grace of its lease was never away for the API server: what stands there of its pods is
+from before. So pods are asked themselves whether they are ready.
+
 Guarantees: a fault is in force when its function returns, and undone with the stack. Does not: measure.
 """
 
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,6 +26,9 @@ from tests.cluster.lab.cluster import Pod
 
 WHOLE_S: Final = 180.0  # the cluster is whole again within this
 MOVES_MAX: Final = 4  # pods moved before a round
+HEALTH_PORT: Final = 8081  # of a replica
+METRICS_PORT: Final = 2381  # of a member of the lock store
+ASK_S: Final = 1.0  # a pod that is ready answers within this
 STATUS: Final = ("etcdctl", "endpoint", "status", "-w", "json")
 
 Break = Callable[[Ledger, Pod, ExitStack], None]
@@ -38,7 +45,10 @@ def make_whole(ledger: Ledger, *, leader_with_primary: bool | None) -> None:
     wanted = len(cluster.workers)
     ledger.wait_for(lambda: len(cluster.ready_nodes()) == wanted, "every worker is Ready", WHOLE_S)
     for _ in range(MOVES_MAX):
-        ledger.wait_for(lambda: _are_ready(members(cluster)), "the lock store's members are Ready", WHOLE_S)
+        ledger.wait_for(
+            lambda: _are_ready(members(cluster), METRICS_PORT), "the lock store's members are Ready", WHOLE_S
+        )
+        ledger.wait_for(lambda: _are_ready(ledger.pods(), HEALTH_PORT), "the replicas are Ready", WHOLE_S)
         ledger.wait_ready(WHOLE_S)
         moved = doubled(ledger.pods(), ledger.primary) or doubled(members(cluster), partial(etcd_leader, cluster))
         if moved is None:
@@ -79,8 +89,17 @@ def lead_from(ledger: Ledger, node: str, *, on_it: bool) -> None:
     ledger.wait_for(lambda: etcd_leader(cluster).uid == wanted.uid, f"{wanted.name} leads")
 
 
-def _are_ready(pods: list[Pod]) -> bool:
-    return len(pods) > 0 and all(pod.ready for pod in pods)
+def _are_ready(pods: list[Pod], port: int) -> bool:
+    return len(pods) > 0 and all(pod.ready and _says_so(pod, port) for pod in pods)
+
+
+def _says_so(pod: Pod, port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{pod.address}:{port}/readyz", timeout=ASK_S) as answer:
+            ready: bool = answer.status == 200
+            return ready
+    except OSError:
+        return False
 
 
 def _is_replaced(cluster: Lab, old: Pod) -> bool:
@@ -99,6 +118,12 @@ def kill(ledger: Ledger, pod: Pod, _: ExitStack) -> None:
 def delete(ledger: Ledger, pod: Pod, _: ExitStack) -> None:
     """Delete the pod without grace."""
     ledger.cluster.delete_pod(pod, grace_s=0)
+
+
+def delete_with_leader(ledger: Ledger, pod: Pod, stack: ExitStack) -> None:
+    """Delete without grace the pod that leads the lock store, and then the service's."""
+    ledger.cluster.delete_pod(etcd_leader(ledger.cluster), grace_s=0)
+    delete(ledger, pod, stack)
 
 
 def crash(ledger: Ledger, pod: Pod, stack: ExitStack) -> None:

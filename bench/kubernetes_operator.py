@@ -10,6 +10,7 @@ import os
 import time
 import urllib.request
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Final
 
 from tests.cluster.installed import NAMESPACE, Lab, Ledger, install
@@ -21,7 +22,14 @@ SERVICES: Final = 200
 OPERATOR: Final = "app.kubernetes.io/component=operator"
 METRICS_PORT: Final = 8080
 WAIT_S: Final = 600.0
-APPLIED_MAX: Final = 5  # services applied one after the other
+APPLIED_GOAL: Final = Goal("at most", 15.0)
+KOPF: Final = "kopf 1.45.2, a handler that only patches a status, measured elsewhere"
+APPLIED_MAX: Final = 10  # services applied one after the other
+
+SUSPENDED: Final = (
+    f"the {SERVICES} services are suspended: the operator looks at each and keeps its status, but no replica runs, for "
+    "this machine could not hold the pods"
+)
 
 Measured = tuple[list[Figure], dict[str, list[float]]]
 """Figures, and the samples behind them."""
@@ -43,11 +51,23 @@ def apply_to_ready(cluster: Lab, how: How) -> Measured:
             since = time.monotonic()
             ledger.wait_ready()
             found.append(time.monotonic() - since)
-    one = figure(
-        "k8s_apply_to_ready_s", "apply to Ready, images present, p50", median(found), "s",
-        samples=len(found), goal=Goal("at most", 15.0), note=f"worst {max(found):.1f} s",
-    )  # fmt: skip
-    return [one], {"apply to Ready": found}
+    return applied_figures(found), {"apply to Ready": found}
+
+
+def applied_figures(found: list[float]) -> list[Figure]:
+    """Median and worst under one goal, which is met by neither where the worst is above it."""
+    figures = [
+        figure(
+            name, f"apply to Ready, images present, {which}", value, "s", samples=len(found), goal=APPLIED_GOAL,
+        )
+        for name, which, value in (
+            ("k8s_apply_to_ready_s", "p50", median(found)),
+            ("k8s_apply_to_ready_worst_s", "worst", max(found)),
+        )
+    ]  # fmt: skip
+    for each in figures:
+        each.goal_met = APPLIED_GOAL.met(max(found), None)
+    return figures
 
 
 def install_to_ready(cluster: Lab, _: How) -> Measured:
@@ -84,14 +104,25 @@ def many_services(cluster: Lab, _: How) -> Measured:
         before = cpu_s(cluster, leader)
         time.sleep(30)
         used = (cpu_s(cluster, leader) - before) / 30
-        told = f"{SERVICES} services"
+        told = f"{SERVICES} suspended services"
         memory = memory_mib(cluster, leader)
         return [
-            figure("k8s_200_first_s", f"{told} applied: all looked at", first, "s", samples=1),
-            figure("k8s_200_restart_s", f"{told}: all looked at after a restart of the operator", restart, "s"),
-            figure("k8s_200_cpu", f"{told}: processor of the operator when nothing changes", used, "cores"),
-            figure("k8s_200_memory_mib", f"{told}: memory of the operator", memory, "MiB"),
-        ], {}
+            figure(
+                "k8s_200_first_s", f"{told} applied: all looked at", first, "s", samples=1,
+                peers={f"{KOPF}, at 180 objects a second": SERVICES / 180}, note=SUSPENDED,
+            ),
+            figure(
+                "k8s_200_restart_s", f"{told}: all looked at after a restart of the operator", restart, "s", samples=1,
+                peers={f"{KOPF}, 530 objects": 1.1},
+            ),
+            figure(
+                "k8s_200_cpu", f"{told}: processor of the operator when nothing changes", used, "cores", samples=1,
+            ),
+            figure(
+                "k8s_200_memory_mib", f"{told}: memory of the operator", memory, "MiB", samples=1,
+                peers={f"{KOPF}, 530 objects, MB": 132.0},
+            ),
+        ], {}  # fmt: skip
     finally:
         cluster.kubectl("-n", name, "delete", "dls", "--all", "--wait=true", "--timeout=300s", timeout_s=310)
         cluster.kubectl("delete", "namespace", name, "--wait=false")
@@ -117,11 +148,20 @@ def wait_leader(cluster: Lab) -> Pod:
     while time.monotonic() < end:
         for pod in cluster.pods(NAMESPACE, OPERATOR):
             told = metrics(pod) if pod.ready else {}
-            looks = told.get('deathless_operator_reconciles_total{kind="DeathlessService"}', 0.0)
-            if told.get("deathless_operator_leader") == 1.0 and looks >= SERVICES:
+            if told.get("deathless_operator_leader") == 1.0 and looked_at_all(told):
                 return pod
         time.sleep(0.2)
     raise AssertionError("no operator looked at every service")
+
+
+def looked_at_all(told: Mapping[str, float]) -> bool:
+    """Has an operator that tells this looked at each service since it started?
+
+    Looks alone would not do: a second look at one service counts like the first at another. A service is known, in the
+    other number, once its first look has ended.
+    """
+    looks = told.get('deathless_operator_reconciles_total{kind="DeathlessService"}', 0.0)
+    return looks >= SERVICES and told.get("deathless_operator_services") == SERVICES
 
 
 def metrics(pod: Pod) -> dict[str, float]:

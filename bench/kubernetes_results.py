@@ -3,7 +3,8 @@
 A run on a cluster takes long and may be interrupted, or be of one group alone; so each group is written when it ends,
 beside what earlier calls left, with its own date and load.
 
-Guarantees: writing a group changes no other; every number of the page comes from the file. Does not: measure.
+Guarantees: writing a group changes no other; every number of the page comes from the file; a group that is missing on
+the page, or whose last measurement broke, is named there with the reason. Does not: measure.
 """
 
 from __future__ import annotations
@@ -34,26 +35,64 @@ class ClusterResults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     machine: Machine  # of the call that wrote last
     groups: dict[str, Group] = {}
+    left_out: dict[str, str] = {}  # why the last measurement of a group gave no figures, by its name
 
 
 def read_groups(path: Path) -> dict[str, Group]:
     """Give what earlier calls measured; nothing where there is no file. Raises: OSError; msgspec.ValidationError."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Group], dict[str, str]]:
     if not path.exists():
-        return {}
-    return msgspec.json.decode(path.read_bytes(), type=ClusterResults).groups
+        return {}, {}
+    found = msgspec.json.decode(path.read_bytes(), type=ClusterResults)
+    return found.groups, found.left_out
 
 
 def write_group(path: Path, machine: Machine, name: str, group: Group, order: Sequence[str]) -> ClusterResults:
     """Add one group to the file, in the place of what stood there of it; gives the whole."""
-    groups = {**read_groups(path), name: group}
-    results = ClusterResults(machine=machine, groups={each: groups[each] for each in order if each in groups})
+    groups, left_out = _read(path)
+    left_out.pop(name, None)
+    return _write(path, machine, {**groups, name: group}, left_out, order)
+
+
+def write_left_out(path: Path, machine: Machine, name: str, group: Group, order: Sequence[str]) -> ClusterResults:
+    """Note in the file why a group gave no figures; those it had stay. Gives the whole."""
+    groups, left_out = _read(path)
+    why = "; ".join(each.note for each in group.figures if each.value is None)
+    return _write(path, machine, groups, {**left_out, name: f"{group.began}, {group.commit}: {why}"}, order)
+
+
+def _write(
+    path: Path, machine: Machine, groups: Mapping[str, Group], left_out: Mapping[str, str], order: Sequence[str]
+) -> ClusterResults:
+    results = ClusterResults(
+        machine=machine,
+        groups={each: groups[each] for each in order if each in groups},
+        left_out={each: left_out[each] for each in order if each in left_out},
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
     return results
 
 
-def cluster_page(results: ClusterResults, head: str, reasons: Mapping[str, str]) -> str:
-    """The whole page; `reasons`, by group, are told of the groups that miss a goal."""
+def missing_groups(results: ClusterResults, order: Sequence[str]) -> str:
+    """A list of the groups without figures, or whose figures could not be measured again; empty: there are none."""
+    told = []
+    for name in order:
+        why = " ".join(results.left_out.get(name, "").split())
+        if name not in results.groups:
+            told.append(f"- **{name}**: {why or 'not measured yet'}.")
+        elif why:
+            told.append(f"- **{name}**: the figures above are of an earlier call; {why}.")
+    return "\n## What is missing\n\n" + "\n".join(told) + "\n" if told else ""
+
+
+def cluster_page(
+    results: ClusterResults, head: str, reasons: Mapping[str, str], order: Sequence[str] | None = None
+) -> str:
+    """The whole page; `reasons`, by group, are told of those that miss a goal; those of `order` without figures too."""
     machine = results.machine
     where = (
         f"{machine.cores} cores of {machine.processor}, {machine.memory_gib:g} GiB, Linux {machine.kernel}, Python "
@@ -71,6 +110,7 @@ def cluster_page(results: ClusterResults, head: str, reasons: Mapping[str, str])
     told = [f"- **{results.groups[name].figures[0].title}**: {reasons[name]}" for name in missed if name in reasons]
     if told:
         parts += ["\n## What keeps a missed goal from being met\n\n", "\n".join(told), "\n"]
+    parts.append(missing_groups(results, order or ()))
     return "".join(parts)
 
 
