@@ -213,7 +213,7 @@ def agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
 def _tables(shard: Shard) -> list[object]:
     """Everything else that is a function of the log."""
     outbox = [(each.service, each.first_position, each.messages) for each in shard.outbox.snapshot() if each.messages]
-    kept = [shard.results.snapshot(), shard.unknown.snapshot(), shard.parked]
+    kept = [shard.results.snapshot(), shard.unknown.snapshot()]
     return [shard.sessions.snapshot(), *kept, shard.peers.snapshot(), outbox]
 
 
