@@ -21,7 +21,6 @@ from deathless.codec.messages import encode as encode_message
 from deathless.codec.peer_messages import (
     SELF,
     SELF_SESSION,
-    SETTLE,
     Adopt,
     Attempt,
     Order,
@@ -38,7 +37,7 @@ from deathless.codec.peer_messages import (
     encode_request,
     encode_response,
 )
-from deathless.codec.snapshot import Snapshot, UnknownRecord
+from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import accepted_reply
 from deathless.core.events import RunResult
 from deathless.core.keys import KeyTable
@@ -264,37 +263,6 @@ def test_i6_what_the_turns_of_a_record_write_is_in_its_digest(name: str) -> None
         digests.append(decode_data(frame).digests)
     assert digests[0] != digests[1] == (zlib.crc32(OWN[name]),), "where nothing waits it is that of the bytes alone"
     assert (name == "attempt") == (busy.primary.results.get(2) is None)
-
-
-def test_i7_an_unknown_outcome_is_listed_in_every_replica_until_an_order_settles_it() -> None:
-    pair = Pair()
-    invocation = waiting(pair)
-    done = pair.records(encode_record(Outcome(invocation, 1, 1, b"\x01unknown")))
-    case = UnknownRecord(
-        invocation, 1, "pay", b"alice", "activity", f"k{invocation}", pair.primary.place.lsn, pair.primary.place.time_us
-    )
-    assert pair.primary.unknown.snapshot() == [case] == done.unknown
-    pair.follower = reloaded(pair.follower)
-    assert pair.records(encode_record(Order(SETTLE, invocation, 2))).unknown == []
-    assert pair.follower.unknown.snapshot() == [case], "another operation"
-    pair.records(encode_record(Order(SETTLE, invocation, 1)))
-    assert pair.follower.unknown.snapshot() == []
-    pair.records(encode_record(Order(SETTLE, invocation, 1)))
-
-
-def test_an_order_to_settle_is_nothing_to_a_handler() -> None:
-    pair = Pair()
-    invocation = waiting(pair)
-    pair.records(encode_record(Order(SETTLE, invocation, 1)))
-    assert pair.primary.executor.holds(invocation)
-
-
-def test_i10_so_many_unknown_outcomes_are_kept_everywhere() -> None:
-    limits = Limits(unknown_outcomes_max=2)
-    pair = Pair(lambda: Shard(Talker(), SessionTable(limits), KeyTable(limits), ShardPlace(), limits))
-    waited = [waiting(pair) for _ in range(3)]
-    pair.records(*(encode_record(Outcome(each, 1, 1, b"\x01unknown")) for each in waited))
-    assert [case.invocation for case in pair.follower.unknown.snapshot()] == waited[1:]
 
 
 def test_time_is_told_to_the_executor_only_when_something_is_due() -> None:
