@@ -139,7 +139,7 @@ coverage: install ## Show that codec and core are covered by their own tests
 bench: install ## Measure; writes bench/results/latest.json
 	@$(BIN)/python -m bench
 
-bench-messaging: install ## Measure services that talk and wait; writes bench/results/messaging.json
+bench-messaging: install postgresql ## Measure services that talk and wait; writes bench/results/messaging.json
 	@$(BIN)/python -m bench --messaging
 
 lock: install ## Resolve again after a change of dependencies; writes requirements*.txt

@@ -23,7 +23,7 @@ import msgspec
 from bench import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, waiting
 from bench.figures import RESULTS, Figure, Machine, Results, write_results
 from bench.kubernetes_results import Group as Measured
-from bench.kubernetes_results import write_group
+from bench.kubernetes_results import write_group, write_left_out
 from bench.machine import describe
 from bench.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.report import line, write_page
@@ -72,9 +72,14 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
 
 
 def keep(machine: Machine, name: str, group: Measured) -> None:
-    """Put a group of services that talk into its file, and make the page anew; what broke keeps its former figures."""
-    if all(each.value is not None for each in group.figures):
-        write_messaging_page(write_group(MESSAGING_RESULTS, machine, name, group, list(MESSAGING)))
+    """Put a group of services that talk into its file, and make the page anew.
+
+    Of one that broke its reason alone is put there: it keeps its former figures, and the page names it as missing.
+    """
+    whole = all(each.value is not None for each in group.figures)
+    write = write_group if whole else write_left_out
+    results = write(MESSAGING_RESULTS, machine, name, group, list(MESSAGING))
+    write_messaging_page(results, list(MESSAGING))
 
 
 async def measure(

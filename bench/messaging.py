@@ -12,14 +12,16 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench import grpc_peer
+from bench import grpc_peer, nats_peer, restate_peer
 from bench.cluster import POLL_S, Cluster, Program
 from bench.figures import Figure, Goal, figure, median
 from bench.floor import Floor
+from bench.peers import Missing, Peer, Turns
 from bench.setting import Setting
 from bench.usage import processor_s
 from deathless.shell.client import Client
@@ -30,6 +32,7 @@ BURST: Final = 1000  # forks of one turn
 WAIT_S: Final = 300.0  # for anything
 CALLERS: Final = 4
 SETTLE_S: Final = 0.3
+PEERS_EACH: Final = 10  # sagas of ours between two turns of the peers
 SIZES: Final = (16, 256, 4096, 65536)
 MIB: Final = 1 << 20
 GRPC: Final = "gRPC Python, nothing durable"
@@ -111,13 +114,14 @@ async def forks(setting: Setting) -> list[Figure]:
     for replicas, goal in ((1, Goal("at least", 200_000)), (3, None)):
         async with two(setting, replicas) as pair:
             await _fork_rate(pair, messages // 10, 64)
-            before = await _used(pair)
+            peers = Turns(setting, _fork_peers(setting.folder, messages) if replicas == 1 else {})
+            rates, cost = [], 0.0
             async with setting.profiled(pair.answerer, f"forks-{replicas}-answerer"):
-                rates = [await _fork_rate(pair, messages, 64) for _ in range(rounds)]
-            cost = await _used(pair) - before
-        peers: dict[str, float | None] = {}
-        if replicas == 1:
-            peers[GRPC] = await _grpc_stream(messages // 5, 64)
+                for _ in range(rounds):
+                    before = await _used(pair)
+                    rates.append(await _fork_rate(pair, messages, 64))
+                    cost += await _used(pair) - before
+                    await peers.take()
         figures.append(
             figure(
                 f"fork_{replicas}_per_s",
@@ -125,18 +129,47 @@ async def forks(setting: Setting) -> list[Figure]:
                 median(rates),
                 "messages/s",
                 samples=rounds * messages,
-                peers=peers,
+                peers=peers.values(),
                 goal=goal,
                 note=f"workers of both: {cost / rounds / messages * 1e6:.1f} us of processor time per message; "
-                f"{spread(rates)}",
+                f"{spread(rates)}{peers.note()}",
             )
         )
     return figures
 
 
-async def _grpc_stream(messages: int, size: int) -> float | None:
+def _fork_peers(folder: Path, messages: int) -> dict[str, Peer]:
+    """What each sends one way: as many messages as it takes a few seconds for."""
+    nats = {
+        name: Peer(
+            partial(nats_peer.stream, folder, nats_peer.SYNC[name], messages=messages // part, size=64),
+            nats_peer.server_binary,
+        )
+        for name, part in ((nats_peer.ALWAYS, 50), (nats_peer.DEFAULT, 10))
+    }
+    restate = partial(restate_peer.sends, folder, messages=messages // 150, size=64)
+    return {
+        GRPC: Peer(partial(_grpc_stream, messages // 10, 64)),
+        **nats,
+        restate_peer.NAME: Peer(restate, restate_peer.server_binary),
+    }
+
+
+async def _grpc_stream(messages: int, size: int) -> float:
     async with grpc_peer.server() as address:
-        return None if address is None else await grpc_peer.stream(address, messages=messages, size=size)
+        if address is None:
+            raise Missing("grpcio is not installed")
+        return await grpc_peer.stream(address, messages=messages, size=size)
+
+
+async def _grpc_unary(outstanding: int, calls: int, *, rate: bool) -> float:
+    """The median of a call in microseconds, or calls per second."""
+    async with grpc_peer.server() as address:
+        if address is None:
+            raise Missing("grpcio is not installed")
+        each = max(1, calls // outstanding)
+        took, per_s = await grpc_peer.unary(address, outstanding=outstanding, calls=each, size=64)
+        return per_s if rate else median(took)
 
 
 async def _used(pair: Two) -> float:
@@ -172,17 +205,24 @@ async def service_calls(setting: Setting) -> list[Figure]:
     """Call and reply between services: one outstanding, then 256."""
     turns, count = setting.size(40, 3), setting.size(25, 5)
     took, floors = [], []
+    unary = Peer(partial(_grpc_unary, 1, turns * count, rate=False))
+    restate = partial(restate_peer.calls_us, setting.folder, calls=5 * count, size=64)
+    singly = Turns(setting, {GRPC: unary, restate_peer.NAME: Peer(restate, restate_peer.server_binary)})
+    at_once = Turns(setting, {GRPC: Peer(partial(_grpc_unary, 256, turns * count, rate=True))})
     async with two(setting, 1) as pair:
         with Floor(setting.folder) as floor:
             await pair.ask.call("chat", "warm", calls=10 * count, size=64, timeout=WAIT_S)
-            before = await _used(pair)
-            for _ in range(turns):
+            used = 0.0
+            for number in range(turns):
                 floors += floor.measure(count)
-                began = time.perf_counter()
+                before, began = await _used(pair), time.perf_counter()
                 await pair.ask.call("chat", "one", calls=count, size=64, timeout=WAIT_S)
                 took.append((time.perf_counter() - began) * 1e6 / count)
+                used += await _used(pair) - before
+                if number % PEERS_EACH == PEERS_EACH - 1 or number == turns - 1:
+                    await singly.take()
             base = median(floors)
-            cost_one = (await _used(pair) - before) / turns / count
+            cost_one = used / turns / count
         keys, calls = keys_of(256), setting.size(200, 10)
 
         async def chats(calls: int) -> float:
@@ -191,32 +231,29 @@ async def service_calls(setting: Setting) -> list[Figure]:
             return len(keys) * calls / (time.perf_counter() - began)
 
         await chats(calls // 10)  # keys are born, and frames find their size
-        before = await _used(pair)
-        rates = [await chats(calls) for _ in range(setting.size(5, 1))]
-        cost = (await _used(pair) - before) / len(rates) / len(keys) / calls
+        rates, used = [], 0.0
+        for _ in range(setting.size(5, 1)):
+            before = await _used(pair)
+            rates.append(await chats(calls))
+            used += await _used(pair) - before
+            await at_once.take()
+        cost = used / len(rates) / len(keys) / calls
         expected = (calls // 10 + len(rates) * calls) * len(keys)
         if await pair.taken(keys) != expected:
             raise ValueError("calls were lost or doubled")
     value = median(took)
-    unary: dict[int, tuple[float, float] | None] = {1: None, 256: None}
-    async with grpc_peer.server() as address:
-        for outstanding in unary if address is not None else ():
-            samples, rate = await grpc_peer.unary(
-                address or "", outstanding=outstanding, calls=max(1, turns * count // outstanding), size=64
-            )
-            unary[outstanding] = (median(samples), rate)
     return [
         figure(
             "service_call_p50_us", "call and reply between services, 1 outstanding, p50", value, "us",
             samples=turns * count, floor=base, goal=Goal("at most", 3.0, floors=True),
-            peers={GRPC: unary[1][0] if unary[1] else None},
+            peers=singly.values(),
             note=f"{value / base:.2f} x floor; median over {turns} sagas of {count} calls one after the other; "
-            f"workers of both: {cost_one * 1e6:.0f} us of processor time per call",
+            f"workers of both: {cost_one * 1e6:.0f} us of processor time per call{singly.note()}",
         ),
         figure(
-            "service_calls_256_per_s", "the same, 256 outstanding", median(rates), "calls/s",
-            samples=expected, goal=Goal("at least", 15_000), peers={GRPC: unary[256][1] if unary[256] else None},
-            note=f"workers of both: {cost * 1e6:.0f} us of processor time per call; {spread(rates)}",
+            "service_calls_256_per_s", "call and reply between services, 256 outstanding", median(rates), "calls/s",
+            samples=expected, goal=Goal("at least", 15_000), peers=at_once.values(),
+            note=f"workers of both: {cost * 1e6:.0f} us of processor time per call; {spread(rates)}{at_once.note()}",
         ),
     ]  # fmt: skip
 

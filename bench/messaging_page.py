@@ -6,11 +6,12 @@ not: measure, or write the file (bench.kubernetes_results does, group by group).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from bench.figures import RESULTS, Figure
-from bench.kubernetes_results import ClusterResults, Group
+from bench.kubernetes_results import ClusterResults, Group, missing_groups
 from bench.report import PAGE, number
 
 MESSAGING_RESULTS: Final = RESULTS.with_name("messaging.json")
@@ -22,13 +23,28 @@ HEAD: Final = """# Benchmarks of services that talk
 each with a log, a lock and replicas of its own, run on the one machine described below, with the clients and, in turns
 with ours, the peers. Arguments have 64 bytes unless a line says otherwise; every message is durable at the sender
 before it leaves and at the receiver before it is acknowledged, and is counted at the end: what was sent has come
-exactly once. The **floor** is one fdatasync of 4 KiB and one round trip over loopback. gRPC keeps nothing on any disk
-and forgets what was under way when a process dies: it marks what two Python processes can exchange. Peers that were
-measured **elsewhere** ran on other machines with other loads: they show the order of magnitude, no more.
+exactly once. The **floor** is one fdatasync of 4 KiB and one round trip over loopback. What each peer promises is below
+the notes; those that were measured **elsewhere** ran on other machines with other loads: they show the order of
+magnitude, no more.
 
 """
 
 TAIL: Final = """
+## What the peers are and promise
+
+Each is started for its turn, measured and ended, with one server, Python clients and its default durability.
+
+- **gRPC Python** (a stream; unary calls) keeps nothing on any disk and forgets what was under way when a process dies:
+  it marks what two Python processes can exchange.
+- **NATS JetStream** (nats-server 2.15.2, nats-py): a publisher with up to 4,000 messages unacknowledged, a stream in
+  files, a consumer that acks each message. With a sync behind every message it promises what ours does; by default it
+  syncs every two minutes, and a machine that loses its power loses what was acknowledged since.
+- **Restate** (restate-server 1.7.12, its Python SDK behind Hypercorn): the same two services with the same keys and
+  states; the server keeps log and states on this disk with its defaults. One-way sends from handlers; calls from
+  handler to handler, one outstanding; a handler with one `run`, called over HTTP as ours.
+- **DBOS** (its Python library on PostgreSQL with `fsync` and `synchronous_commit` on): a workflow of one step, called
+  by threads of its own process: there is no HTTP between, which ours and Restate's figures hold.
+
 ## What keeps a missed goal from being met
 
 - **One call outstanding**: of calls one after the other each takes two frames that wait for each other, the one that
@@ -46,8 +62,8 @@ which does not say on which machine they were taken). A figure that could not be
 """
 
 
-def messaging_page(results: ClusterResults) -> str:
-    """The whole page."""
+def messaging_page(results: ClusterResults, order: Sequence[str]) -> str:
+    """The whole page; groups of `order` that have no figures are named with the reason."""
     machine = results.machine
     size = " in tiny sizes" if machine.quick else ""
     took_s = sum(group.took_s for group in results.groups.values())
@@ -64,7 +80,8 @@ def messaging_page(results: ClusterResults) -> str:
     notes = [
         f"- **{each.title}**: {each.note}." for group in results.groups.values() for each in group.figures if each.note
     ]
-    return HEAD + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + TAIL
+    missing = missing_groups(results, order)
+    return HEAD + where + "\n".join(rows) + "\n\n## Notes\n\n" + "\n".join(notes) + "\n" + missing + TAIL
 
 
 def _row(figure: Figure, group: Group) -> str:
@@ -78,6 +95,6 @@ def _row(figure: Figure, group: Group) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def write_messaging_page(results: ClusterResults, path: Path = MESSAGING_PAGE) -> None:
+def write_messaging_page(results: ClusterResults, order: Sequence[str], path: Path = MESSAGING_PAGE) -> None:
     """Write docs/benchmarks-messaging.md."""
-    path.write_text(messaging_page(results), encoding="utf-8")
+    path.write_text(messaging_page(results, order), encoding="utf-8")

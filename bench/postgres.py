@@ -115,6 +115,11 @@ class Postgres:
             self._process.wait()
 
     @property
+    def host(self) -> str:
+        """Where clients of their own find it: the folder of its socket; its user is `bench`."""
+        return str(self._folder)
+
+    @property
     def version(self) -> str:
         """As the server names it."""
         return f"PostgreSQL {self._connection.info.server_version // 10000}"

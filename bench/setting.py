@@ -44,7 +44,7 @@ class Setting:
         self.folder = folder
         self.quick = quick
         self._profile = profile
-        self._peers = peers
+        self.peers = peers
         self._stack = contextlib.ExitStack()
         self._postgres: Postgres | None = None
         self._etcd: Etcd | None = None
@@ -82,9 +82,9 @@ class Setting:
         return self._etcd
 
     def _wanted(self, peer: str) -> bool:
-        if not self._peers:
+        if not self.peers:
             self._missing.setdefault(peer, f"{peer} not asked for")
-        return self._peers and peer not in self._missing
+        return self.peers and peer not in self._missing
 
     def _left_out(self, peer: str, line: str) -> None:
         self._missing[peer] = line

@@ -89,7 +89,7 @@ async def shards(setting: Setting) -> list[Figure]:
             samples=rounds * calls, note="one Python client in one process calls, and shares the cores",
         ),
         figure(
-            "shards_2_per_s", "the same to 2 shards", median(rates[2]), "calls/s", samples=rounds * calls,
-            note="that client is the bound: it has one core, and each shard another",
+            "shards_2_per_s", "calls to a service of 2 shards, window 1,000", median(rates[2]), "calls/s",
+            samples=rounds * calls, note="the client is the bound: it has one core, and each shard another",
         ),
     ]  # fmt: skip

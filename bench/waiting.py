@@ -12,9 +12,11 @@ from typing import Final
 
 import msgspec
 
+from bench import dbos_peer, restate_peer
 from bench.cluster import POLL_S, RECOVERED_S, Cluster
 from bench.figures import Figure, figure, median, percentile
 from bench.messaging import MIB, WAIT_S, two
+from bench.peers import Missing, Peer, Turns
 from bench.setting import Setting
 from bench.usage import processor_s, resident_bytes
 from deathless.base.errors import DeathlessError
@@ -22,10 +24,11 @@ from deathless.shell.admin import ask
 from deathless.shell.members import read_members
 
 TIMERS_DUE_S: Final = 90  # from the first call: all must be set, and the service be up again, by then
-PUBLISHED: Final[dict[str, float | None]] = {"Restate, elsewhere": 2.8, "DBOS, elsewhere": 4.0}
-PUBLISHED_RATES: Final = (
-    "Restate (1,300 to 1,800/s) and DBOS (240/s) are figures of others, measured elsewhere on machines we do not know"
-)
+PUBLISHED: Final = {
+    restate_peer.NAME: ("Restate, elsewhere", 2.8, "1,300 to 1,800/s"),
+    dbos_peer.NAME: ("DBOS, elsewhere", 4.0, "240/s"),
+}
+"""Milliseconds with one client and rates, as others measured them on machines we do not know; for want of our own."""
 
 
 async def timers(setting: Setting) -> list[Figure]:
@@ -139,13 +142,21 @@ async def one_step(setting: Setting) -> list[Figure]:
         async with asyncio.timeout(WAIT_S):
             while not (listen := _ingress(pair.asker)):  # noqa: ASYNC110  a file says it
                 await asyncio.sleep(POLL_S)
+        worker = (await pair.asker.primary()).worker_pid
         for clients in (1, 64):
-            seconds = setting.size(8, 1)
+            turns = Turns(setting, _step_peers(setting, clients))
             await _steps(listen, clients, 1.0)
-            worker = (await pair.asker.primary()).worker_pid
-            before = processor_s(worker)
-            took, elapsed = await _steps(listen, clients, float(seconds))
-            each_us = (processor_s(worker) - before) / len(took) * 1e6
+            took: list[float] = []
+            elapsed = used = 0.0
+            for _ in range(setting.size(3, 1)):
+                before = processor_s(worker)
+                some, seconds = await _steps(listen, clients, float(setting.size(3, 1)))
+                took, elapsed, used = took + some, elapsed + seconds, used + processor_s(worker) - before
+                await turns.take()
+            each_us = used / len(took) * 1e6
+            peers = turns.values()
+            elsewhere = [PUBLISHED[name] for name, value in peers.items() if value is None]
+            told = "".join(f"; {name}: {rate}, measured by others" for name, _, rate in elsewhere)
             figures.append(
                 figure(
                     f"one_step_{clients}_p50_ms",
@@ -153,12 +164,30 @@ async def one_step(setting: Setting) -> list[Figure]:
                     median(took) * 1000,
                     "ms",
                     samples=len(took),
-                    peers=PUBLISHED if clients == 1 else {},
+                    peers=peers | ({name: value for name, value, _ in elsewhere} if clients == 1 else {}),
                     note=f"{len(took) / elapsed:,.0f}/s, p99 {percentile(took, 99) * 1000:.1f} ms; the primary's "
-                    f"worker took {each_us:,.0f} us of processor time for each; {PUBLISHED_RATES}",
+                    f"worker took {each_us:,.0f} us of processor time for each{turns.note()}{told}",
                 )
             )
     return figures
+
+
+def _step_peers(setting: Setting, clients: int) -> dict[str, Peer]:
+    seconds = float(setting.size(3, 1))
+
+    async def restate() -> float:
+        async with restate_peer.serving(setting.folder) as served:
+            await _steps(served.ingress, clients, 1.0)
+            took, _ = await _steps(served.ingress, clients, seconds)
+            return median(took) * 1000
+
+    async def dbos() -> float:
+        database = setting.postgres()
+        if database is None:
+            raise Missing(setting.missing("postgres"))
+        return await dbos_peer.steps_ms(database.host, setting.folder, clients=clients, seconds=seconds)
+
+    return {restate_peer.NAME: Peer(restate, restate_peer.server_binary), dbos_peer.NAME: Peer(dbos)}
 
 
 def _ingress(cluster: Cluster) -> str:

@@ -136,7 +136,8 @@ class Admission:
         self._nonces: dict[bytes, Conn] = {}  # registrations under way -> who waits
         self._taken = 0  # frames formed since we are primary, those refused for lack of space left out
         self._confirmed = 0  # of these, confirmed. Invariant: <= _taken
-        self.peers_count_max = limits.frame_messages_max  # messages of peers in a frame; set by who knows (core.pace)
+        self.count_max = limits.frame_messages_max  # messages in a frame; set by who knows (core.pace)
+        self.peers_count_max = limits.frame_messages_max  # messages of peers in a frame; likewise
         self._held: deque[tuple[int, Send]] = deque()  # refusals that wait until so many frames are confirmed
 
     # ---- in --------------------------------------------------------------------------------------------------
@@ -253,6 +254,11 @@ class Admission:
             if self._deaths and self._holds_killer(run):
                 pending.popleft()
                 self._park(run, messages)
+                continue
+            if taken >= self.count_max:
+                break
+            if len(messages) > self.count_max - taken:
+                self._split(self.count_max - taken)
                 continue
             if (taken or passed) and (count + len(messages) > count_max or size + weight > size_max):
                 break
@@ -456,6 +462,13 @@ class Admission:
                 end += 1
             yield Run(session, first + at, acked, end - at), messages[at:end], size
             at = end
+
+    def _split(self, at: int) -> None:
+        """Cut the oldest pending run in two, the first with `at` messages."""
+        (session, first, acked, count), messages, size = self._pending.popleft()
+        head = sum(map(len, messages[:at]))
+        self._pending.appendleft((Run(session, first + at, acked, count - at), messages[at:], size - head))
+        self._pending.appendleft((Run(session, first, acked, at), messages[:at], head))
 
     def _take_acks(self) -> Runs:
         runs: Runs = []

@@ -8,8 +8,8 @@ is tried (design section 5, "Detection") when
                our worker for a while without a miss; held back like the next;
     SILENT     nothing was heard for `suspect_after_s` from its supervisor AND its worker, and no other reachable
                replica has heard it meanwhile; held back by a minimum reign that doubles with each such steal, until
-               a primary has reigned QUIET_REIGNS times as long as it had to: two that steal from each other do so
-               as soon as they may, and nodes that die one after the other are no quarrel;
+               a primary has reigned twice as long as it had to, and QUIET_REIGNS of the first minimum: two that steal
+               from each other do so as soon as they may, and nodes that die one after the other are no quarrel;
     VACANT     nobody claims to be primary, and everybody known has reported or had time to: more of it where
                another replica hears one that we don't hear yet, for that one may lead.
 
@@ -39,7 +39,7 @@ UNPROVED_S = 1.0  # a proof without an answer for so long is told to the others
 LOCK_ANSWERS_S = 1.0  # the lock store has answered us for so long: it is not the store that is away
 LIVE_CAUSES = ("silent", "unproved")  # the holder may be well, for all we know: steals for these back off
 SILENT_S = 0.5  # a replica unheard for so long gets no new callers; longer than a takeover waits with a steal
-QUIET_REIGNS = 8  # minimum reigns without a steal, after which the next one waits for the first minimum again
+QUIET_REIGNS = 6  # first minimums: a quarrel's steals come sooner, though each takes its time to be decided
 VACANT_S = 0.3  # how long a start waits for the others to report
 VACANT_MAX_S = 5.0  # the same for one that others hear
 TAKING_SILENT_S = 0.6  # a replica that takes over is waited for although nothing was heard of it for so long
@@ -192,7 +192,7 @@ class Detector:
         if kind in LIVE_CAUSES:
             reigned = now - self._reign_since
             reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
-            if reigned >= min(QUIET_REIGNS * reign, self._limits.reign_max_s):
+            if reigned >= max(QUIET_REIGNS * self._limits.reign_min_s, 2 * reign):
                 self._silent_steals = 0  # it has served well for long: an old quarrel is no reason to wait
             elif reigned < reign:
                 return None

@@ -136,6 +136,7 @@ class FrameSynced(msgspec.Struct, frozen=True):
     stops: Sequence[Reference] = ()  # activities that nobody wants any more
     finished: Sequence[tuple[int, bytes]] = ()  # (invocation, reply) of those that a client was promised
     spans: Sequence[Span] = ()  # what is over, for traces
+    run_s: float = 0.0  # what running its messages took
     unknown: Sequence[UnknownRecord] = ()  # activities of which nobody knows whether they were done
 
 

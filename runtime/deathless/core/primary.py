@@ -9,11 +9,11 @@
     core.checkpoint_plan  when one is due, which ones count, below what the log may go
     core.handover         switchover and orderly stop
     core.messaging        peers, own work, waiting for results, activities, timers
-    core.pace             how much of peers a frame holds
+    core.pace             how much a frame holds
 
 One frame is written at a time: the next one only after the previous sync returned; its proof may overlap the next
 write, and a proof covers what was synced when it began (I1). What arrives meanwhile is the next frame: group commit
-without a timer.
+without a timer. After a frame that took long others are heard first: who waits for what it sent, confirms it then.
 
     writing: NOTHING --RunFrame------> FRAME ----synced | no space--> NOTHING
              NOTHING --WriteControl--> CLOSING --synced | no space--> NOTHING
@@ -61,7 +61,7 @@ from deathless.core.handover import Departure, Stage
 from deathless.core.in_flight import InFlight
 from deathless.core.logical_time import LogicalTime
 from deathless.core.messaging import Messaging, Tables
-from deathless.core.pace import Pace
+from deathless.core.pace import LONG_S, Pace, PeersPace
 from deathless.core.queries import Queries
 from deathless.core.sessions import SessionTable
 from deathless.core.stream import Stream, StreamFrame, frame_packet
@@ -145,7 +145,10 @@ class Primary:
         self._time = LogicalTime(limits=limits, safeguards=safeguards, time_us=time_us, now=now, due_us=tables.due_us)
         self._deaths = deaths
         self._pace = Pace(limits.frame_messages_max)
+        self._peers_pace = PeersPace(limits.frame_messages_max)
         self._formed_at = now  # when the frame on its way, or the last one, was formed
+        self._listen_since: float | None = None  # a frame took long: sockets are read before the next one
+        self._teaches = False  # that frame holds messages alone, and at most a time record that fires nothing
         self._writing = Writing.NOTHING
         self._in_flight = InFlight(lsn)
         self._proof: Proof | None = None
@@ -211,12 +214,17 @@ class Primary:
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
+    def buffers_drained(self, now: float, wall_us: int) -> list[Effect]:
+        """Every socket was read: form a frame."""
+        self._listen_since = None
+        return self.next_frame(now, wall_us)
+
     def next_frame(self, now: float, wall_us: int) -> list[Effect]:
         """Form the next frame from what is pending, if no write is on its way; begin a proof where one is owed."""
         if self.closed:
             return []
         effects: list[Effect] = []
-        if self._writing is Writing.NOTHING:
+        if self._writing is Writing.NOTHING and self._listen_since is None:
             clock_us = self._time.clock_us(now, wall_us)
             if self._waiting(now, clock_us) and not self.admission.full:
                 effects = self._form(now, clock_us)
@@ -243,9 +251,12 @@ class Primary:
         self._idle_since = None
         time_us = self._time.next_us(clock_us)
         staying = self._staying
-        due = self._time.stale(time_us) or (staying and self._time.due(clock_us))
+        timers = staying and self._time.due(clock_us)
+        due = self._time.stale(time_us) or timers
         aside = self.messaging.set_aside()
         runs = self.messaging.fill(int(due) + len(aside), staying=staying)
+        # Records come first; a frame with turns of theirs says nothing about messages.
+        self._teaches = not (timers or aside or (runs and runs[0][0].session == SYSTEM_SESSION))
         # A frame is told by its lsns, so acknowledgements alone make none: they ride on a time record.
         if due or not any(messages for _, messages in runs):
             runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(time_us),)))
@@ -259,10 +270,15 @@ class Primary:
         self._in_flight.append(event)
         self.messaging.frame_synced(event)
         self._time.moved(event.time_us, now)
-        self._pace.frame_took(frame.count, now - self._formed_at)
-        self.admission.peers_count_max = self._pace.count
+        if self._teaches:
+            self._pace.frame_ran(frame.count, event.run_s)
+            self.admission.count_max = self._pace.count
+        self._peers_pace.frame_took(frame.count, now - self._formed_at)
+        self.admission.peers_count_max = self._peers_pace.count
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
+        if event.run_s >= LONG_S:
+            self._listen_since = now
         return [*self._maybe_prove(), *self.next_frame(now, wall_us)]
 
     def _count(self, event: FrameSynced) -> None:
@@ -388,6 +404,7 @@ class Primary:
 
     def timer_fired(self, now: float, wall_us: int) -> list[Effect]:
         """Do what is due."""
+        self._listen_since = None
         effects: list[Effect] = []
         if self._space_probe_at is not None and now >= self._space_probe_at and self._writing is Writing.NOTHING:
             self._space_probe_at = now + SPACE_RETRY_S
@@ -407,7 +424,7 @@ class Primary:
             return None
         unsaid = self.header_confirmed_lsn < self.confirmed_lsn and not self._close_refused
         closing = self._idle_since + self.limits.idle_confirm_s if self._idle_since is not None and unsaid else None
-        dues = [self._space_probe_at, self._ask_at, closing]
+        dues = [self._listen_since, self._space_probe_at, self._ask_at, closing]
         dues += [self.departure.deadline(), self._checkpoints.deadline(), self.messaging.deadline()]
         if self._staying and self._room and not self.admission.full:  # what makes a frame by itself
             dues += [self._due_at, self.messaging.outreach.trim_deadline]

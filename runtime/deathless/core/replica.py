@@ -215,7 +215,7 @@ class Replica:
             case BatchesReceived(batches):
                 return primary.batches_received(batches)
             case BuffersDrained():
-                return primary.next_frame(now, wall_us)
+                return primary.buffers_drained(now, wall_us)
             case FrameSynced():
                 primary.digest = self._place.digest
                 return primary.frame_synced(event, now, wall_us)

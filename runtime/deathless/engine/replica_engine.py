@@ -245,7 +245,9 @@ class ReplicaEngine:
             return ev.SpaceRefused(runs)
         place = self.place
         first_lsn = place.lsn + 1
+        began = self.outside.now()
         done = self.shard.execute(runs)
+        run_s = self.outside.now() - began
         frame, raw = self.log.append(
             FrameKind.DATA, done.payload, first_lsn=first_lsn, count=done.count, confirmed_lsn=confirmed_lsn
         )
@@ -266,6 +268,7 @@ class ReplicaEngine:
             done.stops,
             done.finished,
             done.spans,
+            run_s,
             done.unknown,
         )
 

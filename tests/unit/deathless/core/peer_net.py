@@ -301,7 +301,7 @@ class Service:
             texts = self.asks[self.answers : self.answers + WINDOW]
             sent = batch(self.session, self.answers + 1, list(map(call, texts)), acked=self.answers)
             life.do(life.primary.batches_received([(CLIENT, sent)]))
-        life.do(life.primary.next_frame(self.net.now, WALL_US))
+        life.do(life.primary.buffers_drained(self.net.now, WALL_US))
 
     def take_over(self, chance: random.Random, *, zombie: bool) -> None:
         """Another replica leads, from what stands in the log: all that was ever proved, and maybe more."""
@@ -367,7 +367,7 @@ class Net:
             life.tell(ev.PeerHelloReceived(link.conn, said.hello, said.epoch))
         else:
             life.do(life.primary.batches_received([(link.conn, decode_batch(body))]))
-            life.do(life.primary.next_frame(self.now, WALL_US))
+            life.do(life.primary.buffers_drained(self.now, WALL_US))
 
     def carry_back(self, link: Link) -> None:
         """The next packet to a sender arrives."""

@@ -185,6 +185,7 @@ class World:
         executor: Echo | None = None,
     ) -> None:
         self.now = 100.0
+        self.run_s = 0.0  # what running one message takes
         self.wall_us = WALL_US
         self.place = ShardPlace(time_us=WALL_US)
         self.sessions = SessionTable(limits)
@@ -274,7 +275,7 @@ class World:
 
     def drained(self) -> None:
         """Every socket was read."""
-        self.do(self.primary.next_frame(self.now, self.wall_us))
+        self.do(self.primary.buffers_drained(self.now, self.wall_us))
 
     def sync(self) -> ev.FrameSynced:
         """Run, write and sync the frame that is due."""
@@ -304,7 +305,7 @@ class World:
         self.place.chain = chain
         event = ev.FrameSynced(
             frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
-            done.sent, done.starts, done.stops, done.finished, done.spans, done.unknown,
+            done.sent, done.starts, done.stops, done.finished, done.spans, done.count * self.run_s, done.unknown,
         )  # fmt: skip
         self.primary.digest = self.place.digest
         self.do(self.primary.frame_synced(event, self.now, self.wall_us))

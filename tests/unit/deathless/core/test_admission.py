@@ -15,6 +15,7 @@ from deathless.codec.wire import Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.admission import HELD_REFUSALS_MAX, cut_messages
+from deathless.core.pace import RUN_S
 
 NONCE = bytes(range(16))
 
@@ -447,6 +448,63 @@ def test_large_batch_is_cut_into_pieces_that_leave_room_for_others() -> None:
     world.settle()
     assert world.replies(session) == [(i + 1, b"%d" % i) for i in range(5)]
     assert world.replies(other) == [(1, b"x")]
+
+
+def sizes_of_frames(world: World) -> list[int]:
+    """Write, sync and prove until nothing is left; gives how many messages of clients each frame held."""
+    sizes = []
+    world.drained()
+    while world.owes(fx.RunFrame):
+        sizes.append(sum(run.count for run, _ in runs_due(world) if run.session))
+        world.sync()
+        world.prove()
+        world.drained()
+    return sizes
+
+
+def test_slow_messages_go_a_few_at_a_time() -> None:
+    """What their turns ask for leaves with their frame: whoever gets it works meanwhile."""
+    world = World()
+    session, other = world.register(), world.register(nonce=NONCE)
+    world.run_s = RUN_S / 3
+    world.send(session, 1, b"first")
+    world.settle()
+    world.send(session, 2, *[b"%d" % i for i in range(5)])
+    world.send(other, 1, b"x", b"y")
+    assert sizes_of_frames(world) == [3, 3, 1]
+    assert world.replies(session)[1:] == [(i + 2, b"%d" % i) for i in range(5)]
+    assert world.replies(other) == [(1, b"x"), (2, b"y")]
+
+
+def test_behind_a_slow_frame_sockets_are_read_before_the_next_one() -> None:
+    """What peers confirm, and what others send, is heard between two of many slow frames."""
+    world = World()
+    session = world.register()
+    world.run_s = RUN_S
+    world.send(session, 1, b"a")
+    world.settle()
+    world.send(session, 2, b"b", b"c")
+    world.drained()
+    world.sync()
+    world.prove()
+    assert not world.owes(fx.RunFrame)
+    assert world.primary.deadline() == world.now, "at once, where nothing comes"
+    world.fire()
+    assert world.owes(fx.RunFrame)
+
+
+def test_slow_timers_do_not_shrink_what_clients_get_of_a_frame() -> None:
+    """No frame can leave due timers out, so smaller ones would make clients wait, and nobody's turn come earlier."""
+    world = World()
+    session = world.register()
+    world.run_s = 3 * RUN_S
+    for seq in range(1, 4):
+        world.place.due_us = world.wall_us  # a timer is due in each frame
+        world.send(session, seq, b"x")
+        world.settle()
+    world.place.due_us = world.wall_us
+    world.send(session, 4, *[b"y"] * 5)
+    assert sizes_of_frames(world) == [5]
 
 
 def test_batch_above_frame_bytes_max_is_cut_by_bytes() -> None:

@@ -51,7 +51,7 @@ from deathless.core import events as ev
 from deathless.core.handover import Stage
 from deathless.core.messaging import Tables
 from deathless.core.outreach import TRIM_S
-from deathless.core.pace import RUN_S
+from deathless.core.pace import PEERS_S
 
 A = PeerHello("a", 0, b"a" * 16, 1)
 B = Target("b", 0)
@@ -195,7 +195,7 @@ def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
     session = place.introduce()
     texts = [b"%d" % number for number in range(512)]
     place.peer_sends(session, 1, *texts)
-    place.now += 512 * RUN_S / 200
+    place.now += 512 * PEERS_S / 200
     place.sync()
     place.prove()
     place.peer_sends(session, 513, *texts[:450])
@@ -204,7 +204,7 @@ def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
     sizes = []
     while place.owes(fx.RunFrame):
         sizes.append(len(place.records()))
-        place.now += sizes[-1] * RUN_S / 200
+        place.now += sizes[-1] * PEERS_S / 200
         place.sync()
         place.prove()
     assert sizes == [200, 200, 50 + 2]  # two clients' calls behind what came before them
@@ -216,7 +216,7 @@ def test_what_clients_send_is_not_cut_by_what_it_takes() -> None:
     place = Place(Limits(clock_step_us=1 << 62))
     place.send(place.session, 1, *[b"a"] * 512)
     place.drained()
-    place.now += 512 * RUN_S
+    place.now += 512 * PEERS_S
     place.sync()
     place.send(place.session, 513, *[b"b"] * 512)
     place.drained()

@@ -1,43 +1,68 @@
-"""How many messages of peers a frame holds, from what frames took."""
+"""How many messages a frame holds, from what frames took."""
 
 from __future__ import annotations
 
 import pytest
 
-from deathless.core.pace import COUNT_MIN, RUN_S, Pace
+from deathless.core.pace import PEERS_COUNT_MIN, PEERS_S, RUN_S, Pace, PeersPace
 
 
 def test_before_anything_is_known_a_frame_holds_what_it_may() -> None:
-    assert Pace(8192).count == 8192
+    assert Pace(8192).count == PeersPace(8192).count == 8192
 
 
 @pytest.mark.parametrize(
     ("message_s", "count"),
     [
         (RUN_S / 1000, 1000),
-        (RUN_S / 200, 200),
-        (RUN_S, COUNT_MIN),  # slow ones: a frame costs more than that of its own
+        (RUN_S / 2, 2),
+        (RUN_S * 3, 1),  # one always goes
         (RUN_S / 1e6, 8192),  # quick ones: not more than a frame may hold
         (0.0, 8192),  # no time went by, as in a simulation
     ],
 )
-def test_a_frame_holds_what_takes_about_run_s(message_s: float, count: int) -> None:
+def test_a_frame_holds_what_runs_in_about_run_s(message_s: float, count: int) -> None:
     pace = Pace(8192)
+    pace.frame_ran(512, 512 * message_s)
+    assert pace.count == pytest.approx(count, abs=1)
+
+
+def test_one_stall_does_not_shrink_frames_for_long() -> None:
+    pace = Pace(8192)
+    pace.frame_ran(1, 1.0)
+    assert pace.count == 1
+    for _ in range(60):
+        pace.frame_ran(pace.count, pace.count * RUN_S / 400)
+    assert pace.count == pytest.approx(400, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("message_s", "count"),
+    [
+        (PEERS_S / 1000, 1000),
+        (PEERS_S / 200, 200),
+        (PEERS_S, PEERS_COUNT_MIN),  # slow ones: a frame costs more than that of its own
+        (PEERS_S / 1e6, 8192),
+        (0.0, 8192),
+    ],
+)
+def test_a_frame_holds_of_peers_what_takes_about_peers_s(message_s: float, count: int) -> None:
+    pace = PeersPace(8192)
     pace.frame_took(512, 512 * message_s)
     assert pace.count == pytest.approx(count, abs=1)
 
 
-def test_small_frames_tell_of_their_sync_and_teach_nothing() -> None:
-    pace = Pace(8192)
-    pace.frame_took(COUNT_MIN - 1, 1.0)
+def test_small_frames_of_peers_tell_of_their_sync_and_teach_nothing() -> None:
+    pace = PeersPace(8192)
+    pace.frame_took(PEERS_COUNT_MIN - 1, 1.0)
     assert pace.count == 8192
 
 
-def test_one_slow_sync_does_not_shrink_frames_for_long() -> None:
-    pace = Pace(8192)
-    pace.frame_took(200, 200 * RUN_S / 400)
-    pace.frame_took(400, 10 * RUN_S)
+def test_one_slow_sync_does_not_shrink_frames_of_peers_for_long() -> None:
+    pace = PeersPace(8192)
+    pace.frame_took(200, 200 * PEERS_S / 400)
+    pace.frame_took(400, 10 * PEERS_S)
     assert pace.count < 200
     for _ in range(20):
-        pace.frame_took(200, 200 * RUN_S / 400)
+        pace.frame_took(200, 200 * PEERS_S / 400)
     assert pace.count == pytest.approx(400, rel=0.05)
