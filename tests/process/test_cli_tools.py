@@ -95,6 +95,7 @@ def test_switchover_hands_the_role_over(bank: Bank) -> None:
 
 def test_nothing_is_parked_where_nothing_kills(bank: Bank) -> None:
     assert bank.json("parked") == {"parked": [], "count": 0}
+    assert bank.json("invocations", "unknown") == {"unknown": [], "count": 0}
     assert bank.run("parked").stdout == "nothing is parked\n"
 
 

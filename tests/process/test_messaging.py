@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import pytest
 from fault_seed import seed_of
@@ -239,6 +239,54 @@ def test_an_activity_under_way_at_a_takeover_runs_again_unless_it_must_not(tmp_p
         assert done == ("unknown" if at_most_once else began(work, "a")[0])
         assert history_of(two, "k").steps == [f"a {done}"]
         assert len(began(work, "a")) == (1 if at_most_once else 2)
+
+
+def unknown(replicas: ReplicaSet) -> list[dict[str, object]] | None:
+    """Activities of unknown outcome as the primary lists them; None: nobody leads at the moment."""
+    answer = operate(replicas, "unknown")
+    return None if answer is None else cast("list[dict[str, object]]", answer["unknown"])
+
+
+def some(found: T | None) -> list[T]:
+    """One item where there is something, also where that is empty."""
+    return [] if found is None else [found]
+
+
+def operate(replicas: ReplicaSet, asked: str, **arguments: str) -> dict[str, object] | None:
+    """Ask the primary as operators do; None: it can't be reached, or refuses."""
+    member = read_members(str(replicas.directory)).get(replicas.role_of("primary") or "")
+    if member is None:
+        return None
+    try:
+        return asyncio.run(admin.ask(member.client, asked, admin.Access(replicas.service), arguments))
+    except DeathlessError:
+        return None
+
+
+def test_an_activity_of_unknown_outcome_is_listed_through_takeovers_until_it_is_settled(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with Pair(tmp_path).sender as sender:
+        first = sender.primary()
+        call = Waiting(sender, "do", folder=str(work), tag="a", at_most_once=True)
+        wait_for(lambda: began(work, "a"), "an attempt", sender.describe)
+        sender.kill_worker(first)
+        assert call.wait() == "unknown"
+        (case,) = wait_for(lambda: unknown(sender), "the list", sender.describe)
+        assert (case["handler"], case["key"], case["activity"]) == ("do", "k", "once")
+        assert case["activityKey"] == began(work, "a")[0], "what the activity showed the world outside"
+        sender.kill_worker(sender.primary())
+        assert wait_for(lambda: unknown(sender), "the list of the next primary", sender.describe) == [case]
+        named = {"invocation": str(case["invocation"]), "operation": str(case["operation"])}
+        wait_for(
+            lambda: unknown(sender) == [] or operate(sender, "order", command="settle", **named),
+            "the order",
+            sender.describe,
+        )
+        wait_for(lambda: unknown(sender) == [], "it to be listed no more", sender.describe)
+        sender.kill_worker(sender.primary())
+        (listed,) = wait_for(lambda: some(unknown(sender)), "the list of a further primary", sender.describe)
+        assert listed == [], "settled for every replica"
 
 
 def test_a_timer_fires_once_though_the_primary_that_knew_it_is_dead(tmp_path: Path) -> None:

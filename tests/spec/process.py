@@ -11,7 +11,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     PacketReader,
@@ -171,6 +171,9 @@ class Process:
 
     def export_spans(self, spans: Sequence[Span]) -> None:
         """Nobody collects them here."""
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """Nobody reads a log here."""
 
     def load_checkpoint(self) -> Snapshot | None:
         return self.house.checkpoint

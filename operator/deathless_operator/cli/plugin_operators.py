@@ -1,4 +1,4 @@
-"""`kubectl deathless invocations`, `order`, `parked`, `retry-parked`, `peers`: the HTTP pages for operators.
+"""`kubectl deathless invocations`, `order`, `parked`, `unknown`, `peers` and so on: the HTTP pages for operators.
 
 Why apart from `plugin_cluster`: these pages show other callers' data and take orders that end other callers' calls, so
 they are opened by another token, the Secret `NAME-operator-token` that the operator made. Who may read that Secret is
@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import ssl
 from typing import Final
+from urllib.parse import quote
 
 import aiohttp
 import click
@@ -183,4 +184,53 @@ def peers(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
     return _operate(service, "peers", namespace, kubeconfig, timeout)
 
 
-COMMANDS: Final = (invocations, order, parked, retry_parked, peers)
+@click.command("adopt-peer")
+@service_argument
+@click.argument("peer")
+@click.option("--service-id", required=True, metavar="HEX", help="Of the one created anew; `peers` names it.")
+@click.option("--incarnation", required=True, type=number_type, metavar="N", help="Likewise.")
+@click.option("--peer-shard", default=0, type=click.IntRange(min=0), metavar="K", help="Which shard of it.")
+@common
+@json_option
+@answer_option
+def adopt_peer(
+    service: str,
+    peer: str,
+    service_id: str,
+    incarnation: int,
+    peer_shard: int,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> int:
+    """Have a service take the PEER that was created anew for the peer from now on.
+
+    What it sent to the one before and was not confirmed is dropped; handlers that wait for that get PeerReplaced.
+    """
+    body: dict[str, object] = {"serviceId": service_id, "incarnation": incarnation, "shard": peer_shard}
+    return _operate(service, f"peers/{quote(peer, safe='')}/adopt", namespace, kubeconfig, timeout, body)
+
+
+@click.command()
+@service_argument
+@common
+@json_option
+@answer_option
+def unknown(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
+    """Print the activities of which nobody knows whether they were done, as JSON."""
+    return _operate(service, "unknown", namespace, kubeconfig, timeout)
+
+
+@click.command()
+@service_argument
+@click.argument("number", metavar="ID", type=number_type)
+@click.argument("operation", type=number_type)
+@common
+@json_option
+@answer_option
+def settle(service: str, number: int, operation: int, namespace: str, kubeconfig: str, timeout: float) -> int:
+    """Take the activity OPERATION of the invocation ID off the list of unknown ones: somebody has seen to it."""
+    return _operate(service, f"unknown/{number}/{operation}/settle", namespace, kubeconfig, timeout, {})
+
+
+COMMANDS: Final = (invocations, order, parked, retry_parked, unknown, settle, peers, adopt_peer)

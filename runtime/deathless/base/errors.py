@@ -9,8 +9,8 @@
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
     |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, StorageUnfit, InvalidService,
-    |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, DeliveryRefused, PeerReplaced, InvocationUnknown, Cancelled,
-    |  |  InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
+    |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, NotUnsettled, DeliveryRefused, PeerReplaced,
+    |  |  InvocationUnknown, Cancelled, InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
     |  |  ShardsFixed, KeysOfSeveralShards, WrongShard
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
@@ -310,6 +310,14 @@ class NotParked(Invalid):
     code = "DL3026"
     http_status = 409
     remedy = "see `deathless parked`; call the handler anew if that is wanted"
+
+
+class NotUnsettled(Invalid):
+    """No activity of that invocation and operation is listed as one of unknown outcome."""
+
+    code = "DL3028"
+    http_status = 409
+    remedy = "see `deathless invocations unknown`; somebody else may have settled it"
 
 
 class PeerReplaced(Invalid):

@@ -17,7 +17,7 @@ REPLICATED: Final = (
     "entity_bytes_max", "idempotency_bytes_max", "idempotency_keys_max", "idempotency_window_s", "invocations_max",
     "item_bytes_max", "journal_bytes_max", "key_bytes_max", "key_queue_max", "message_bytes_max", "operations_max",
     "peers_max", "reply_bytes_max", "results_bytes_max", "results_kept_s", "results_max", "session_idle_max_s",
-    "sessions_max", "suspended_bytes_max", "targets_max", "time_jump_max_s",
+    "sessions_max", "suspended_bytes_max", "targets_max", "time_jump_max_s", "unknown_outcomes_max",
 )  # fmt: skip
 """Limits that the state is a function of, beside the log: they are part of the fingerprint (I6), so that replicas with
 others of these never run one log."""
@@ -63,6 +63,7 @@ class Limits:
     results_max: int = 100_000  # results of ended invocations that callers may still ask for; the oldest goes first
     results_bytes_max: int = 256 << 20  # the same, bytes
     results_kept_s: int = 24 * 3600  # logical time a result is kept
+    unknown_outcomes_max: int = 10_000  # activities that may have been done, listed to operators; the oldest goes first
     unconfirmed_bytes_max: int = 64 << 20  # synced frames that wait for a proof; then no further one is written
     stream_buffer_bytes_max: int = 64 << 20  # confirmed frames kept for followers
     follower_lag_messages_max: int = 1_000_000  # admission slows beyond this lag of the best standby

@@ -3,9 +3,7 @@
     apiVersion: deathless.dev/v1alpha1
     kind: DeathlessService
     metadata: {name: bank}
-    spec:
-      module: bank.py:bank
-      replicas: 3
+    spec: {module: bank.py:bank, replicas: 3}
 
 One schema for the local runner and for the Kubernetes resource, so a service that runs here runs there. What has a
 meaning in a cluster alone is accepted and, run locally, named as having no effect (`ignored_locally`).
@@ -131,6 +129,7 @@ class LimitsSpec(Part, frozen=True):
     ] = None
     results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
     results_kept_s: Annotated[Count | None, told("Logical time a result is kept.")] = None
+    unknown_outcomes_max: Annotated[Count | None, told("Activities listed as of unknown outcome.")] = None
     unconfirmed_bytes_max: Annotated[
         Count | None, told("Synced frames that wait for a proof; then no further one is written.")
     ] = None

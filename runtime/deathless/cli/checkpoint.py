@@ -82,7 +82,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
         "sessions": len(snapshot.sessions),
         "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked),
         "invocations": len(snapshot.invocations) - schedules, "schedules": schedules,
-        "peers": len(snapshot.peers), "results": len(snapshot.results),
+        "peers": len(snapshot.peers), "results": len(snapshot.results), "unknownOutcomes": len(snapshot.unknown),
         "outbox": sum(len(held.messages) for held in snapshot.outbox), "chain": snapshot.chain.hex(),
         "digest": snapshot.digest.hex(), "stateDigest": snapshot.state_digest.hex(),
         "fingerprint": snapshot.fingerprint.hex(),

@@ -1,4 +1,4 @@
-"""`deathless invocations list | show | cancel | kill | resume | retry-parked`: handlers that have begun and wait."""
+"""`deathless invocations ...`: handlers that have begun and wait, and activities of which nobody knows the outcome."""
 
 from __future__ import annotations
 
@@ -59,6 +59,24 @@ class _Shown(msgspec.Struct, rename="camel"):
     arguments: object = None
     given: list[Given] = []
     given_count: int = 0
+
+
+class UnknownOutcome(msgspec.Struct, rename="camel"):
+    """One activity that may have been done."""
+
+    invocation: int
+    operation: int
+    handler: str
+    key: str
+    activity: str
+    activity_key: str
+    lsn: int
+    at_us: int
+
+
+class _Unknown(msgspec.Struct):
+    unknown: list[UnknownOutcome]
+    count: int
 
 
 @click.group("invocations")
@@ -234,6 +252,58 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
         print_json({"parked": lsn, "invocation": told["invocation"], "done": "retried"})
     else:
         print(f"what was parked at lsn {lsn} is invocation {told['invocation']}")
+    return 0
+
+
+@invocations.command("unknown")
+@service_options
+@json_option
+def unknown(manifest: str, directory: str, as_json: bool) -> int:
+    """List activities of which nobody knows whether they were done, the oldest first.
+
+    They must run at most once, and a primary was deposed after it had begun them. Look at the world outside by the
+    activity's key; then do it again or undo it, and say so with `deathless invocations settle ID OPERATION`.
+    """
+    found = target(manifest, directory)
+    from deathless.cli.primary import ask_primary
+
+    told = msgspec.convert(asyncio.run(ask_primary(found, "unknown")), _Unknown)
+    if as_json:
+        print_json({"unknown": told.unknown, "count": told.count, **shard_of_it(found)})
+    elif not told.unknown:
+        print("no outcome is unknown")
+    else:
+        print_table(
+            ("id", "operation", "handler", "key", "activity", "activity key", "lsn", "at"),
+            [
+                (
+                    _shown(found, one.invocation), one.operation, one.handler, one.key, one.activity,
+                    one.activity_key, one.lsn, show_time(one.at_us),
+                )
+                for one in told.unknown
+            ],
+        )  # fmt: skip
+        if told.count > len(told.unknown):
+            print(f"\nthe last {len(told.unknown)} of {told.count}")
+    return 0
+
+
+@invocations.command("settle")
+@click.argument("invocation", metavar="ID", type=InvocationId())
+@click.argument("operation", metavar="OPERATION", type=click.IntRange(min=1))
+@service_options
+@json_option
+def settle(invocation: int, operation: int, manifest: str, directory: str, as_json: bool) -> int:
+    """Take an activity of unknown outcome off the list, once somebody has seen to it; nothing else changes.
+
+    \b
+    deathless invocations settle 512 1
+    """
+    found = _order("settle", invocation, manifest, directory, operation=str(operation))
+    if as_json:
+        print_json({"invocation": invocation, "operation": operation, "done": "settled", **shard_of_it(found)})
+    else:
+        print(f"operation {operation} of invocation {_shown(found, invocation)} is settled")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: all of a shard at one (lsn, chain hash), as a file of checked sections (format version 1).
 
     file     = file header, HEAD, STATE*, SESSIONS*, REPLIES*, KEYS*, PARKED*,
-               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, END                        all integers little-endian
+               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, UNKNOWN*, END              all integers little-endian
 
     file header, 16 bytes                        section header, 32 bytes
     0   4   magic b"DLC1"                        0   4   magic b"DLCS"
@@ -19,7 +19,7 @@
     REPLIES   count x u64 session, count x u64 seq, count x u32 length, replies
     KEYS      count x (u64 time, 16 byte request hash, u32 key length, u32 reply length), keys, replies
     PARKED    count x (u64 lsn, u64 session, u64 seq, u32 length, u32 0), messages
-    INVOCATIONS, OUTBOX, PEERS, RESULTS   see `messaging_sections`
+    INVOCATIONS, OUTBOX, PEERS, RESULTS, UNKNOWN   see `messaging_sections`
     END       16 byte state digest, 16 byte file digest
 
 Types never fall along the file and nothing follows END. An unknown section is skipped, or, when critical, refused.
@@ -474,5 +474,6 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
         outbox=messaging.outbox,
         peers=messaging.peers,
         results=messaging.results,
+        unknown=messaging.unknown,
         state_digest=digests[0],
     )

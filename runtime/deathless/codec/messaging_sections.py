@@ -1,10 +1,12 @@
-"""Payloads of a checkpoint's sections about messaging: INVOCATIONS, OUTBOX, PEERS, RESULTS (format version 1).
+"""Payloads of a checkpoint's sections about messaging: INVOCATIONS to UNKNOWN (format version 1).
 
     INVOCATIONS  count x u32 length, suspended invocations (opaque: the executor's own)
     OUTBOX       u64 position of the first message, u32 shard, u32 bytes of the name, name of the service,
                  count x u32 length, messages; of one target each, a target's sections one behind the other
     PEERS        count x (u64 session, u64 incarnation, 16 byte service id, u32 shard, u32 bytes of the name), names
     RESULTS      count x (u64 invocation, u64 time, u32 length, u32 0), replies
+    UNKNOWN      count x (u64 invocation, u64 operation, u64 lsn, u64 time, 4 x u32 length: handler, key, activity,
+                 its key), handlers, keys, activities, their keys
 
 All integers are little-endian; targets and peers ascend by (service, shard). A target without messages has one section
 of count 0: its next position is still needed. The sessions of PEERS, and session 2^63, which is our own, are sessions
@@ -22,13 +24,22 @@ from typing import Final, Protocol
 
 from deathless.codec.peer_messages import SELF_SESSION, Target
 from deathless.codec.sections import GROUP_BYTES, Section, spans, split
-from deathless.codec.snapshot import Messages, OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
+from deathless.codec.snapshot import (
+    Messages,
+    OutboxRecord,
+    PeerRecord,
+    ResultRecord,
+    SessionRecord,
+    Snapshot,
+    UnknownRecord,
+)
 
 OUTBOX_HEAD: Final = struct.Struct("<QII")
 PEER: Final = struct.Struct("<QQ16sII")
 RESULT: Final = struct.Struct("<QQII")
+UNKNOWN: Final = struct.Struct("<QQQQIIII")
 
-READ_HERE: Final = frozenset({Section.INVOCATIONS, Section.OUTBOX, Section.PEERS, Section.RESULTS})
+READ_HERE: Final = frozenset({Section.INVOCATIONS, Section.OUTBOX, Section.PEERS, Section.RESULTS, Section.UNKNOWN})
 
 
 def payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
@@ -47,6 +58,22 @@ def payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
         results = snapshot.results[start:stop]
         rows = [RESULT.pack(r.invocation, r.at_us, len(r.reply), 0) for r in results]
         yield Section.RESULTS, stop - start, b"".join((*rows, *(r.reply for r in results)))
+    texts = [_texts(record) for record in snapshot.unknown]
+    for start, stop in spans([UNKNOWN.size + sum(map(len, each)) for each in texts], GROUP_BYTES):
+        some_texts = texts[start:stop]
+        rows = [
+            UNKNOWN.pack(r.invocation, r.operation, r.lsn, r.at_us, *map(len, each))
+            for r, each in zip(snapshot.unknown[start:stop], some_texts, strict=True)
+        ]
+        yield (
+            Section.UNKNOWN,
+            stop - start,
+            b"".join((*rows, *(text for column in zip(*some_texts, strict=True) for text in column))),
+        )
+
+
+def _texts(record: UnknownRecord) -> tuple[bytes, bytes, bytes, bytes]:
+    return record.handler.encode(), record.key, record.activity.encode(), record.activity_key.encode()
 
 
 def _blobs(items: Sequence[bytes]) -> bytes:
@@ -121,6 +148,7 @@ class Reader:
         self._open = False  # a further section of that target may follow: it held messages
         self.peers: list[PeerRecord] = []
         self.results: list[ResultRecord] = []
+        self.unknown: list[UnknownRecord] = []
 
     @property
     def outbox(self) -> list[OutboxRecord]:
@@ -138,8 +166,10 @@ class Reader:
             self._read_outbox(count, payload)
         elif kind == Section.PEERS:
             self._read_peers(count, payload)
-        else:
+        elif kind == Section.RESULTS:
             self._read_results(count, payload)
+        else:
+            self._read_unknown(count, payload)
 
     def finish(self, sessions: Mapping[int, SessionRecord]) -> list[SessionRecord]:
         """Give the sessions, those of peers marked as such.
@@ -203,6 +233,19 @@ class Reader:
             if self.results and at_us < self.results[-1].at_us:
                 raise ValueError("times of results fall")
             self.results.append(ResultRecord(invocation, at_us, reply))
+
+    def _read_unknown(self, count: int, payload: bytes) -> None:
+        at = _column_end(payload, 0, count * UNKNOWN.size)
+        rows = list(UNKNOWN.iter_unpack(payload[:at]))
+        texts = split(payload, at, [row[column] for column in (4, 5, 6, 7) for row in rows])
+        for number, (invocation, operation, lsn, at_us, *_) in enumerate(rows):
+            handler, key, activity, activity_key = texts[number::count]
+            record = UnknownRecord(
+                invocation, operation, handler.decode(), key, activity.decode(), activity_key.decode(), lsn, at_us
+            )
+            if self.unknown and lsn <= self.unknown[-1].lsn:
+                raise ValueError("lsns of unknown outcomes do not ascend")
+            self.unknown.append(record)
 
 
 def _column_end(payload: bytes, at: int, width: int) -> int:

@@ -19,6 +19,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame
 from deathless.codec.messages import Kind, encode
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 
 
@@ -154,6 +155,7 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     `cancel`: what it waits for is cancelled, the handler sees Cancelled at its await. `kill`: it ends at once with a
     recorded error, its last turn stands. `resume`: what it waits for (a promise) is completed with `value`. RETRY: not
     an invocation, but the message that the PARKED record at lsn `invocation` set aside is run as a new one (I11).
+    SETTLE: an operator has seen to the activity `operation` whose outcome nobody knows, so it is listed no more (I7).
     """
 
     command: str
@@ -164,6 +166,9 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
 
 RETRY: Final = "retry"
 """The command of an ORDER that runs a parked message."""
+
+SETTLE: Final = "settle"
+"""The command of an ORDER that takes an unknown outcome off the list."""
 
 
 class ActivityStart(msgspec.Struct, array_like=True, frozen=True):
@@ -199,6 +204,7 @@ class Outputs(NamedTuple):
     stops: list[Reference]  # activities whose invocation does not want them any more
     turns: Sequence[Ran] = ()  # turns that a message of theirs or a record caused, and that it does not name itself
     spans: Sequence[Span] = ()  # what is over, of messages that carried a trace which is sampled
+    unknown: Sequence[UnknownRecord] = ()  # activities of which nobody knows whether they were done
 
 
 class InvocationView(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ GROUP_BYTES: Final = 1 << 20  # of the items of one section; for STATE part of t
 
 
 class Section(enum.IntEnum):
-    """Type of a section. 16 to 20 belong to messaging and stand only in files of services that use it."""
+    """Type of a section. 16 to 21 belong to messaging and stand only in files of services that use it."""
 
     HEAD = 1
     STATE = 2
@@ -28,6 +28,7 @@ class Section(enum.IntEnum):
     OUTBOX = 17
     PEERS = 19
     RESULTS = 20
+    UNKNOWN = 21
     END = 255
 
 

@@ -83,6 +83,19 @@ class ResultRecord(msgspec.Struct, frozen=True, gc=False):
     reply: bytes
 
 
+class UnknownRecord(msgspec.Struct, frozen=True, gc=False):
+    """One activity of which nobody knows whether it was done, and that is not settled (`core.unknown_outcomes`)."""
+
+    invocation: int
+    operation: int
+    handler: str  # that asked for the activity
+    key: bytes  # whose invocation it is
+    activity: str  # its name
+    activity_key: str  # what it shows the world outside as its own, the same for every attempt
+    lsn: int  # of the OUTCOME record
+    at_us: int  # logical time of that
+
+
 class Head(msgspec.Struct, array_like=True, frozen=True):
     """Payload of HEAD: whose checkpoint this is and where on the chain it stands."""
 
@@ -121,6 +134,7 @@ class Snapshot:
     outbox: list[OutboxRecord] = field(default_factory=list)  # by target, ascending
     peers: list[PeerRecord] = field(default_factory=list)  # by target, ascending
     results: list[ResultRecord] = field(default_factory=list)  # the oldest first
+    unknown: list[UnknownRecord] = field(default_factory=list)  # the oldest first
     state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
 
     def head(self) -> Head:

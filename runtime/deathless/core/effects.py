@@ -16,6 +16,7 @@ import msgspec
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import Run
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 from deathless.core.events import Conn
 
@@ -102,6 +103,12 @@ class ExportSpans(msgspec.Struct, frozen=True):
     """What a confirmed frame of ours brought to its end, for traces."""
 
     spans: Sequence[Span]
+
+
+class ReportUnknown(msgspec.Struct, frozen=True):
+    """Tell operators of activities that may have been done; only of a confirmed frame, and they are listed (I7)."""
+
+    records: Sequence[UnknownRecord]
 
 
 class ReadLock(msgspec.Struct, frozen=True):
@@ -218,6 +225,7 @@ Effect = (
     | StartActivity
     | StopActivity
     | ExportSpans
+    | ReportUnknown
     | ReadLock
     | TakeLock
     | LinkSeals

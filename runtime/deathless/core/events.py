@@ -14,6 +14,7 @@ import msgspec
 from deathless.base.errors import DeathlessError
 from deathless.codec.frames import Frame, Position, Run
 from deathless.codec.peer_messages import ActivityStart, Adopt, Order, PeerHello, Reference, Target
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import Batch, Follow, Following, Handover, Hello
 
@@ -136,6 +137,7 @@ class FrameSynced(msgspec.Struct, frozen=True):
     finished: Sequence[tuple[int, bytes]] = ()  # (invocation, reply) of those that a client was promised
     spans: Sequence[Span] = ()  # what is over, for traces
     run_s: float = 0.0  # what running its messages took
+    unknown: Sequence[UnknownRecord] = ()  # activities of which nobody knows whether they were done
 
 
 class PeerReady(msgspec.Struct, frozen=True):

@@ -22,19 +22,29 @@ from typing import assert_never
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, InvocationUnknown, NotParked, NotPrimary, Overloaded
+from deathless.base.errors import DeathlessError, InvocationUnknown, NotParked, NotPrimary, NotUnsettled, Overloaded
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
-from deathless.codec.peer_messages import RETRY, ActivityStart, Adopt, Crowd, Order, Retried, Target, encode_body
+from deathless.codec.peer_messages import (
+    RETRY,
+    SETTLE,
+    ActivityStart,
+    Adopt,
+    Crowd,
+    Order,
+    Retried,
+    Target,
+    encode_body,
+)
 from deathless.codec.wire import AdminReply, ReplyError, Type, decode_struct, error_reply, struct_packet
 from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
 from deathless.core.attached import Attached, Unknown
 from deathless.core.crowd import nobody
-from deathless.core.effects import Effect, ExportSpans, Send
+from deathless.core.effects import Effect, ExportSpans, ReportUnknown, Send
 from deathless.core.events import (
     ActivityEnded,
     AttachReceived,
@@ -54,6 +64,7 @@ from deathless.core.own_work import OwnWork
 from deathless.core.peer_table import PeerTable
 from deathless.core.peering import Peering
 from deathless.core.results import Results
+from deathless.core.unknown_outcomes import UnknownOutcomes
 
 
 def _nothing_pending() -> Sequence[ActivityStart]:
@@ -87,6 +98,7 @@ class Tables:
     outbox: Outbox = field(default_factory=Outbox)
     peers: PeerTable = field(default_factory=lambda: PeerTable(Limits()))
     results: Results = field(default_factory=lambda: Results(Limits()))
+    unknown: UnknownOutcomes = field(default_factory=lambda: UnknownOutcomes(Limits()))
     activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
     crowd: Callable[[], Crowd] = nobody
     holds: Callable[[int], bool] = _holds_nothing
@@ -203,6 +215,8 @@ class Messaging:
             effects += self.activities.frame_confirmed(event.starts, event.stops, now, wall_us)
         if event.spans:
             effects.append(ExportSpans(event.spans))
+        if event.unknown:
+            effects.append(ReportUnknown(event.unknown))
         return effects
 
     def take_unknown(self, synced_lsn: int) -> list[Unknown]:
@@ -255,7 +269,11 @@ class Messaging:
             return self.outreach.adopt_ordered(target)
         if record.command == RETRY:
             return self._retry(event, record)
-        error = None if self._tables.holds(record.invocation) else InvocationUnknown
+        error: type[DeathlessError] | None
+        if record.command == SETTLE:
+            error = None if self._tables.unknown.holds(record.invocation, record.operation) else NotUnsettled
+        else:
+            error = None if self._tables.holds(record.invocation) else InvocationUnknown
         self.records.add(encode(Kind.ORDER, args=encode_body(record)), lambda: [_told(event, error)])
         return []
 

@@ -81,7 +81,8 @@ class PeerTable:
             if peer.is_same(hello):
                 return None
             return PeerReplaced(
-                f"{target.service}/{target.shard} of incarnation {hello.incarnation} is not the one that is known here,"
+                f"{target.service}/{target.shard} of service id {hello.service_id.hex()}, incarnation"
+                f" {hello.incarnation} is not the one that is known here,"
                 f" of incarnation {peer.incarnation}"
             )
         if target.service == SELF.service:

@@ -26,6 +26,7 @@ from deathless.codec.messages import Kind, decode
 from deathless.codec.peer_messages import (
     SELF,
     SELF_SESSION,
+    SETTLE,
     ActivityStart,
     Adopt,
     Attempt,
@@ -40,13 +41,14 @@ from deathless.codec.peer_messages import (
     decode_body,
     encode_response,
 )
-from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.outbox import Outbox
 from deathless.core.peer_table import PeerTable
 from deathless.core.results import Results
 from deathless.core.sessions import SessionTable
+from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
 
 NOTHING_WRITTEN: Final = hashlib.blake2b(digest_size=32).digest()
@@ -63,10 +65,11 @@ class Asked:
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
     turns: list[Ran] = field(default_factory=list)  # that no message names, for reports of divergences
     spans: list[Span] = field(default_factory=list)  # what is over, for traces
+    unknown: list[UnknownRecord] = field(default_factory=list)  # activities that may have been done
 
 
 class Messaging:
-    """Outbox, peers and results of one shard; shared with the core, which reads them.
+    """Outbox, peers, results and unknown outcomes of one shard; shared with the core, which reads them.
 
     Args:
         executor: runs what peers send, and what timers and activities give.
@@ -74,11 +77,18 @@ class Messaging:
     """
 
     def __init__(
-        self, executor: Executor, sessions: SessionTable, outbox: Outbox, peers: PeerTable, results: Results
+        self,
+        executor: Executor,
+        sessions: SessionTable,
+        outbox: Outbox,
+        peers: PeerTable,
+        results: Results,
+        unknown: UnknownOutcomes,
     ) -> None:
         self.outbox = outbox
         self.peers = peers
         self.results = results
+        self.unknown = unknown
         self.asked = Asked()
         self._executor = executor
         executor.limit_targets(outbox)
@@ -122,7 +132,11 @@ class Messaging:
             case Kind.ATTEMPT:
                 executor.attempt(lsn, now_us, decode_body(Attempt, body))
             case Kind.ORDER:
-                executor.order(lsn, now_us, decode_body(Order, body))
+                order = decode_body(Order, body)
+                if order.command == SETTLE:
+                    self.unknown.settle(order.invocation, order.operation)
+                    return b""
+                executor.order(lsn, now_us, order)
             case Kind.ADOPT:
                 self._adopt(decode_body(Adopt, body), lsn, now_us)
             case _:
@@ -172,18 +186,21 @@ class Messaging:
         outputs = self._executor.take_outputs()
         if outputs is None:
             return
-        messages, results, starts, stops, turns, spans = outputs
+        messages, results, starts, stops, turns, spans, unknown = outputs
         for target, several in groupby(messages, itemgetter(0)):
             self.outbox.extend(target, [message for _, message in several])
             self.asked.moved[target] = None
         for invocation, reply in results:
             self.results.add(invocation, reply, now_us)
+        for record in unknown:
+            self.unknown.add(record)
         asked = self.asked
         asked.finished += results
         asked.starts += starts
         asked.stops += stops
         asked.turns += turns
         asked.spans += spans
+        asked.unknown += unknown
 
     def sent(self) -> list[tuple[Target, int]]:
         """Give (target, next position) of each outbox that the frame made longer."""
@@ -194,6 +211,7 @@ class Messaging:
         self.outbox.restore(snapshot.outbox)
         self.peers.restore(snapshot.peers)
         self.results.restore(snapshot.results)
+        self.unknown.restore(snapshot.unknown)
         self.asked = Asked()
         self.check_invariants()
 
@@ -202,6 +220,7 @@ class Messaging:
         self.outbox.check_invariants()
         self.peers.check_invariants()
         self.results.check_invariants()
+        self.unknown.check_invariants()
         for peer in self.peers.peers():
             session = self._sessions.get(peer.session)
             assert session is not None

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.core import events as ev
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
@@ -95,6 +95,10 @@ class Outside(Protocol):
 
     def export_spans(self, spans: Sequence[Span]) -> None:
         """Have them exported, now being when they ended; never waits, never fails."""
+        ...
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """Warn operators of activities that may have been done; never waits, never fails."""
         ...
 
     def load_checkpoint(self) -> Snapshot | None:

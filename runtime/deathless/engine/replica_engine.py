@@ -80,6 +80,7 @@ class ReplicaEngine:
             outbox=shard.outbox,
             peers=shard.peers,
             results=shard.results,
+            unknown=shard.unknown,
             activities=shard.executor.activities,
             crowd=shard.executor.crowd,
             holds=shard.executor.holds,
@@ -180,6 +181,8 @@ class ReplicaEngine:
                 complete(ev.SpaceFound() if room else ev.SpaceRefused(()))
             case fx.ExportSpans(spans):
                 self.outside.export_spans(spans)
+            case fx.ReportUnknown(records):
+                self.outside.report_unknown(records)
             case fx.DialPeer() | fx.SendPeer() | fx.DropPeer() | fx.StartActivity() | fx.StopActivity():
                 self._reach_out(effect)
             case fx.Disconnect(conn):
@@ -266,6 +269,7 @@ class ReplicaEngine:
             done.finished,
             done.spans,
             run_s,
+            done.unknown,
         )
 
     def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:

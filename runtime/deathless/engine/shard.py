@@ -26,7 +26,7 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
 from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
-from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
@@ -36,6 +36,7 @@ from deathless.core.peer_table import PeerTable
 from deathless.core.replica import ShardPlace
 from deathless.core.results import Results
 from deathless.core.sessions import SessionTable
+from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 
@@ -61,6 +62,7 @@ class Executed:
     stops: list[Reference] = field(default_factory=list)
     finished: list[tuple[int, bytes]] = field(default_factory=list)  # (invocation, reply) that a caller was promised
     spans: list[Span] = field(default_factory=list)  # what is over, for traces
+    unknown: list[UnknownRecord] = field(default_factory=list)  # activities that may have been done
 
 
 class Shard:
@@ -97,7 +99,8 @@ class Shard:
         self.outbox = Outbox() if outbox is None else outbox
         self.peers = PeerTable(limits) if peers is None else peers
         self.results = Results(limits) if results is None else results
-        self._messaging = Messaging(executor, sessions, self.outbox, self.peers, self.results)
+        self.unknown = UnknownOutcomes(limits)
+        self._messaging = Messaging(executor, sessions, self.outbox, self.peers, self.results, self.unknown)
         # A new schedule waits for a first time record, also where nothing else happens.
         place.due_us = executor.due_us()
 
@@ -110,9 +113,17 @@ class Shard:
         payload = encode_data([run for run, _ in runs], ends, columns, digest, b"".join(messages))
         messaging = self._messaging
         asked = messaging.asked
-        sent = messaging.sent()
         return Executed(
-            payload, len(messages), results, registered, sent, asked.starts, asked.stops, asked.finished, asked.spans
+            payload,
+            len(messages),
+            results,
+            registered,
+            messaging.sent(),
+            asked.starts,
+            asked.stops,
+            asked.finished,
+            asked.spans,
+            asked.unknown,
         )
 
     def apply(self, frame: Frame) -> list[RunResult]:
@@ -291,6 +302,7 @@ class Shard:
             outbox=self.outbox.snapshot(),
             peers=self.peers.snapshot(),
             results=self.results.snapshot(),
+            unknown=self.unknown.snapshot(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:

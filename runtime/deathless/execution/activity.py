@@ -26,6 +26,7 @@ from deathless.execution.function import Function
 
 SECOND_US: Final = 1_000_000
 _GROWTHS_MAX: Final = 1000  # beyond so many failures the delay grows no more
+_UNKNOWN: Final = error_reply(OutcomeUnknown.code, "", "")[: -len(b"\xa0\xa0")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,11 @@ def next_start(policy: Policy, start: ActivityStart, now_us: int) -> ActivitySta
     return msgspec.structs.replace(
         start, attempt=start.attempt + 1, attempted=False, not_before_us=now_us + policy.delay_us(start.attempt)
     )
+
+
+def is_unknown(reply: bytes) -> bool:
+    """Does this, from `final_reply`, say that nobody knows whether the activity was done?"""
+    return reply.startswith(_UNKNOWN)
 
 
 def final_reply(start: ActivityStart, reply: bytes) -> bytes:

@@ -21,7 +21,7 @@ from deathless.base.errors import Cancelled, PeerReplaced, TooLarge
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import Attempt, Order, Outcome, Reference, Target
 from deathless.codec.wire import Status, error_reply, ok_reply
-from deathless.execution.activity import Policy, final_reply, next_start
+from deathless.execution.activity import Policy, final_reply, is_unknown, next_start
 from deathless.execution.invocation import CANCEL
 from deathless.execution.invocations import LATE, Invocations
 from deathless.execution.journal import Event
@@ -77,7 +77,10 @@ class Arrivals:
                 activity.start = further
                 self._table.start(further)
                 return
-        self._table.resolve(outcome.invocation, outcome.operation, final_reply(activity.start, reply), lsn, now_us)
+        reply = final_reply(activity.start, reply)
+        if is_unknown(reply):
+            self._table.note_unknown(activity.start, lsn, now_us)
+        self._table.resolve(outcome.invocation, outcome.operation, reply, lsn, now_us)
 
     def attempt(self, attempt: Attempt) -> None:
         """Note that an at-most-once activity may have begun."""

@@ -3,7 +3,8 @@
 The reply is the same bytes for every retry and in every replay, so the text is ours: cut to `TEXT_MAX` characters,
 with everything that looks like an address in memory (`0x7f3a...`) masked as `0x?`, and encodable. The type is the
 exception's bare name. Errors of ours that tell the caller to change something (`Invalid`) keep their code; every
-other exception is HandlerFailed.
+other exception is HandlerFailed. So are those that tell it to send again (`RetryLater`): what is recorded stays the
+same however often it is asked for, and under their codes it would look like a reply that was lost on its way.
 
 Never a reply: RecursionError and MemoryError (what they say depends on the process, not on the log), also inside an
 exception group, and whatever is no Exception (SystemExit, KeyboardInterrupt). They go up, the process ends, and its
@@ -19,12 +20,14 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import HandlerFailed, Invalid, InvalidArgument, OutcomeUnknown, Overloaded
+from deathless.base.errors import HandlerFailed, Invalid, InvalidArgument, OutcomeUnknown, RetryLater
 from deathless.codec.wire import error_reply
 
 TEXT_MAX: Final = 500
 NAME_MAX: Final = 100
-_KEPT: Final = (Invalid, OutcomeUnknown, Overloaded)
+_PLAIN: Final = (Invalid, RetryLater)
+"""Errors whose text is told without code and remedy: those are in the reply, or mean something else here."""
+
 FATAL: Final = (RecursionError, MemoryError)
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{6,}")
 
@@ -46,7 +49,7 @@ def is_fatal(error: BaseException) -> bool:
 
 def _text(error: Exception) -> str:
     try:
-        return error.message if isinstance(error, _KEPT) else str(error)
+        return error.message if isinstance(error, _PLAIN) else str(error)
     except FATAL:
         raise
     except Exception:  # noqa: BLE001  `__str__` is the author's code and may raise anything
@@ -60,7 +63,7 @@ def failed(error: Exception) -> bytes:
     """
     if is_fatal(error):
         raise error
-    code: object = error.code if isinstance(error, _KEPT) else HandlerFailed.code
+    code: object = error.code if isinstance(error, Invalid) else HandlerFailed.code
     return error_reply(
         bounded(code if isinstance(code, str) else HandlerFailed.code, NAME_MAX),
         bounded(type(error).__name__, NAME_MAX),
@@ -83,3 +86,13 @@ def query_failed(error: BaseException) -> bytes:
     if isinstance(error, Exception) and not is_fatal(error):
         return failed(error)
     return error_reply(HandlerFailed.code, bounded(type(error).__name__, NAME_MAX), "the query could not be finished")
+
+
+def activity_failed(error: BaseException) -> bytes:
+    """Give the reply of an activity that ended in `error`.
+
+    As of a query; but one that raises OutcomeUnknown says that nobody knows whether it was done, and is listed (I7).
+    """
+    if isinstance(error, OutcomeUnknown):
+        return error_reply(OutcomeUnknown.code, bounded(type(error).__name__, NAME_MAX), bounded(_text(error)))
+    return query_failed(error)

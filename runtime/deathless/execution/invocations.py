@@ -48,6 +48,7 @@ from deathless.codec.peer_messages import (
     Target,
     encode_body,
 )
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import within
 from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution import depth
@@ -106,7 +107,7 @@ class Invocations:
 
     __slots__ = (
         "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
-        "_turns", "_wrote", "committing", "entering", "schedules", "spans", "tables", "targets",
+        "_turns", "_unknown", "_wrote", "committing", "entering", "schedules", "spans", "tables", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +134,7 @@ class Invocations:
         self._wrote: list[bytes] = []
         self._outputs = _no_outputs()
         self._turns: list[Ran] = []
+        self._unknown: list[UnknownRecord] = []
         self.spans = Spans(settings)
         self.targets = Targets(settings.limits.targets_max)
 
@@ -146,6 +148,7 @@ class Invocations:
         self._wrote.clear()
         self._outputs = _no_outputs()
         self._turns = []
+        self._unknown = []
         self.spans.take()
         self.targets.taken()
         self._taken = False
@@ -438,6 +441,15 @@ class Invocations:
         self._outputs.starts.append(start)
         self._wrote.append(encode_body(start))
 
+    def note_unknown(self, start: ActivityStart, lsn: int, now_us: int) -> None:
+        """Tell of an activity whose outcome, logged at `lsn`, is that nobody knows it."""
+        received = self.tables.live[start.invocation].received
+        self._unknown.append(
+            UnknownRecord(
+                start.invocation, start.operation, received.method, received.key, start.name, start.key, lsn, now_us
+            )
+        )
+
     def undo(self, operation: Operation[object]) -> None:
         """Give up an operation that is not wanted any more."""
         self.spans.resolved(operation, CANCELLED)
@@ -622,9 +634,10 @@ class Invocations:
 
     def take_outputs(self) -> Outputs | None:
         """Give what is to be sent, told, started and stopped, since the last call; None: nothing."""
-        if not (self._turns or any(self._outputs) or self.spans):
+        if not (self._turns or any(self._outputs) or self.spans or self._unknown):
             return None
-        outputs = self._outputs._replace(turns=self._turns, spans=self.spans.take())
+        outputs = self._outputs._replace(turns=self._turns, spans=self.spans.take(), unknown=self._unknown)
+        self._unknown = []
         self._outputs = _no_outputs()
         self.targets.taken()
         self._turns = []

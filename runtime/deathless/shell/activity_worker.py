@@ -34,7 +34,7 @@ from deathless.base.errors import UnknownHandler
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
 from deathless.execution import activity_call
-from deathless.execution.failure import query_failed
+from deathless.execution.failure import activity_failed, query_failed
 from deathless.execution.service import Service
 from deathless.shell.activities import BACK, BEAT, COUNT, ENDED, PIPE_BYTES_MAX, READY, RETURNED, START, TRACE
 from deathless.shell.children import die_with_parent
@@ -110,7 +110,7 @@ def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None
         return ok_reply(msgspec.msgpack.encode(result))
     except Exception as error:  # noqa: BLE001  whatever it raises is its reply
         _LOG.warning("activity raised", exc_info=error, extra={"activity": start.name, "key": start.key})
-        return query_failed(error)
+        return activity_failed(error)
     finally:
         activity_call.end()
 

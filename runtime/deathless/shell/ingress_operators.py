@@ -1,11 +1,14 @@
-"""What operators ask and order over HTTP: the same as `deathless invocations`, `parked` and `peers`, at the ingress.
+"""What operators ask and order over HTTP: as `deathless invocations`, `parked` and `peers` do.
 
     GET  /{service}/-/invocations?from=ID          handlers that wait, the oldest first
     GET  /{service}/-/invocations/{id}/history     one of them: what it was given, what it waits for and since when
     POST /{service}/-/invocations/{id}/cancel      likewise kill; resume takes {"operation": N, "value": ...}
     GET  /{service}/-/peers                        the services that this one sends to and hears from
+    POST /{service}/-/peers/{name}/adopt           take the one created anew: {"serviceId": .., "incarnation": ..}
     GET  /{service}/-/parked                       messages that were set aside
     POST /{service}/-/parked/{lsn}/retry           run one of them again
+    GET  /{service}/-/unknown                      activities that may have been done
+    POST /{service}/-/unknown/{id}/{n}/settle      one of them was seen to: it is listed no more
 
 The primary answers, over its client port, what it answers to `deathless`; nothing is kept here.
 
@@ -27,7 +30,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -40,8 +43,10 @@ from deathless.base.errors import (
     Overloaded,
     PeerUnreachable,
     UnknownHandler,
+    UnknownService,
 )
-from deathless.codec.peer_messages import RETRY
+from deathless.base.shards import SHARDS_MAX
+from deathless.codec.peer_messages import RETRY, SETTLE, is_service_name
 from deathless.shell.admin import Access, ask
 from deathless.shell.packets import split_address
 
@@ -49,10 +54,25 @@ TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
 _LOG: Final = logging.getLogger("deathless.ingress")
 _NUMBER: Final = re.compile(rb"\d{1,19}")
-_DONE: Final = {b"cancel": "cancelled", b"kill": "killed", b"resume": "resumed"}
+_DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 Ask = Callable[[str, dict[str, str]], Awaitable[dict[str, object]]]
 """Asks the primary, as `deathless` does."""
+
+
+class _Resume(msgspec.Struct, forbid_unknown_fields=True):
+    operation: int = 0
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Adopt(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    service_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    incarnation: Annotated[int, msgspec.Meta(ge=1)]
+    shard: Annotated[int, msgspec.Meta(ge=0, lt=SHARDS_MAX)] = 0
+
+
+class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    pass
 
 
 class Page(NamedTuple):
@@ -61,15 +81,7 @@ class Page(NamedTuple):
     command: str  # for the primary
     arguments: dict[str, str]
     done: str = ""  # what the invocation is when an order was carried out; empty: it is no order, and so asked by GET
-
-
-class _Resume(msgspec.Struct, forbid_unknown_fields=True):
-    operation: int = 0
-    value: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    pass
+    body: type[msgspec.Struct] = _Nothing  # of an order
 
 
 def find_page(parts: Sequence[bytes]) -> Page | None:
@@ -82,12 +94,21 @@ def find_page(parts: Sequence[bytes]) -> Page | None:
             return Page("invocations", {})
         case [b"invocations", number, b"history"]:
             return Page("invocation", {"invocation": _number(number)})
-        case [b"invocations", number, (b"cancel" | b"kill" | b"resume") as command]:
+        case [b"invocations", number, (b"cancel" | b"kill") as command]:
             return Page("order", {"command": command.decode(), "invocation": _number(number)}, _DONE[command])
+        case [b"invocations", number, b"resume"]:
+            return Page("order", {"command": "resume", "invocation": _number(number)}, "resumed", _Resume)
         case [b"parked", number, b"retry"]:
             return Page("order", {"command": RETRY, "invocation": _number(number)}, "retried")
+        case [b"unknown"]:
+            return Page("unknown", {})
+        case [b"unknown", number, operation, b"settle"]:
+            named = {"invocation": _number(number), "operation": _number(operation)}
+            return Page("order", {"command": SETTLE, **named}, "settled")
         case [b"peers"]:
             return Page("peers", {})
+        case [b"peers", name, b"adopt"]:
+            return Page("adopt-peer", {"service": _service(name)}, "adopted", _Adopt)
         case [b"parked"]:
             return Page("parked", {})
         case _:
@@ -98,6 +119,13 @@ def _number(raw: bytes) -> str:
     if not _NUMBER.fullmatch(raw) or not int(raw):
         raise UnknownHandler("an invocation has a number above 0")
     return raw.decode()
+
+
+def _service(raw: bytes) -> str:
+    name = raw.decode(errors="replace")
+    if not is_service_name(name):
+        raise UnknownService("a peer is named as a service is")
+    return name
 
 
 def refusal_to_callers(config: ReplicaConfig) -> str:
@@ -195,11 +223,20 @@ class Operators:
             raise OutcomeUnknown(error.message, remedy=remedy) from None
         finally:
             self._count -= 1
-        if page.arguments.get("command") == RETRY:
-            found = {"parked": int(arguments["invocation"]), "invocation": found["invocation"], "done": page.done}
-        elif page.done:
-            found = {"invocation": int(arguments["invocation"]), "done": page.done}
-        return msgspec.json.encode(found)
+        return msgspec.json.encode(_carried_out(page, arguments, found) if page.done else found)
+
+
+def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]) -> dict[str, object]:
+    """What the answer to an order says: as the command prints it with --json."""
+    if page.command == "adopt-peer":
+        told = {"adopted": arguments["service"], "serviceId": arguments["service_id"]}
+        return {**told, "incarnation": int(arguments["incarnation"]), "shard": int(arguments["shard"])}
+    numbered: dict[str, object] = {"invocation": int(arguments["invocation"])}
+    if arguments["command"] == RETRY:
+        numbered = {"parked": int(arguments["invocation"]), "invocation": found["invocation"]}
+    elif arguments["command"] == SETTLE:
+        numbered["operation"] = int(arguments["operation"])
+    return {**numbered, "done": page.done}
 
 
 def _options(page: Page, named: dict[str, list[str]]) -> dict[str, str]:
@@ -219,13 +256,17 @@ def _told(page: Page, body: bytes) -> dict[str, str]:
     if not page.done:
         return {}
     try:
-        if page.arguments["command"] == "resume":
-            resume = msgspec.json.decode(body or b"{}", type=_Resume)
-            return {"operation": str(resume.operation), "value": bytes(resume.value).decode()}
-        msgspec.json.decode(body or b"{}", type=_Nothing)
+        told = msgspec.json.decode(body or b"{}", type=page.body)
+        match told:
+            case _Resume():
+                return {"operation": str(told.operation), "value": bytes(told.value).decode()}
+            case _Adopt():
+                named = {"service_id": told.service_id, "incarnation": str(told.incarnation)}
+                return {**named, "shard": str(told.shard)}
+            case _:
+                return {}
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise InvalidArgument(str(error)) from None
-    return {}
 
 
 def primary_asker(primary: Callable[[], str], access: Access) -> Ask:

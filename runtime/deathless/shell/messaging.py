@@ -10,6 +10,7 @@ it is gone after `close`, which the worker calls when it ends, deposed or not. D
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -22,6 +23,7 @@ from deathless.base.limits import Limits
 from deathless.codec.peer_messages import (
     RETRY,
     SELF,
+    SETTLE,
     Adopt,
     Given,
     InvocationView,
@@ -31,6 +33,7 @@ from deathless.codec.peer_messages import (
     decode_body,
     encode_body,
 )
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import (
     Admin,
     PeerIntroduction,
@@ -48,11 +51,14 @@ from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
 WAITS_SHOWN_MAX = 16  # operations of each that it waits for
+UNKNOWN_SHOWN_MAX = 1000  # activities of unknown outcome in one answer, the last ones
+UNKNOWN_CHARS_MAX = 512  # of each name and key in it, so that an answer fits a packet
 HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
 SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
-ORDERS = ("cancel", "kill", "resume", RETRY)
+ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE)
+_LOG = logging.getLogger("deathless.activities")
 T = TypeVar("T", bound=msgspec.Struct)
-COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer", "schedules"})
+COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer", "schedules", "unknown"})
 
 
 class Messaging:
@@ -142,6 +148,8 @@ class Messaging:
                     return self._show(int(told["invocation"]))
                 case "order":
                     self._post(ev.OrderReceived(conn, request.id, self._order(told)))
+                case "unknown":
+                    return list_unknown(self._engine.shard.unknown.snapshot())
                 case "schedules":
                     views = self._engine.shard.executor.schedules()
                     return {"schedules": views, "nowUs": self._engine.place.time_us}
@@ -186,6 +194,11 @@ class Messaging:
     def _adopt(told: dict[str, str]) -> Adopt:
         service_id = bytes.fromhex(told["service_id"])
         return _checked(Adopt(told["service"], int(told.get("shard", "0")), service_id, int(told["incarnation"])))
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """Warn of activities that may have been done."""
+        for record in records:
+            _LOG.warning("outcome of an activity is unknown", extra=describe_unknown(record))
 
     # ---- what is shown ---------------------------------------------------------------------------------------
 
@@ -239,6 +252,7 @@ class Messaging:
             "outbox_bytes": shard.outbox.bytes,
             "outbox_memory_bytes": shard.outbox.memory_bytes,
             "outbox_spill_refused": int(shard.outbox.refused),
+            "outcomes_unknown": len(shard.unknown),
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
@@ -280,6 +294,21 @@ def brief(view: InvocationView) -> InvocationView:
     if more <= 0:
         return view
     return msgspec.structs.replace(view, waits_for=(*view.waits_for[:WAITS_SHOWN_MAX], f"and {more} more"))
+
+
+def list_unknown(records: Sequence[UnknownRecord]) -> dict[str, object]:
+    """What an operator is told of all activities that may have been done: the last ones, and how many there are."""
+    return {"unknown": [describe_unknown(one) for one in records[-UNKNOWN_SHOWN_MAX:]], "count": len(records)}
+
+
+def describe_unknown(record: UnknownRecord) -> dict[str, object]:
+    """What an operator sees of an activity that may have been done."""
+    most = UNKNOWN_CHARS_MAX
+    return {
+        "invocation": record.invocation, "operation": record.operation, "handler": record.handler[:most],
+        "key": record.key.decode(errors="replace")[:most], "activity": record.activity[:most],
+        "activityKey": record.activity_key[:most], "lsn": record.lsn, "atUs": record.at_us,
+    }  # fmt: skip
 
 
 def _where(given: Given) -> dict[str, object]:

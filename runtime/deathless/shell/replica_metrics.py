@@ -33,6 +33,7 @@ MESSAGING: Final = {
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
     "outbox_memory_bytes": "Those of them in memory; the others stand in files of this replica alone.",
     "outbox_spill_refused": "1 while these files take nothing, so that messages stay in memory.",
+    "outcomes_unknown": "Activities of which nobody knows whether they were done, until an operator settles them.",
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
     "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",

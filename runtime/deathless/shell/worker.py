@@ -34,7 +34,7 @@ from deathless.base.errors import CorruptFrame, DeathlessError, Internal, Invali
 from deathless.base.limits import Limits
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
-from deathless.codec.snapshot import ParkedRecord, Snapshot
+from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
@@ -571,6 +571,10 @@ class Worker:
     def export_spans(self, spans: Sequence[Span]) -> None:
         """See Outside."""
         self._spans.export(spans, self.wall_us())
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """See Outside."""
+        self._messaging.report_unknown(records)
 
     # ---- the primary's stream --------------------------------------------------------------------------------
 

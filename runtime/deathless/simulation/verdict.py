@@ -214,7 +214,8 @@ def _tables(shard: Shard) -> list[object]:
     """Everything else that is a function of the log."""
     held = [each for each in shard.outbox.snapshot() if each.messages]
     outbox = [(each.service, each.first_position, list(each.messages)) for each in held]
-    return [shard.sessions.snapshot(), shard.results.snapshot(), shard.peers.snapshot(), outbox]
+    kept = [shard.results.snapshot(), shard.unknown.snapshot()]
+    return [shard.sessions.snapshot(), *kept, shard.peers.snapshot(), outbox]
 
 
 def released(cluster: Cluster, found: Recovered) -> list[Violation]:

@@ -22,7 +22,7 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.checkpoint import decode
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
@@ -492,6 +492,9 @@ class WorkerNode:
 
     def export_spans(self, spans: Sequence[Span]) -> None:
         """See Outside: nobody collects them here."""
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """See Outside: nobody reads a log here."""
 
     def introduction(self, target: Target) -> bytes:
         """Give the PEER_HELLO packet of this primary for a target."""

@@ -131,6 +131,37 @@ def test_what_was_parked_is_run_again_and_its_new_id_told(
     assert json.loads(capsys.readouterr().out) == {"parked": 40, "invocation": 90, "done": "retried"}
 
 
+CASE = {
+    "invocation": 12, "operation": 1, "handler": "place", "key": "order-1", "activity": "charge",
+    "activityKey": "0f3a", "lsn": 90, "atUs": 1_795_349_665_495_711,
+}  # fmt: skip
+
+
+def test_activities_of_unknown_outcome_are_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = run(tmp_path, monkeypatch, {"unknown": [CASE], "count": 3}, "invocations", "unknown")
+    assert asked == [("unknown", {})]
+    head, row, _, count = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["ID", "OPERATION", "HANDLER", "KEY", "ACTIVITY"]
+    assert row.split() == ["12", "1", "place", "order-1", "charge", "0f3a", "90", "2026-11-22", "12:14:25.495"]
+    assert count == "the last 1 of 3"
+    run(tmp_path, monkeypatch, {"unknown": [CASE], "count": 3}, "invocations", "unknown", "--json")
+    assert json.loads(capsys.readouterr().out) == {"unknown": [CASE], "count": 3}
+    run(tmp_path, monkeypatch, {"unknown": [], "count": 0}, "invocations", "unknown")
+    assert capsys.readouterr().out == "no outcome is unknown\n"
+
+
+def test_an_activity_is_settled_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = run(tmp_path, monkeypatch, {"done": True}, "invocations", "settle", "12", "1")
+    assert asked == [("order", {"command": "settle", "invocation": "12", "operation": "1"})]
+    assert capsys.readouterr().out == "operation 1 of invocation 12 is settled\n"
+    run(tmp_path, monkeypatch, {"done": True}, "invocations", "settle", "12", "1", "--json")
+    assert json.loads(capsys.readouterr().out) == {"invocation": 12, "operation": 1, "done": "settled"}
+
+
 @pytest.mark.parametrize(("command", "done"), [("cancel", "cancelled"), ("kill", "killed"), ("resume", "resumed")])
 def test_an_order_is_sent_and_told(
     command: str, done: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -13,10 +13,10 @@ from tests.unit.deathless.codec.test_checkpoint import built, parts_of, sample
 from deathless.base.errors import CorruptCheckpoint
 from deathless.codec import messaging_sections
 from deathless.codec.checkpoint import SESSION, chunk_reader, decode, encode, verify
-from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, Reader, payloads
+from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, UNKNOWN, Reader, payloads
 from deathless.codec.peer_messages import SELF_SESSION, Target
 from deathless.codec.sections import Section
-from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot
+from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot, UnknownRecord
 
 U64 = st.integers(0, 2**64 - 1)
 BLOB = st.binary(max_size=24)
@@ -44,6 +44,24 @@ def busy() -> Snapshot:
 
 def test_the_bytes_of_a_checkpoint_with_messaging_are_version_1(golden: Callable[[str, bytes], None]) -> None:
     golden("checkpoint_messaging", b"".join(encode(busy())))
+
+
+def unsettled() -> Snapshot:
+    """The sample, with activities of unknown outcome."""
+    cases = [
+        UnknownRecord(30, 1, "place", b"alice", "charge", "k1", 32, 1_600_000_000_000_000),
+        UnknownRecord(29, 4, "send", "Zoë".encode(), "mail", "k2", 33, 1_600_000_000_000_001),
+    ]
+    return replace(sample(), unknown=cases)
+
+
+def test_the_bytes_of_a_checkpoint_with_unknown_outcomes_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+    golden("checkpoint_unknown", b"".join(encode(unsettled())))
+
+
+def test_a_checkpoint_with_unknown_outcomes_reads_back_as_it_was_written() -> None:
+    written = unsettled()
+    assert decode(chunk_reader(list(encode(written)))) == written
 
 
 def test_a_checkpoint_with_messaging_reads_back_as_it_was_written() -> None:
@@ -79,6 +97,9 @@ def peers(draw: st.DrawFn) -> tuple[list[PeerRecord], list[SessionRecord]]:
     outbox=st.dictionaries(NAMES, st.tuples(st.integers(1, 2**40), st.lists(BLOB, max_size=6)), max_size=4),
     known=peers(),
     results=st.dictionaries(U64, st.tuples(U64, BLOB), max_size=5),
+    unknown=st.lists(
+        st.tuples(U64, U64, st.text(max_size=5), BLOB, st.text(max_size=5), st.text(max_size=5)), max_size=5
+    ),
     group_bytes=st.integers(1, 60),
 )
 def test_whatever_messaging_holds_reads_back_however_it_is_cut(
@@ -86,6 +107,7 @@ def test_whatever_messaging_holds_reads_back_however_it_is_cut(
     outbox: dict[tuple[str, int], tuple[int, list[bytes]]],
     known: tuple[list[PeerRecord], list[SessionRecord]],
     results: dict[int, tuple[int, bytes]],
+    unknown: list[tuple[int, int, str, bytes, str, str]],
     group_bytes: int,
 ) -> None:
     written = replace(
@@ -95,6 +117,7 @@ def test_whatever_messaging_holds_reads_back_however_it_is_cut(
         outbox=[OutboxRecord(*target, *held) for target, held in sorted(outbox.items())],
         peers=known[0],
         results=sorted((ResultRecord(i, *kept) for i, kept in results.items()), key=lambda record: record.at_us),
+        unknown=[UnknownRecord(*each, lsn, 7) for lsn, each in enumerate(unknown, 1)],
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(messaging_sections, "GROUP_BYTES", group_bytes)
@@ -125,6 +148,10 @@ def peer_row(session: int, name: bytes, shard: int = 0) -> bytes:
     return PEER.pack(session, 77, bytes(16), shard, len(name))
 
 
+def unknown_row(lsn: int, handler: int = 0, key: int = 0, activity: int = 0, activity_key: int = 0) -> bytes:
+    return UNKNOWN.pack(1, 1, lsn, 5, handler, key, activity, activity_key)
+
+
 A, B = outbox_section(1, b"a", b"x"), outbox_section(1, b"b", b"x")
 WRONG: dict[str, tuple[list[tuple[int, int, bytes]], str]] = {
     "an outbox without its head": ([(Section.OUTBOX, 0, bytes(15))], "shorter than its head"),
@@ -147,6 +174,13 @@ WRONG: dict[str, tuple[list[tuple[int, int, bytes]], str]] = {
     "results whose times fall": (
         [(Section.RESULTS, 2, RESULT.pack(1, 2, 0, 0) + RESULT.pack(2, 1, 0, 0))],
         "times of results fall",
+    ),
+    "unknown outcomes without their rows": ([(Section.UNKNOWN, 1, bytes(47))], "columns pass"),
+    "unknown outcomes without their texts": ([(Section.UNKNOWN, 1, unknown_row(1, 0, 0, 0, 1))], "disagree"),
+    "unknown outcomes with a name that is no text": ([(Section.UNKNOWN, 1, unknown_row(1, 1) + b"\xff")], "utf-8"),
+    "unknown outcomes whose lsns do not ascend": (
+        [(Section.UNKNOWN, 2, unknown_row(5) + unknown_row(5))],
+        "lsns of unknown outcomes do not ascend",
     ),
 }
 

@@ -16,6 +16,7 @@ from deathless.codec.snapshot import (
     ResultRecord,
     SessionRecord,
     Snapshot,
+    UnknownRecord,
 )
 
 
@@ -58,6 +59,7 @@ def test_the_head_says_whose_it_is_where_it_stands_and_how_much_state_follows() 
         OutboxRecord("shop", 0, 1, [b"m"]),
         PeerRecord("shop", 0, bytes(16), 77, 12),
         ResultRecord(1, 2, b""),
+        UnknownRecord(1, 2, "place", b"a", "mail", "k", 5, 0),
     ],
 )
 def test_records_cost_the_garbage_collector_nothing(record: object) -> None:

@@ -152,6 +152,7 @@ class Life:
             deaths={},
             tables=Tables(
                 outbox=self.shard.outbox, peers=self.shard.peers, results=self.shard.results,
+                unknown=self.shard.unknown,
                 due_us=lambda: self.place.due_us,
             ),
         )  # fmt: skip

@@ -207,6 +207,7 @@ class World:
                 outbox=self.shard.outbox,
                 peers=self.shard.peers,
                 results=self.shard.results,
+                unknown=self.shard.unknown,
                 activities=self.executor.activities,
                 crowd=self.executor.crowd,
                 holds=self.executor.holds,
@@ -304,7 +305,7 @@ class World:
         self.place.chain = chain
         event = ev.FrameSynced(
             frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
-            done.sent, done.starts, done.stops, done.finished, done.spans, done.count * self.run_s,
+            done.sent, done.starts, done.stops, done.finished, done.spans, done.count * self.run_s, done.unknown,
         )  # fmt: skip
         self.primary.digest = self.place.digest
         self.do(self.primary.frame_synced(event, self.now, self.wall_us))

@@ -9,13 +9,22 @@ import pytest
 from tests.unit.deathless.core.peer_net import Relay
 from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, batch
 
-from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary, OutboxFull, Overloaded, TooLarge
+from deathless.base.errors import (
+    InvalidArgument,
+    InvocationUnknown,
+    NotPrimary,
+    NotUnsettled,
+    OutboxFull,
+    Overloaded,
+    TooLarge,
+)
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
     SELF_SESSION,
+    SETTLE,
     ActivityStart,
     Adopt,
     Crowd,
@@ -25,6 +34,7 @@ from deathless.codec.peer_messages import (
     Reference,
     Target,
 )
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span, begun
 from deathless.codec.wire import (
     AdminReply,
@@ -67,7 +77,7 @@ class Scripted(Relay):
         found = super().take_outputs()
         give, self.give = self.give, Outputs([], [], [], [], [])
         if found is not None:
-            return found._replace(results=give.results, starts=give.starts, stops=give.stops, spans=give.spans)
+            return give._replace(messages=found.messages, turns=found.turns)
         return give if any(give) else None
 
     def activities(self) -> list[ActivityStart]:
@@ -592,6 +602,35 @@ def test_spans_are_exported_when_their_frame_is_confirmed() -> None:
     assert place.effects(fx.ExportSpans) == []
     place.prove()
     assert place.effects(fx.ExportSpans) == [fx.ExportSpans([span])]
+
+
+CASE = UnknownRecord(9, 1, "place", b"a", "mail", "k", 5, 0)
+
+
+def test_unknown_outcomes_are_reported_when_their_frame_is_confirmed() -> None:
+    place = Place()
+    place.script.give = Outputs([], [], [], [], [], [], [CASE])
+    place.send(place.session, 1, b"x")
+    place.drained()
+    place.sync()
+    assert place.effects(fx.ReportUnknown) == []
+    place.prove()
+    assert place.effects(fx.ReportUnknown) == [fx.ReportUnknown([CASE])]
+
+
+def test_an_unknown_outcome_is_settled_once_the_order_is_confirmed_and_only_one_that_is_listed() -> None:
+    place = Place()
+    place.shard.unknown.add(CASE)
+    for request, operation in ((1, 1), (2, 2)):
+        place.tell(ev.OrderReceived(TOOL, request, Order(SETTLE, 9, operation)))
+    assert place.shard.unknown.holds(9, 1)
+    place.drained()
+    place.sync()
+    assert place.order_answers() == []
+    place.prove()
+    place.settle()
+    assert place.order_answers() == ["", NotUnsettled.code]
+    assert len(place.shard.unknown) == 0
 
 
 def test_outcomes_of_a_primary_that_lets_go_are_left_to_the_next() -> None:

@@ -17,7 +17,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
-from deathless.codec.snapshot import Snapshot
+from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
@@ -162,6 +162,9 @@ class Node:
 
     def export_spans(self, spans: Sequence[Span]) -> None:
         self.reached.append(fx.ExportSpans(spans))
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        self.reached.append(fx.ReportUnknown(records))
 
     def load_checkpoint(self) -> Snapshot | None:
         return max(self.world.checkpoints, key=lambda snapshot: snapshot.lsn, default=None)

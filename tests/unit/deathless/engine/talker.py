@@ -34,6 +34,7 @@ from deathless.codec.peer_messages import (
     decode_body,
     encode_fork,
 )
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.engine.messaging import NOTHING_WRITTEN
 
@@ -57,7 +58,7 @@ class Talker:
         self.heard: list[bytes] = []
         self.waiting: dict[int, Waiting] = {}
         self.parts: list[bytes] = []
-        self.outputs = Outputs([], [], [], [], [])
+        self.outputs = Outputs([], [], [], [], [], [], [])
 
     def open(self) -> None:
         pass
@@ -138,6 +139,10 @@ class Talker:
             self.end(lsn, invocation, b"\x00time")
 
     def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
+        if outcome.reply.endswith(b"unknown") and (waiting := self.waiting.get(outcome.invocation)) is not None:
+            names = (waiting.handler, waiting.key.encode(), "activity", f"k{waiting.lsn}")
+            assert isinstance(self.outputs.unknown, list)
+            self.outputs.unknown.append(UnknownRecord(outcome.invocation, outcome.operation, *names, lsn, now_us))
         self.end(lsn, outcome.invocation, outcome.reply)
 
     def attempt(self, lsn: int, now_us: int, attempt: Attempt) -> None:
@@ -160,7 +165,7 @@ class Talker:
         self.send(target, b"welcome")
 
     def take_outputs(self) -> Outputs | None:
-        outputs, self.outputs = self.outputs, Outputs([], [], [], [], [])
+        outputs, self.outputs = self.outputs, Outputs([], [], [], [], [], [], [])
         return outputs if any(outputs) else None
 
     def limit_targets(self, known: Known) -> None:

@@ -26,6 +26,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Cut
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import ActivityStart, Outputs, Reference, Target
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import Follow, PacketReader, Type, struct_packet
 from deathless.core import effects as fx
 from deathless.core import events as ev
@@ -596,6 +597,7 @@ def test_every_effect_of_messaging_is_carried_out() -> None:
     start = ActivityStart(1, 1, 1, "mail", b"", "k", at_most_once=False, attempted=False)
     wanted: list[fx.Effect] = [
         fx.DialPeer(B), fx.SendPeer(B, b"x"), fx.DropPeer(B), fx.StartActivity(start), fx.StopActivity(Reference(1, 1)),
+        fx.ReportUnknown([UnknownRecord(1, 1, "place", b"a", "mail", "k", 5, 0)]),
     ]  # fmt: skip
     node.engine._carry_out(wanted)
     assert node.reached == wanted

@@ -20,6 +20,7 @@ from deathless.codec.peer_messages import (
     Target,
     decode_body,
 )
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import accepted_invocation, error_reply, ok_reply
 from deathless.execution.executor import HandlerExecutor
@@ -59,6 +60,7 @@ class Hub(Bench):
         self.starts: list[ActivityStart] = []
         self.stops: list[Reference] = []
         self.spans: list[Span] = []
+        self.unknown: list[UnknownRecord] = []
         self.log: list[Entry] = []
 
     # Steps of the log.
@@ -119,6 +121,7 @@ class Hub(Bench):
         self.starts += outputs.starts
         self.stops += outputs.stops
         self.spans += outputs.spans
+        self.unknown += outputs.unknown
 
     def begin(self, method: str, key: str = "a", /, **arguments: object) -> int:
         """Call a handler that waits; gives its invocation."""
@@ -198,7 +201,7 @@ def replay(
     """
     keys = Keys()
     executor = executor_of(service, keys)
-    trace = Trace([], [], [], Outputs([], [], [], []), {}, [])
+    trace = Trace([], [], [], Outputs([], [], [], [], unknown=[]), {}, [])
     for at, entry in enumerate(log):
         if restart(at):
             state, suspended = dict(executor.state()), executor.suspended()
@@ -214,6 +217,8 @@ def replay(
                 trace.outputs.results.extend(outputs.results)
                 trace.outputs.starts.extend(outputs.starts)
                 trace.outputs.stops.extend(outputs.stops)
+                assert isinstance(trace.outputs.unknown, list)
+                trace.outputs.unknown.extend(outputs.unknown)
             if not single:
                 trace.rolling.append(executor.rolling_update())
     if single:

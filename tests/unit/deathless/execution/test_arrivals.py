@@ -10,6 +10,7 @@ from deathless.base.errors import DeadlineExceeded
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import Attempt, Order, Outcome, Reference, Request, encode_body
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import error_reply
 from deathless.execution.context import Context
 from deathless.execution.running import Running
@@ -300,8 +301,28 @@ def test_at_most_once_activity_is_never_begun_again(hub: Hub) -> None:
     hub.restart()
     assert hub.executor.activities()[0].attempted
     hub.outcome(start, ("DL1006", "OutcomeUnknown", "its process is gone"))
-    assert hub.failure(invocation) == "DL1006 OutcomeUnknown"
+    assert hub.failure(invocation) == "DL3014 OutcomeUnknown"
     assert len(hub.starts) == 1
+    case = UnknownRecord(invocation, 1, "send", b"a", "ship", start.key, hub.lsn, hub.now_us)
+    assert hub.unknown == [case], "operators are told"
+    hub.outcome(start, ("DL1006", "OutcomeUnknown", "its process is gone"))
+    assert hub.unknown == [case], "once"
+
+
+def test_an_outcome_that_is_known_or_that_nobody_waits_for_is_not_listed(hub: Hub) -> None:
+    failed, killed = hub.begin("send"), hub.begin("send", "b")
+    hub.outcome(hub.starts[0], ("DL3030", "ActivityFailed", "its process ended"))
+    hub.record(Order("kill", killed))
+    hub.outcome(hub.starts[1], ("DL1006", "OutcomeUnknown", "its process is gone"))
+    assert (hub.failure(failed), hub.unknown) == ("DL3030 ActivityFailed", [])
+
+
+def test_an_attempt_of_unknown_outcome_behind_which_there_is_another_is_not_listed(hub: Hub) -> None:
+    hub.begin("pay", cents=5)
+    for _ in range(3):
+        assert hub.unknown == []
+        hub.outcome(hub.starts[-1], ("DL1006", "OutcomeUnknown", "no answer came"))
+    assert [record.activity for record in hub.unknown] == ["charge"]
 
 
 def test_operator_cancels_what_an_invocation_waits_for(hub: Hub) -> None:

@@ -3,9 +3,17 @@
 import msgspec
 import pytest
 
-from deathless.base.errors import Closed, Invalid, TooLarge
+from deathless.base.errors import Closed, Invalid, OutcomeUnknown, Overloaded, RetryLater, TooLarge
 from deathless.codec.wire import ReplyError
-from deathless.execution.failure import TEXT_MAX, bad_arguments, bounded, failed, is_fatal, query_failed
+from deathless.execution.failure import (
+    TEXT_MAX,
+    activity_failed,
+    bad_arguments,
+    bounded,
+    failed,
+    is_fatal,
+    query_failed,
+)
 
 
 def read(reply: bytes) -> tuple[str, str, str]:
@@ -43,6 +51,17 @@ def test_error_that_tells_the_caller_what_to_change_keeps_its_code() -> None:
 
 def test_other_errors_of_ours_are_failures_of_the_handler() -> None:
     assert read(failed(Closed("ended")))[:2] == ("DL3014", "Closed")
+
+
+@pytest.mark.parametrize("kind", [OutcomeUnknown, Overloaded])
+def test_what_tells_a_caller_to_send_again_is_recorded_as_a_failure_of_the_handler(kind: type[RetryLater]) -> None:
+    assert read(failed(kind("no answer"))) == ("DL3014", kind.__name__, "no answer")
+
+
+def test_an_activity_may_say_that_nobody_knows_whether_it_was_done() -> None:
+    assert read(activity_failed(OutcomeUnknown("no answer"))) == ("DL1006", "OutcomeUnknown", "no answer")
+    assert read(activity_failed(Overloaded("full"))) == ("DL3014", "Overloaded", "full")
+    assert activity_failed(ValueError("x")) == failed(ValueError("x"))
 
 
 def test_code_that_is_no_text_is_not_used() -> None:

@@ -100,6 +100,15 @@ ASKED = [
         ("order", {"command": "resume", "invocation": "5", "operation": "0", "value": "null"}),
     ),
     (post("/bank/-/parked/5/retry"), ("order", {"command": "retry", "invocation": "5"})),
+    (get("/bank/-/unknown"), ("unknown", {})),
+    (
+        post("/bank/-/unknown/5/2/settle", b""),
+        ("order", {"command": "settle", "invocation": "5", "operation": "2"}),
+    ),
+    (
+        post("/bank/-/peers/stock/adopt", b'{"serviceId": "%s", "incarnation": 2, "shard": 1}' % (32 * b"a")),
+        ("adopt-peer", {"service": "stock", "service_id": 32 * "a", "incarnation": "2", "shard": "1"}),
+    ),
 ]
 
 
@@ -126,6 +135,15 @@ async def test_pages_ask_the_primary_as_the_command_line_does(
         (post("/bank/-/invocations/0/kill"), 404),
         (post("/bank/-/invocations/x/kill"), 404),
         (post("/bank/-/invocations/5/explode"), 404),
+        (post("/bank/-/unknown/5/0/settle"), 404),
+        (post("/bank/-/unknown/5/1/settle", b'{"value": 1}'), 400),
+        (get("/bank/-/unknown/5/1/settle"), 405),
+        (post("/bank/-/unknown"), 405),
+        (post("/bank/-/peers/stock/adopt"), 400),
+        (post("/bank/-/peers/stock/adopt", b'{"serviceId": "aa", "incarnation": 2}'), 400),
+        (post("/bank/-/peers/stock/adopt", b'{"serviceId": "%s", "incarnation": 0}' % (32 * b"a")), 400),
+        (post("/bank/-/peers/Stock/adopt"), 404),
+        (get("/bank/-/peers/stock/adopt"), 405),
         (get("/bank/-/invocations/5/kill"), 405),
         (post("/bank/-/invocations"), 405),
         (post("/bank/-/invocations/5/kill").replace(b"application/json", b"text/plain"), 415),

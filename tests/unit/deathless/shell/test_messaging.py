@@ -25,14 +25,24 @@ from deathless.codec.peer_messages import (
     ScheduleView,
     Target,
 )
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import PREFIX_BYTES, Admin, PeerIntroduction, decode_struct, error_reply, ok_reply
 from deathless.core import events as ev
 from deathless.core.outbox import Outbox
 from deathless.core.outreach import PeerView, Stage
 from deathless.core.peer_table import PeerTable
 from deathless.core.sessions import SessionTable
+from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.messaging import COMMANDS, SHOWN_BYTES_MAX, SHOWN_MAX, WAITS_SHOWN_MAX, Messaging
+from deathless.shell.messaging import (
+    COMMANDS,
+    SHOWN_BYTES_MAX,
+    SHOWN_MAX,
+    UNKNOWN_SHOWN_MAX,
+    WAITS_SHOWN_MAX,
+    Messaging,
+    list_unknown,
+)
 
 pytestmark = pytest.mark.asyncio
 CONFIG = ReplicaConfig(
@@ -69,6 +79,7 @@ class End:
             outbox=Outbox(),
             peers=PeerTable(limits),
             sessions=SessionTable(limits),
+            unknown=UnknownOutcomes(limits),
         )
         engine = SimpleNamespace(
             core=SimpleNamespace(
@@ -257,7 +268,7 @@ async def test_a_follower_has_numbers_of_its_state_alone() -> None:
     status = End(leads=False).messaging.status()
     assert status.keys() == {
         "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "outbox_memory_bytes",
-        "outbox_spill_refused", "activities_running",
+        "outbox_spill_refused", "outcomes_unknown", "activities_running",
     }  # fmt: skip
     assert not any(status.values())
 
@@ -282,3 +293,27 @@ async def test_we_introduce_ourselves_with_the_epoch_that_we_lead_in_and_what_we
     assert told == PeerIntroduction(PeerHello("shop", 0, b"s" * 16, 2), 6, 12)
     packet = End(leads=False).messaging._introduce(STOCK)
     assert decode_struct(PeerIntroduction, packet[PREFIX_BYTES:]).epoch == 0, "no primary has an epoch"
+
+
+async def test_list_of_ever_so_many_unknown_outcomes_fits_a_packet() -> None:
+    long = "\0" * 60_000
+    records = [UnknownRecord(n, 1, long, b"\xff" * 60_000, long, long, n, 0) for n in range(1, UNKNOWN_SHOWN_MAX + 10)]
+    told = list_unknown(records)
+    assert len(msgspec.json.encode(told)) < 4 * Limits().frame_bytes_max  # what a client takes
+    listed = cast("list[dict[str, object]]", told["unknown"])
+    assert (told["count"], listed[0]["lsn"], len(listed)) == (UNKNOWN_SHOWN_MAX + 9, 10, UNKNOWN_SHOWN_MAX)
+
+
+async def test_unknown_outcomes_are_warned_of_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    end = End()
+    record = UnknownRecord(512, 1, "place", "Zoë".encode(), "charge", "0f3a", 90, 5)
+    end.shard.unknown.add(record)
+    assert end.messaging.status()["outcomes_unknown"] == 1
+    told = {
+        "invocation": 512, "operation": 1, "handler": "place", "key": "Zoë", "activity": "charge",
+        "activityKey": "0f3a", "lsn": 90, "atUs": 5,
+    }  # fmt: skip
+    assert end.ask("unknown") == {"unknown": [told], "count": 1}
+    end.messaging.report_unknown([record])
+    (line,) = caplog.records
+    assert (line.levelname, line.__dict__["activityKey"], line.__dict__["invocation"]) == ("WARNING", "0f3a", 512)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from http_wire import Answer, Wire, get, post
 from tests.unit.deathless.shell.test_worker import Told, config_in, to_standby
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvocationUnknown, NotParked, Parked
+from deathless.base.errors import HandlerFailed, InvocationUnknown, NotParked, NotUnsettled, Parked
 from deathless.shell.admin import access_of, ask
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
@@ -29,7 +31,8 @@ from deathless.shell.worker import serve
 
 SECONDS = 120  # for all of a test; it waits for states
 SERVICE = """
-from deathless import Context, Service, Struct
+from deathless import Context, OutcomeUnknown, Service, Struct
+from deathless.base.errors import Overloaded
 
 class Order(Struct):
     promise: str = ""
@@ -55,6 +58,18 @@ def add(order: Order, ctx: Context, by: int = 1) -> int:
     order.count += by
     return order.count
 
+@shop.activity(at_most_once=True)
+def charge() -> int:
+    raise OutcomeUnknown("no answer came")
+
+@shop.handler
+async def pay(order: Order, ctx: Context) -> int:
+    return await ctx.run(charge)
+
+@shop.handler
+def refuse(order: Order, ctx: Context) -> int:
+    raise Overloaded("the kitchen is full")
+
 @shop.query
 def count(order: Order) -> int:
     return order.count
@@ -67,6 +82,16 @@ def _collector() -> Iterator[None]:
     yield
     gc.enable()
     gc.unfreeze()
+
+
+def children() -> set[int]:
+    """Processes that this one has begun and not reaped."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it is gone
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(path.parent.name))
+    return found
 
 
 class Site:
@@ -87,6 +112,12 @@ class Site:
 
     async def order(self, path: str, body: bytes = b"{}") -> Answer:
         return await self.ask(post(path, body))
+
+    async def result(self, invocation: int) -> Answer:
+        """The answer that a caller of a handler that waits has in the end, however long that takes."""
+        while (answer := await self.ask(get(f"/bank/-/invocations/{invocation}"))).status == 202:
+            pass
+        return answer
 
     async def begin(self, key: str, handler: str = "place", body: bytes = b'{"article": "apple"}') -> int:
         answer = await self.ask(post(f"/bank/{key}/{handler}", body, "Prefer: respond-async"))
@@ -127,6 +158,8 @@ def run(folder: Path, look: Callable[[Site], Awaitable[None]]) -> None:
     (folder / "shop.py").write_text(SERVICE)
     config = config_in(folder, module=f"{folder}/shop.py:shop")
 
+    before = children()
+
     async def main() -> None:
         await prepare(config)
         told = Told()
@@ -141,6 +174,8 @@ def run(folder: Path, look: Callable[[Site], Awaitable[None]]) -> None:
             assert await running == 0
             told.theirs.close()
             await reading
+            while children() - before:  # noqa: ASYNC110  a state: the loop reaps what ran activities
+                await asyncio.sleep(0)
         told.ours.close()
 
     asyncio.run(main())
@@ -243,5 +278,63 @@ def test_a_long_value_is_told_by_its_size(tmp_path: Path) -> None:
         shown = await site.get(f"/bank/-/invocations/{one}/history")
         assert shown["arguments"] is None
         assert shown["givenCount"] == 1
+
+    run(tmp_path, look)
+
+
+def test_i7_an_activity_of_unknown_outcome_is_listed_until_it_is_settled(tmp_path: Path) -> None:
+    async def look(site: Site) -> None:
+        one, other = await site.begin("a", "pay", b"{}"), await site.begin("b", "pay", b"{}")
+        for invocation in (one, other):
+            await site.result(invocation)
+        found = await site.get("/bank/-/unknown")
+        assert [(each["handler"], each["activity"], each["operation"]) for each in found["unknown"]] == 2 * [
+            ("pay", "charge", 1)
+        ]
+        assert ({each["key"] for each in found["unknown"]}, found["count"]) == ({"a", "b"}, 2)
+        assert len({each["activityKey"] for each in found["unknown"]}) == 2
+        settled = await site.order(f"/bank/-/unknown/{one}/1/settle")
+        assert (settled.status, settled.json) == (200, {"invocation": one, "operation": 1, "done": "settled"})
+        again = await site.order(f"/bank/-/unknown/{one}/1/settle")
+        assert (again.status, again.json["code"]) == (409, NotUnsettled.code)
+        left = (await site.get("/bank/-/unknown"))["unknown"]
+        assert [each["invocation"] for each in left] == [other]
+        status = await ask(site.address, "status", access_of(site.config))
+        assert isinstance(told := status["messaging"], dict)
+        assert told["outcomes_unknown"] == 1
+
+    run(tmp_path, look)
+
+
+def test_an_error_that_escaped_a_handler_is_no_answer_that_was_lost(tmp_path: Path) -> None:
+    async def look(site: Site) -> None:
+        invocation = await site.begin("a", "pay", b"{}")
+        for _ in range(2):
+            answer = await site.result(invocation)
+            told = (answer.status, answer.json["code"], answer.json["type"], answer.json["error"])
+            assert told == (409, HandlerFailed.code, "OutcomeUnknown", "no answer came")
+            assert "retry-after" not in answer.headers
+        with pytest.raises(HandlerFailed, match="no answer came") as failure:
+            await site.client.result(invocation)
+        assert failure.value.kind == "OutcomeUnknown"
+        for _ in range(2):
+            answer = await site.ask(post("/bank/a/refuse", b"{}", "Idempotency-Key: k1"))
+            assert (answer.status, answer.json["code"], answer.json["type"]) == (409, HandlerFailed.code, "Overloaded")
+        with pytest.raises(HandlerFailed) as refusal:
+            await site.client.call("refuse", "a")
+        assert refusal.value.kind == "Overloaded"
+
+    run(tmp_path, look)
+
+
+def test_a_peer_is_adopted_over_http(tmp_path: Path) -> None:
+    async def look(site: Site) -> None:
+        for incarnation, number in ((3, "0"), (4, "f")):
+            body = msgspec.json.encode({"serviceId": 32 * number, "incarnation": incarnation})
+            answer = await site.order("/bank/-/peers/stock/adopt", body)
+            told = {"adopted": "stock", "serviceId": 32 * number, "incarnation": incarnation, "shard": 0}
+            assert (answer.status, answer.json) == (200, told)
+            (peer,) = (await site.get("/bank/-/peers"))["peers"]
+            assert (peer["service"], peer["serviceId"], peer["incarnation"]) == ("stock", 32 * number, incarnation)
 
     run(tmp_path, look)

@@ -92,7 +92,15 @@ def cluster_with_a_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: D
         ),
         ("parked bank", "GET", "parked", None),
         ("retry-parked bank 9", "POST", "parked/9/retry", {}),
+        ("unknown bank", "GET", "unknown", None),
+        ("settle bank 512 1 --json", "POST", "unknown/512/1/settle", {}),
         ("peers bank", "GET", "peers", None),
+        (
+            f"adopt-peer bank stock --service-id {32 * 'a'} --incarnation 2",
+            "POST",
+            "peers/stock/adopt",
+            {"serviceId": 32 * "a", "incarnation": 2, "shard": 0},
+        ),
     ],
 )
 def test_command_asks_its_page_with_the_operators_token(
