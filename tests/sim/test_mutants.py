@@ -73,7 +73,7 @@ def _draw_busy(*arguments: Any, **named: Any) -> VisitProfile:
 
 CASES: Final = (
     # A restart is consistent with what was released.
-    Case(defect="send_confirmed_only", options=DOUBTS, seed=3, checker="wire"),
+    Case(defect="send_confirmed_only", options=DOUBTS, seed=9, checker="wire"),
     Case(defect="reack_confirmed_only", seed=1, options=DOUBTS, checker="released"),
     Case(defect="prove_before_release", options=DOUBTS, checker="released"),
     Case(defect="proof_after_sync", options=DOUBTS, checker="released"),
@@ -83,7 +83,7 @@ CASES: Final = (
     Case(defect=mutants.positions_outside_the_commit, options=KEPT, checker="pairs"),
     Case(defect=mutants.pieces_released_too_early, seed=2, options=SPILLED, checker="crash"),
     # What is sent arrives.
-    Case(defect=mutants.deleted_when_sent, seed=3, options=BOTH, checker="pairs"),
+    Case(defect=mutants.deleted_when_sent, seed=4, options=BOTH, checker="pairs"),
     Case(defect=mutants.retries_with_a_maximum, seed=1, options=APART, checker="settling"),
     Case(defect=mutants.outbox_in_memory, seed=8, options=BOTH, checker="settling"),
     Case(defect=mutants.calls_given_up, options=APART, checker="effects"),
@@ -92,7 +92,7 @@ CASES: Final = (
     Case(defect="fence_peer_connections", options=FLAPS, checker="told"),
     Case(defect="dedup", options=FLAPS, checker="pairs"),
     Case(defect=mutants.runs_without_order, options=FLAPS, checker="pairs"),
-    Case(defect=mutants.positions_persisted_first, seed=3, options=BOTH, checker="pairs"),
+    Case(defect=mutants.positions_persisted_first, seed=14, options=BOTH, checker="pairs"),
     Case(defect=mutants.positions_in_a_bounded_cache, options=FLAPS, checker="pairs"),
     Case(defect=mutants.checkpoints_without_peers_positions, options=KEPT, checker="crash", text="position"),
     Case(defect=mutants.peers_forgotten_by_time, options=APART, checker="crash", text="position"),

@@ -30,11 +30,10 @@ from typing import ParamSpec, TypeVar, cast
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import CorruptFrame, DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
+from deathless.base.errors import DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
 from deathless.base.limits import Limits
-from deathless.codec.messages import decode
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
-from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
+from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     Admin,
@@ -91,6 +90,7 @@ from deathless.shell.packets import (
     split_address,
 )
 from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.parked import list_parked
 from deathless.shell.spans import Spans, exporter_command
 from deathless.shell.spool import FileSpool, scratch_folder
 from deathless.shell.storage import open_log
@@ -101,8 +101,6 @@ P = ParamSpec("P")
 _LOG = logging.getLogger("deathless.worker")
 LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 0.25  # a primary asks again before LOCK_ANSWERS_S depose it
 PING_S = 0.05  # an idle primary is heard by its followers this often
-PARKED_SHOWN_MAX = 1000  # parked messages in one answer, the last ones
-PARKED_CHARS_MAX = 512  # of a handler's name and a key in it, so that an answer fits a packet
 PING_MS = round(PING_S * 1000)
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
 TLS_TICKS = 40  # between two looks at the certificates' files
@@ -744,22 +742,6 @@ class Worker:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._fail(error)
-
-
-def list_parked(parked: Sequence[ParkedRecord]) -> dict[str, object]:
-    """What an operator is told of all that was set aside: the last ones, and how many there are."""
-    return {"parked": [describe_parked(one) for one in parked[-PARKED_SHOWN_MAX:]], "count": len(parked)}
-
-
-def describe_parked(record: ParkedRecord) -> dict[str, object]:
-    """What an operator sees of a message that was set aside: also which handler and key it is for."""
-    handler = key = ""
-    with contextlib.suppress(CorruptFrame):  # a malformed message names none
-        message = decode(record.message)
-        handler, key = message.method.decode(errors="replace"), message.key.decode(errors="replace")
-        handler, key = handler[:PARKED_CHARS_MAX], key[:PARKED_CHARS_MAX]
-    where = {"lsn": record.lsn, "session": record.session, "seq": record.seq}
-    return {**where, "handler": handler, "key": key, "bytes": len(record.message)}
 
 
 def hide_loop() -> Callable[[], object]:

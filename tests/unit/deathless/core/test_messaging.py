@@ -212,18 +212,6 @@ def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
     assert [text for _, text in place.script.got] == texts + texts[:450]
 
 
-def test_what_clients_send_is_not_cut_by_what_it_takes() -> None:
-    place = Place(Limits(clock_step_us=1 << 62))
-    place.send(place.session, 1, *[b"a"] * 512)
-    place.drained()
-    place.now += 512 * PEERS_S
-    place.sync()
-    place.send(place.session, 513, *[b"b"] * 512)
-    place.drained()
-    assert len(place.records()) == 512
-    place.settle()
-
-
 def test_own_work_that_killed_twice_is_parked_and_the_next_goes_on() -> None:
     place = Place(deaths={(SELF_SESSION, 1): 2})
     place.send(place.session, 1, b"self>killer;self>good")

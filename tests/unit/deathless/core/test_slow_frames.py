@@ -65,3 +65,14 @@ def test_slow_timers_do_not_shrink_what_clients_get_of_a_frame() -> None:
     world.place.due_us = world.wall_us
     world.send(session, 4, *[b"y"] * 5)
     assert sizes_of_frames(world) == [5]
+
+
+def test_a_slow_disk_does_not_shrink_what_clients_get_of_a_frame() -> None:
+    world = World()
+    session = world.register()
+    world.send(session, 1, *[b"a"] * 512)
+    world.drained()
+    world.now += 512 * RUN_S  # its sync takes so long
+    world.settle()
+    world.send(session, 513, *[b"b"] * 512)
+    assert sizes_of_frames(world) == [512]
