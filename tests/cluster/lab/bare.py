@@ -246,8 +246,8 @@ class BareCluster(Cluster):
     def start_api_server(self) -> None:
         self._plane.start(self._control, "apiserver")
         self._plane.wait_ready()
-        # Elsewhere they end when they can't renew their lease, and are begun again. A scheduler that has missed what went
-        # on for a minute would end much later, on a pod that stands on another node than it believes.
+        # Elsewhere they end when they can't renew their lease, and are begun again. A scheduler that has missed what
+        # went on for a minute would end much later, on a pod that stands on another node than it believes.
         for name in ("controller-manager", "scheduler"):
             self._control.signal(name)
             self._plane.start(self._control, name)

@@ -70,7 +70,10 @@ async def site(token: str = "", own: str = "", refusal: str = "", *, served: boo
         http = HttpServer(ingress, HttpLimits(), now=lambda: 0.0, wall=lambda: 0.0, refused=ingress.count_refused)
         address = await http.start("127.0.0.1:0")
         try:
-            yield Site(primary, ingress, address, await Wire.connect(address))
+            wire = await Wire.connect(address)
+            while not http.connections:  # noqa: ASYNC110  a state: what is not accepted yet, nobody would close
+                await asyncio.sleep(0)
+            yield Site(primary, ingress, address, wire)
         finally:
             primary.open.set()
             await Wire.close_all()
