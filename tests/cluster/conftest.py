@@ -61,6 +61,14 @@ def cluster(alone: None) -> Iterator[BareCluster | KindCluster]:
 
 
 @pytest.fixture(scope="session")
+def bare(cluster: BareCluster | KindCluster) -> BareCluster:
+    """The cluster, where its nodes are namespaces of this machine, whose file systems a test can make and break."""
+    if not isinstance(cluster, BareCluster):
+        pytest.skip("nodes of kind are containers: no file system of theirs can be made and broken from here")
+    return cluster
+
+
+@pytest.fixture(scope="session")
 def image(cluster: BareCluster | KindCluster) -> str:
     """The name of our image, built now and loaded into every node."""
     done = subprocess.run(

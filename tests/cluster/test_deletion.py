@@ -22,10 +22,8 @@ DELETE = {"size": "1Gi", "deletionPolicy": "Delete"}
 
 
 @pytest.fixture
-def log(cluster: Lab) -> Iterator[Path]:
+def log(bare: BareCluster) -> Iterator[Path]:
     """A folder that each node has under this machine's name for it; Kubernetes erases it with its volume."""
-    if not isinstance(cluster, BareCluster):
-        pytest.skip("nodes of kind have a /tmp of their own each: a volume there is not one for all")
     # The only place whose folders Kubernetes itself erases with a volume of the reclaim policy Delete.
     folder = Path(tempfile.mkdtemp(prefix="deathless-log-", dir="/tmp"))
     folder.chmod(0o777)

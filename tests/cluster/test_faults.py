@@ -40,13 +40,6 @@ def ledger(cluster: Lab, deathless: None) -> Iterator[Ledger]:
         yield ledger
 
 
-def with_own_logs(cluster: Lab) -> BareCluster:
-    """The cluster, where each node has a log file system of its own that can be broken; else the test is left out."""
-    if not isinstance(cluster, BareCluster):
-        pytest.skip("nodes of kind share one folder of this machine: no log of a node's own to hang, end or be stale")
-    return cluster
-
-
 def test_killed_process_loses_nothing(ledger: Ledger) -> None:
     with called(ledger) as callers:
         for pattern in ("deathless.shell.worker", "deathless replica"):
@@ -117,25 +110,23 @@ def test_primary_cut_from_its_peers_loses_nothing(ledger: Ledger) -> None:
         callers.wait_more()
 
 
-def test_log_that_hangs_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
-    cluster = with_own_logs(ledger.cluster)
+def test_log_that_hangs_on_the_primarys_node_is_left_behind(ledger: Ledger, bare: BareCluster) -> None:
     with called(ledger) as callers:
         old = ledger.primary()
-        with cluster.hung_log(old.node):
+        with bare.hung_log(old.node):
             ledger.wait_other_primary(old)
             callers.wait_more()
 
 
-def test_log_that_dies_on_the_primarys_node_is_left_behind(ledger: Ledger) -> None:
-    cluster = with_own_logs(ledger.cluster)
+def test_log_that_dies_on_the_primarys_node_is_left_behind(ledger: Ledger, bare: BareCluster) -> None:
     with called(ledger) as callers:
         old = ledger.primary()
-        cluster.kill_log(old.node)
+        bare.kill_log(old.node)
         try:
             ledger.wait_other_primary(old)
             callers.wait_more()
         finally:
-            cluster.start_log(old.node)
+            bare.start_log(old.node)
         stuck(ledger, old)
 
 
@@ -144,17 +135,15 @@ def stuck(ledger: Ledger, pod: Pod) -> None:
     ledger.cluster.delete_pod(ledger.cluster.pod(pod.namespace, pod.name), grace_s=0)
 
 
-def test_full_volume_refuses_calls_until_there_is_room_and_loses_nothing(cluster: Lab) -> None:
-    if not isinstance(cluster, BareCluster):
-        pytest.skip("nodes of kind share one folder of this machine: it can't be filled without filling the machine")
+def test_full_volume_refuses_calls_until_there_is_room_and_loses_nothing(bare: BareCluster) -> None:
     name = f"full-{uuid.uuid4().hex[:5]}"
     with (
-        cluster.small_volume(name, size_mb=96) as folder,
-        Ledger(cluster, "full", volume=name, limits=CALM | SMALL) as ledger,
+        bare.small_volume(name, size_mb=96) as folder,
+        Ledger(bare, "full", volume=name, limits=CALM | SMALL) as ledger,
         called(ledger) as callers,
     ):
         door = ledger.door()
-        with cluster.full_volume(folder):
+        with bare.full_volume(folder):
             ledger.wait_for(lambda: refused(callers, "507"), "calls are refused for want of room")
             ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 1, "the metrics tell a full log")
         callers.wait_more()
@@ -166,15 +155,14 @@ def refused(callers: Callers, status: str) -> bool:
     return any(told.startswith(status) for told in list(callers.failures))
 
 
-def test_stale_directory_caches_at_a_takeover_lose_nothing(cluster: Lab) -> None:
-    bare = with_own_logs(cluster)
+def test_stale_directory_caches_at_a_takeover_lose_nothing(bare: BareCluster) -> None:
     with bare.stale_logs() as top, Ledger(bare, "stale", top=top) as ledger, called(ledger) as callers:
         for _ in range(3):
             epoch = ledger.epoch()
-            for node in cluster.workers:  # the kernel of each learns that the next epochs' files are not there
+            for node in bare.workers:  # the kernel of each learns that the next epochs' files are not there
                 names = " ".join(f"{top}/{ledger.volume}/log/e{epoch + ahead:012d}.r000000.seg" for ahead in range(9))
-                cluster.node_exec(node, "sh", "-c", f"ls {names} 2>/dev/null || true")
-            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+                bare.node_exec(node, "sh", "-c", f"ls {names} 2>/dev/null || true")
+            bare.kill_process(ledger.primary(), "deathless.shell.worker")
             wait_epoch(ledger, epoch)
             callers.wait_more()
 

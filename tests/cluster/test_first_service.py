@@ -74,25 +74,23 @@ class Shell:
 
 
 @pytest.fixture
-def shell(cluster: Lab, namespace: str, tmp_path: Path) -> Iterator[Shell]:
+def shell(bare: BareCluster, namespace: str, tmp_path: Path) -> Iterator[Shell]:
     """A shell, and the volume that kind would make for the page's claim."""
-    if not isinstance(cluster, BareCluster):
-        pytest.skip("kind makes the claim's volume itself: follow the page by hand")
     if shutil.which("curl") is None:
         pytest.skip("the page calls with curl, which is not installed")
-    shared = cluster.shared_folder(f"{namespace}-first")
+    shared = bare.shared_folder(f"{namespace}-first")
     source = {"hostPath": {"path": f"/srv/shared/{shared.name}", "type": "Directory"}}
     made = volume(f"{namespace}-first", namespace, source)
     made["spec"] |= {
         "claimRef": {"namespace": namespace, "name": "bank-volume"},
         "accessModes": ["ReadWriteOnce"],
     }
-    cluster.apply(made)
+    bare.apply(made)
     try:
-        yield Shell(cluster, namespace, tmp_path)
+        yield Shell(bare, namespace, tmp_path)
     finally:
-        cluster.kubectl("-n", namespace, "delete", "dls", "--all", "--timeout=180s", timeout_s=190)
-        cluster.kubectl("delete", "pv", f"{namespace}-first", "--wait=false")
+        bare.kubectl("-n", namespace, "delete", "dls", "--all", "--timeout=180s", timeout_s=190)
+        bare.kubectl("delete", "pv", f"{namespace}-first", "--wait=false")
         shutil.rmtree(shared, ignore_errors=True)
 
 

@@ -124,18 +124,16 @@ def test_services_are_found_by_name_across_nodes(cluster: AnyCluster, image: str
 
 
 @pytest.mark.parametrize("top", [SHARED, LOG])
-def test_one_folder_is_shared_by_all_nodes(cluster: AnyCluster, image: str, namespace: str, top: str) -> None:
-    if not isinstance(cluster, BareCluster):
-        pytest.skip("only nodes of namespaces have a log file system each")
-    cluster.shared_folder(namespace)
+def test_one_folder_is_shared_by_all_nodes(bare: BareCluster, image: str, namespace: str, top: str) -> None:
+    bare.shared_folder(namespace)
     folder = f"{top}/{namespace}"
-    one, two = cluster.workers[:2]
+    one, two = bare.workers[:2]
     pods = start(
-        cluster, namespace, server("one", image, node=one, folder=folder), server("two", image, node=two, folder=folder)
+        bare, namespace, server("one", image, node=one, folder=folder), server("two", image, node=two, folder=folder)
     )
-    cluster.exec(pods[0], "sh", "-c", "echo hello >/data/file && ln /data/file /data/linked")
-    assert cluster.exec(pods[1], "cat", "/data/linked") == "hello\n"
-    assert cluster.exec(pods[1], "stat", "-c", "%u %h", "/data/file") == "65532 2\n"
+    bare.exec(pods[0], "sh", "-c", "echo hello >/data/file && ln /data/file /data/linked")
+    assert bare.exec(pods[1], "cat", "/data/linked") == "hello\n"
+    assert bare.exec(pods[1], "stat", "-c", "%u %h", "/data/file") == "65532 2\n"
 
 
 def test_killed_process_starts_again_in_its_pod(cluster: AnyCluster, image: str, namespace: str) -> None:
@@ -283,14 +281,6 @@ def test_leader_of_an_etcd_in_pods_is_found_frozen_and_killed(cluster: AnyCluste
     wait_until(lambda: succeeds(cluster, leader, *health), "the member is well again")
     cluster.kill_etcd_leader(namespace, "app=store")
     wait_until(lambda: cluster.pod(namespace, "store-0").restarts == 1, "the member starts again")
-
-
-@pytest.fixture
-def bare(cluster: AnyCluster) -> BareCluster:
-    """The cluster, where its nodes have a log file system each."""
-    if not isinstance(cluster, BareCluster):
-        pytest.skip("only nodes of namespaces have a log file system each")
-    return cluster
 
 
 def test_hung_log_makes_one_node_wait_and_no_other(bare: BareCluster, image: str, namespace: str) -> None:

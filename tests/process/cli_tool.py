@@ -10,7 +10,6 @@ Guarantees: whatever a test leaves running is ended, by its id alone.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from replica_set import DEADLINE_S
+from replica_set import DEADLINE_S, send_signal
 
 from deathless.shell.runner import running_runner, running_supervisor
 
@@ -66,7 +65,7 @@ class Bank:
         pids = [running_runner(self.directory)]
         pids += [running_supervisor(path) for path in (self.directory / "replicas").glob("*")]
         for pid in filter(None, pids):
-            os.kill(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
         for process in self._started:
             process.kill()
             process.communicate()

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -64,6 +65,13 @@ def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may have ended since somebody named it, or 0: none."""
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 class ReplicaSet:
     """Supervisors of one service.
 
@@ -97,8 +105,8 @@ class ReplicaSet:
     ) -> None:
         for name, process in self.processes.items():
             for pid in (self._worker_pid(name), process.pid):
-                if pid and process.poll() is None:
-                    os.kill(pid, signal.SIGCONT)
+                if process.poll() is None:
+                    send_signal(pid, signal.SIGCONT)
             process.kill()
             process.wait()
             Path(page_path(self.config(name).directory, name)).unlink(missing_ok=True)

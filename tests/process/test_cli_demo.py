@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from cli_tool import PROGRAM
-from replica_set import DEADLINE_S
+from replica_set import DEADLINE_S, send_signal
 
 from deathless.shell.runner import running_supervisor
 
@@ -106,7 +106,7 @@ def test_keys_kill_and_quit_with_a_verdict(tmp_path: Path, last: str) -> None:
     finally:
         left = left_running(tmp_path)
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
     assert left == []
     assert "verdict: lost 0, doubled 0, total conserved" in terminal.seen
     assert len(list(tmp_path.glob("deathless-demo-*/log/*.seg"))) >= 2

@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,8 @@ class Node:
         """Do what a container's runtime does when its first process dies: kill all that is left in its cgroup."""
         while pids := [int(line) for line in (self.own / "cgroup.procs").read_text().split()]:
             for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             for child in self.children:
                 child.poll()
 

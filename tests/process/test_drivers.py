@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from driver_service import Till
-from replica_set import ReplicaSet, client_of, wait_for
+from replica_set import ReplicaSet, client_of, send_signal, wait_for
 
 MODULE = Path(__file__).with_name("driver_service.py")
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
@@ -171,7 +171,7 @@ def kill(replicas: ReplicaSet, what: str) -> str:
     name = replicas.primary()
     if what == "drivers":
         for pid in wait_for(lambda: driver_pids(replicas, name), "drivers", replicas.describe):
-            os.kill(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
     elif what == "worker":
         replicas.kill_worker(name)
     else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, wait_for
+from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, send_signal, wait_for
 from test_storage_faults import mounted_set
 
 from deathless.base.errors import HalfCopy, StoreOlderThanLog
@@ -74,7 +74,7 @@ def test_i2_frozen_primary_that_wakes_up_releases_nothing_more(tmp_path: Path) -
             replicas.processes[old].send_signal(signal.SIGSTOP)
             replicas.primary(besides=old)
             load.wait_more(50)
-            os.kill(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
             replicas.processes[old].send_signal(signal.SIGCONT)
             load.wait_more()
             replicas.wait_roles(**ALL)
@@ -93,7 +93,7 @@ def test_node_that_freezes_with_the_primary_and_a_member_of_the_store_loses_noth
             replicas.primary(besides=old)
             load.wait_more(50)
             first.thaw()
-            os.kill(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
             replicas.processes[old].send_signal(signal.SIGCONT)
             load.wait_more()
             replicas.wait_roles(**ALL)

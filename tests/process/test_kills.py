@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from pathlib import Path
 
 import pytest
-from replica_set import Load, ReplicaSet, check_exactly_once, client_of, wait_for
+from replica_set import Load, ReplicaSet, check_exactly_once, client_of, send_signal, wait_for
 
 from deathless.base.errors import HandlerFailed, Parked
 
@@ -54,7 +53,7 @@ def test_frozen_primary_that_wakes_up_releases_nothing_more(tmp_path: Path, whol
                 replicas.processes[old].send_signal(signal.SIGSTOP)
             replicas.primary(besides=old)
             load.wait_more(50)
-            os.kill(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
             if whole:
                 replicas.processes[old].send_signal(signal.SIGCONT)
             load.wait_more()

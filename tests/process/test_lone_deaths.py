@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fault_seed import seed_of
 from http_load import HttpLoad
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, wait_for
+from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, send_signal, wait_for
 from test_random_kills import children_of
 
 from deathless.base.errors import PortTaken
@@ -61,7 +61,7 @@ def test_killed_ingress_is_started_again_and_its_callers_lose_nothing(tmp_path: 
                 before = len(load.history)
                 wait_for(partial(grew, load, before + 20), "calls over HTTP", replicas.describe)
                 for pid in children_of(supervisor, "deathless.shell.ingress"):
-                    os.kill(pid, signal.SIGKILL)
+                    send_signal(pid, signal.SIGKILL)
             before = len(load.history)
             wait_for(lambda: len(load.history) > before + 5, "calls over HTTP", replicas.describe)
         judge(replicas, load.history)
@@ -125,7 +125,7 @@ def test_replica_that_was_frozen_longer_than_a_turn_may_last_wakes_up_unharmed(t
             replicas.processes["r0"].send_signal(signal.SIGSTOP)
             end = time.monotonic() + 2.0
             wait_for(lambda: time.monotonic() > end, "the end of the pause")
-            os.kill(worker, signal.SIGCONT)
+            send_signal(worker, signal.SIGCONT)
             replicas.processes["r0"].send_signal(signal.SIGCONT)
             load.wait_more(200)
         assert replicas.status()["r0"]["worker_pid"] == worker

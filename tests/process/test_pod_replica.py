@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, wait_for
+from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, send_signal, wait_for
 
 from deathless.base.config import ReplicaConfig
 from deathless.core.detection import Report
@@ -141,7 +141,7 @@ def test_old_and_new_pod_of_one_replica_lose_and_double_nothing(tmp_path: Path) 
             pods.wait_roles(**ALL)
             load.wait_more()
             for pid in (old.pid, worker):
-                os.kill(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
             try:
                 wait_for(lambda: "DL2002" in (tmp_path / "word").read_text(), "the old pod steps aside", pods.describe)
                 load.wait_more(60)

@@ -6,7 +6,6 @@ by calls answered, not by time, so each fault also shows that the service goes o
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from fault_seed import seed_of
 from http_load import HttpLoad
-from replica_set import Load, ReplicaSet, judge
+from replica_set import Load, ReplicaSet, judge, send_signal
 
 SECONDS = 12.0
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
@@ -58,12 +57,12 @@ class Faults:
 
     def kill_worker(self, name: str) -> None:
         """kill -9 of a worker, if there is one just now."""
-        self._signal(self.pid_of(name, "worker_pid"), signal.SIGKILL)
+        send_signal(self.pid_of(name, "worker_pid"), signal.SIGKILL)
 
     def kill_ingress(self, name: str) -> None:
         """kill -9 of an ingress."""
         for pid in children_of(self._replicas.processes[name].pid, "deathless.shell.ingress"):
-            self._signal(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
 
     def kill_replica(self, name: str) -> None:
         """kill -9 of a supervisor, and so of all its processes."""
@@ -88,8 +87,13 @@ class Faults:
         if self._chance.random() < 0.5:
             pids.append(supervisor)
         for pid in pids:
-            self._signal(pid, signal.SIGSTOP)
-        self._later(name, lambda: [self._signal(pid, signal.SIGCONT) for pid in reversed(pids)])
+            send_signal(pid, signal.SIGSTOP)
+
+        def thaw() -> None:
+            for pid in reversed(pids):
+                send_signal(pid, signal.SIGCONT)
+
+        self._later(name, thaw)
 
     def pid_of(self, name: str, what: str) -> int:
         """A process id from the replica's status; 0: none."""
@@ -99,14 +103,6 @@ class Faults:
 
     def _later(self, name: str, mend: Callable[[], object]) -> None:
         self._mends.append((self._step + self._chance.randint(1, 3), name, lambda: (mend(), None)[1]))
-
-    @staticmethod
-    def _signal(pid: int, number: signal.Signals) -> None:
-        if pid:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                return
 
 
 def children_of(pid: int, module: str) -> list[int]:

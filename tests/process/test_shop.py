@@ -15,7 +15,7 @@ from typing import Any
 
 from cli_tool import PROGRAM, ROOT, run
 from http_wire import Answer, Wire, get, post
-from replica_set import DEADLINE_S, wait_for
+from replica_set import DEADLINE_S, send_signal, wait_for
 
 from deathless.base.errors import PeerReplaced
 from deathless.shell.members import read_members
@@ -100,7 +100,7 @@ def shop(folder: Path) -> Iterator[Shop]:
             pids = [running_runner(one.directory(service))]
             pids += [running_supervisor(path) for path in (one.directory(service) / "replicas").glob("*")]
             for pid in filter(None, pids):
-                os.kill(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
 
 
 def result_of(placing: subprocess.Popen[str]) -> str:
