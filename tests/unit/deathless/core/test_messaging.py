@@ -51,7 +51,7 @@ from deathless.core import events as ev
 from deathless.core.handover import Stage
 from deathless.core.messaging import Tables
 from deathless.core.outreach import TRIM_S
-from deathless.core.pace import PEERS_S
+from deathless.core.pace import PEERS_S, RUN_S
 
 A = PeerHello("a", 0, b"a" * 16, 1)
 B = Target("b", 0)
@@ -173,6 +173,26 @@ def test_own_work_waits_behind_clients_and_gets_half_of_a_frame() -> None:
     assert place.records() == [Kind.CALL, Kind.CALL, Kind.FORK, Kind.FORK]
     place.settle()
     assert [text for _, text in place.script.got] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_slow_own_work_and_clients_share_frames_that_run_in_some_milliseconds() -> None:
+    place = Place()
+    place.run_s = RUN_S / 4
+    place.send(place.session, 1, b";".join(b"self>%d" % number for number in range(20)))
+    place.drained()
+    place.sync()
+    place.prove()
+    place.send(place.session, 2, *[b"c%d" % number for number in range(20)])
+    place.drained()
+    frames = []
+    while place.owes(fx.RunFrame):
+        kinds = place.records()
+        frames.append((kinds.count(Kind.CALL), kinds.count(Kind.FORK)))
+        place.sync()
+        place.prove()
+        place.drained()
+    assert frames[:5] == [(2, 2)] * 5
+    assert [sum(kind) for kind in zip(*frames, strict=True)] == [20, 20]
 
 
 def test_a_large_message_of_ours_that_found_no_room_begins_the_next_frame() -> None:
@@ -446,6 +466,26 @@ def test_a_trim_rides_on_a_frame_that_is_written_anyway() -> None:
     place.do(place.primary.space_found(place.now, place.wall_us))
     place.fire(TRIM_S)
     assert Kind.TRIM in place.records()
+
+
+def test_frames_with_records_that_run_no_turn_show_that_messages_are_quick_again() -> None:
+    """A stall makes frames small; that a peer confirms something in each of them is no reason to leave them so."""
+    place = Place()
+    place.run_s = 2 * RUN_S
+    place.send(place.session, 1, b"b>x")
+    place.settle()
+    place.tell(ev.PeerReady(B, 5, 1))
+    place.run_s = RUN_S / 1000
+    for number in range(2, 42):
+        place.tell(ev.PeerCommitted(B, number - 1))
+        place.send(place.session, number, b"b>x")
+        place.drained()
+        assert place.records() == [Kind.TRIM, Kind.CALL]
+        place.settle()
+        place.fire()
+    place.send(place.session, 42, *[b"y"] * 100)
+    place.drained()
+    assert len(place.records()) == 100
 
 
 def test_a_peer_that_knows_of_a_successor_makes_the_primary_ask_its_fence() -> None:
