@@ -1,9 +1,9 @@
 """What is broken on the cluster, round by round, and how the cluster is made whole again before the next.
 
 Between two rounds every replica is Ready, every worker has one replica and one member of the lock store, the lock store
-is led from where the fault wants it, and REST_S pass. Affinity is soft and counts when a pod is placed only, so after a node was
-away two pods may share one: users with three nodes meet that too, but a second loss within minutes of the first is
-another fault than the one in the figure's name.
+is led from where the fault wants it, and REST_S pass. Affinity is soft and counts when a pod is placed only, so after a
+node was away two pods may share one: users with three nodes meet that too, but a second loss within minutes of the
+first is another fault than the one in the figure's name.
 
 A node that comes back within the grace of its lease was never away for the API server: what stands there of its pods is
 from before. So pods are asked themselves whether they are ready.
