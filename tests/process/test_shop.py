@@ -21,7 +21,7 @@ from deathless.shell.members import read_members
 from deathless.shell.runner import running_runner, running_supervisor
 
 SERVICES = ("stock", "payments", "shop")
-CALL_S = 3 * DEADLINE_S  # an order goes through all three, and each of them may have lost its primary
+CALL_S = 2 * DEADLINE_S  # an order goes through all three, and each of them may have lost its primary
 
 
 class Shop:
