@@ -95,9 +95,10 @@ postgresql: install ## Install the PostgreSQL that the tests run against (once; 
 quick: install ## Tests that run in one process
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
 
-# One after the other: they measure nothing, but a starved process looks like a dead one.
+# One after the other: they measure nothing, but a starved process looks like a dead one. A wait that is too long ends by
+# its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
-	@$(BIN)/pytest -m '(process or etcd or root) and not apiserver and not cluster'
+	@$(BIN)/pytest -o faulthandler_timeout=600 -m '(process or etcd or root) and not apiserver and not cluster'
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
 	@status=0; $(BIN)/python tools/packages.py || status=$$?; test $$status -eq 0 -o $$status -eq 3

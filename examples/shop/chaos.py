@@ -277,7 +277,7 @@ class Run:
             await asyncio.sleep(POLL_S)
         due = time.monotonic()
         end = due + self._settings.seconds
-        had: set[str] = set()  # kinds, in this round
+        had: set[str] = set()  # kinds of which one was killed in this round
         while time.monotonic() < end and self.kills.total() != (self._settings.kills or -1):
             due = max(due + self._settings.every_s, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
@@ -286,10 +286,10 @@ class Run:
                 had.clear()
             if kinds := [kind for kind in running if kind not in had]:
                 kind = self._chance.choice(kinds)
-                had.add(kind)
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself: the next one may be of its kind
                     self._shop.kill(self._chance.choice(running[kind]))
                     self.kills[kind] += 1
+                    had.add(kind)
             self._shop.revive()
             if await asyncio.to_thread(self._shop.server.revive):
                 self._say(f"{POSTGRES} had ended and was started again")

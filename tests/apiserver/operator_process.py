@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from etcd_server import free_ports, wait_until
+from etcd_server import READY_WITHIN_S, free_ports, wait_until
 from real_api_server import ROOT, RealApiServer
 
 
@@ -36,7 +36,7 @@ class OperatorProcess:
         self.log = folder / f"operator-{health}.log"
         command = [sys.executable, "-m", "deathless_operator.cli.main", "run", f"--namespace={namespace}"]
         command += [f"--kubeconfig={server.kubeconfig(user)}", f"--health-port={health}", f"--metrics-port={metrics}"]
-        command += ["--lease-seconds=3", "--renew-seconds=2", "--retry-seconds=0.2", "--log-level=info", *arguments]
+        command += ["--retry-seconds=0.2", "--log-level=info", *arguments]
         path = os.pathsep.join(str(ROOT / part) for part in ("operator", "runtime"))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class OperatorProcess:
     def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels; 0 while the process answers nothing."""
         try:
-            with urllib.request.urlopen(self.metrics_url, timeout=2) as answer:
+            with urllib.request.urlopen(self.metrics_url, timeout=READY_WITHIN_S) as answer:
                 lines = answer.read().decode().splitlines()
         except OSError:
             return 0.0
@@ -65,7 +65,7 @@ class OperatorProcess:
     def get(self, path: str) -> int:
         """Return the status of a health path; 0 when nobody answers."""
         try:
-            with urllib.request.urlopen(self._health_url + path, timeout=2) as answer:
+            with urllib.request.urlopen(self._health_url + path, timeout=READY_WITHIN_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -27,7 +27,7 @@ import trustme
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from etcd_server import free_ports, wait_until
+from etcd_server import READY_WITHIN_S, free_ports, wait_until
 from tools import kubernetes
 
 from deathless_operator.cluster.connection import Connection
@@ -207,7 +207,7 @@ class RealApiServer:
         return self._send(user, method, path, None, "")[1]
 
     def _send(self, user: str, method: str, path: str, body: object, content: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=self._context)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=READY_WITHIN_S, context=self._context)
         try:
             headers = {"Authorization": f"Bearer {user}-token", "Content-Type": content or "application/json"}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -230,6 +230,6 @@ class RealApiServer:
         self.request("PATCH", f"{base}/{name}{query}", manifest, content="application/apply-patch+yaml")
         spec = manifest["spec"]
         served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + READY_WITHIN_S
         while b'"items"' not in self.request("GET", served, raw=True):
             assert time.monotonic() < deadline, f"{name} is not served"

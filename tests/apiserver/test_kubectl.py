@@ -85,7 +85,7 @@ def test_services_are_listed_by_their_short_name_with_what_matters(
     assert row[:5] == ["bank", "3/3", "bank-1", "7", "AllReplicasReady"]
     wide = kubectl.table("deathless", "-o", "wide")
     assert wide[0][5:7] == ["IMAGE", "DOING"], "both kinds are in the category deathless"
-    assert "bank" in kubectl.run("wait", "--for=condition=Ready", "deathlessservice/bank", "--timeout=10s")
+    assert "bank" in kubectl.run("wait", "--for=condition=Ready", "deathlessservice/bank", "--timeout=60s")
 
 
 def test_drills_are_listed_with_their_verdict(api_server: RealApiServer, namespace: str, kubectl: Kubectl) -> None:

@@ -20,7 +20,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -38,7 +37,10 @@ from deathless.simulation.checkers.history import History, Outcome
 from deathless.simulation.checkers.linearizability import check_linearizable
 from deathless.simulation.checkers.models import CounterModel
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0  # a starved machine may need half of it to start one process
+PATIENT = {"suspect_after_s": 2.0}
+"""Limits of a set whose test must see no takeover but its own: a busy machine may let a replica stand for a moment."""
+ANSWER_S = 5.0  # a supervisor that says nothing for so long is left out
 POLL_S = 0.02
 KEYS = 5  # that a load spreads its calls over
 READ_EVERY = 7  # calls of a session for one linearizable query
@@ -65,11 +67,29 @@ def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
-def send_signal(pid: int, number: signal.Signals) -> None:
-    """Signal a process that may have ended since somebody named it, or 0: none."""
-    if pid:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+def send_signal(pid: int, number: int) -> bool:
+    """Signal a process that may have ended since somebody named it, or 0: none. False: nobody got it."""
+    if not pid:
+        return False
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def children_of(parent: int, module: str) -> list[int]:
+    """Processes that another one started and that run a module; none when the parent is gone."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (each / "stat").read_text().rpartition(")")[2].split()
+            words = (each / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[1]) == parent and module.encode() in words:
+            found.append(int(each.name))
+    return found
 
 
 class ReplicaSet:
@@ -134,16 +154,31 @@ class ReplicaSet:
 
     def status(self) -> dict[str, Status]:
         """What the replicas say of themselves, by name; those that do not answer are left out."""
-        found: dict[str, Status] = {}
-        for name, member in read_members(str(self.directory)).items():
-            try:
-                answer = asyncio.run(ask(member.control, "status", self._access(), answer_s=1.0))
-            except DeathlessError:
-                continue
-            for report in cast("list[Status]", answer["replicas"]):
-                if report["replica"] == name:
-                    found[name] = report
-        return found
+        members = read_members(str(self.directory))
+        asked = {name: members[name].control for name in members if name in self.names and not self._is_frozen(name)}
+
+        async def ask_all() -> list[Status | None]:
+            return await asyncio.gather(*(self._ask(name, address) for name, address in asked.items()))
+
+        return {name: told for name, told in zip(asked, asyncio.run(ask_all()), strict=True) if told is not None}
+
+    async def _ask(self, name: str, address: str) -> Status | None:
+        try:
+            answer = await ask(address, "status", self._access(), answer_s=ANSWER_S)
+        except DeathlessError:
+            return None
+        reports = cast("list[Status]", answer["replicas"])
+        return next((report for report in reports if report["replica"] == name), None)
+
+    def _is_frozen(self, name: str) -> bool:
+        """Is its supervisor stopped? Nobody then waits for an answer that cannot come."""
+        if name not in self.processes:
+            return False
+        try:
+            text = Path(f"/proc/{self.processes[name].pid}/stat").read_text()
+        except OSError:
+            return False  # it has ended
+        return text.rpartition(")")[2].split()[0] == "T"
 
     def _access(self) -> Access:
         config = self.config(self.names[0])
@@ -197,9 +232,12 @@ class ReplicaSet:
 
     def signal_worker(self, name: str, number: int) -> int:
         """Send a signal to a worker; gives its pid."""
-        pid = wait_for(lambda: self._worker_pid(name), f"a worker of {name}", self.describe)
-        os.kill(pid, number)
-        return pid
+
+        def signalled() -> int:
+            pid = self._worker_pid(name)  # the one that is told of may have ended
+            return pid if send_signal(pid, number) else 0
+
+        return wait_for(signalled, f"a worker of {name}", self.describe)
 
     def kill_worker(self, name: str) -> None:
         """kill -9 of a worker."""

@@ -14,10 +14,10 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from replica_set import children_of, send_signal
 
 from deathless_operator.drill.processes import pod_processes
 from deathless_operator.plan.drill_reports import AgentReport, read_report
@@ -38,7 +38,7 @@ while True:
     listening.accept()[0].close()
 """
 PORT = 7402
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def cgroup_root() -> Path:
@@ -88,8 +88,7 @@ class Node:
         """Do what a container's runtime does when its first process dies: kill all that is left in its cgroup."""
         while pids := [int(line) for line in (self.own / "cgroup.procs").read_text().split()]:
             for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
             for child in self.children:
                 child.poll()
 
@@ -137,12 +136,12 @@ def report_of(agent: subprocess.Popen[bytes]) -> AgentReport:
 
 def test_frozen_pod_stands_and_goes_on(node: Node) -> None:
     children = [node.add(), node.add()]
-    agent = node.agent("--fault=Freeze", "--duration=1")
+    agent = node.agent("--fault=Freeze", "--duration=5")
     wait_until(lambda: all(state(child) == "T" for child in children), "the freeze")
     report = report_of(agent)
     assert (report.touched, report.problem) == (2, "")
-    assert report.ended - report.began >= 1.0
-    assert all(state(child) == "S" for child in children)
+    assert report.ended - report.began >= 5.0
+    assert all(state(child) != "T" for child in children)
 
 
 def test_pod_is_thawed_although_agent_and_its_container_are_killed(node: Node) -> None:
@@ -159,7 +158,7 @@ def test_terminated_agent_thaws_the_pod(node: Node) -> None:
     wait_until(lambda: state(child) == "T", "the freeze")
     agent.terminate()
     assert report_of(agent).touched == 1
-    assert state(child) == "S"
+    assert state(child) != "T"
 
 
 def test_kill_leaves_other_pods_alone(node: Node) -> None:
@@ -215,7 +214,7 @@ def address_of_a_server_in_the_pod(node: Node, network: tuple[str, str]) -> str:
 
 
 def test_partition_ends_with_its_duration(node: Node, address: str) -> None:
-    agent = node.agent("--fault=Partition", f"--served={PORT}", "--duration=2")
+    agent = node.agent("--fault=Partition", f"--served={PORT}", "--duration=10")
     wait_until(lambda: not reaches(address), "the partition")
     assert report_of(agent).problem == ""
     wait_until(lambda: reaches(address), "the join")
@@ -237,12 +236,14 @@ def test_partition_is_undone_by_the_guardian(node: Node, address: str) -> None:
 
 
 def test_partition_is_forgotten_by_the_kernel_when_nobody_lives(node: Node, address: str) -> None:
-    agent = node.agent("--fault=Partition", f"--served={PORT}", "--duration=3")
+    agent = node.agent("--fault=Partition", f"--served={PORT}", "--duration=20")
     wait_until(lambda: str(PORT) in rules(node), "the partition")
-    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
-    os.kill(agent.pid, signal.SIGSTOP)  # neither of them sees the other go
-    for pid in [*map(int, children), agent.pid]:
-        os.kill(pid, signal.SIGKILL)
+    agent.send_signal(signal.SIGSTOP)  # neither of them sees the other go
+    wait_until(lambda: state(agent) == "T", "the agent's stop")
+    guardians = children_of(agent.pid, "drill-agent")
+    assert guardians
+    for pid in [*guardians, agent.pid]:
+        send_signal(pid, signal.SIGKILL)
     agent.wait(PATIENCE_S)
     assert not reaches(address)
     wait_until(lambda: reaches(address), "the kernel's forgetting")

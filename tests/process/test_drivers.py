@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from driver_service import Till
-from replica_set import ReplicaSet, client_of, send_signal, wait_for
+from replica_set import PATIENT, ReplicaSet, children_of, client_of, send_signal, wait_for
 
 MODULE = Path(__file__).with_name("driver_service.py")
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
@@ -102,23 +102,9 @@ def till_of(folder: Path, url: str, replicas: int = 2) -> ReplicaSet:
     return ReplicaSet(folder, replicas=replicas, service="till", module=f"{MODULE}:till", drivers=drivers)
 
 
-def children(parent: int, module: str) -> list[int]:
-    """Processes of a module that another process started."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (each / "stat").read_text().rpartition(")")[2].split()
-            line = (each / "cmdline").read_bytes()
-        except OSError:
-            continue  # it ended meanwhile
-        if int(fields[1]) == parent and module.encode() in line:
-            found.append(int(each.name))
-    return found
-
-
 def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:
     """Processes of drivers beside one replica."""
-    return children(replicas.processes[name].pid, "deathless.drivers.host")
+    return children_of(replicas.processes[name].pid, "deathless.drivers.host")
 
 
 class Callers:
@@ -257,10 +243,22 @@ class Paying:
         return self.result
 
 
+def kill_sender(replicas: ReplicaSet) -> None:
+    """kill -9 of the process that sends for the primary."""
+
+    def killed() -> bool:
+        status = replicas.status().get(replicas.primary(), {})
+        senders = children_of(cast("int", status.get("worker_pid", 0)), "deathless.shell.activity_worker")
+        return any(send_signal(pid, signal.SIGKILL) for pid in senders)
+
+    wait_for(killed, "a process that sends", replicas.describe)
+
+
 def test_a_request_that_must_be_sent_at_most_once_is_and_others_repeat_under_one_key(tmp_path: Path) -> None:
     """The process that sent it, and then the primary beside it, are killed between the request and its answer."""
     hook = SlowHook()
     settings: dict[str, object] = {"service": "desk", "module": f"{MODULE}:desk", "activities": {"workers": 1}}
+    settings["limits"] = PATIENT  # a request that a takeover came before is never sent
     with hooked(hook) as (_, url), ReplicaSet(tmp_path, replicas=2, **settings) as replicas:  # type: ignore[arg-type]
         paying: dict[str, Paying] = {}
         for what in ("process", "primary"):
@@ -268,19 +266,17 @@ def test_a_request_that_must_be_sent_at_most_once_is_and_others_repeat_under_one
                 tag = f"{what}-{at_most_once}"
                 hook.may_answer.clear()
                 paying[tag] = Paying(replicas, url, tag, at_most_once=at_most_once)
-                wait_for(lambda: len(hook.told.get(tag, ())) == 1, f"request {tag}", replicas.describe)  # noqa: B023
-                name = replicas.primary()
+                wait_for(lambda: len(hook.told.get(tag, ())) >= 1, f"request {tag}", replicas.describe)  # noqa: B023
                 if what == "primary":
-                    replicas.kill_worker(name)
+                    replicas.kill_worker(replicas.primary())
                 else:
-                    worker = cast("int", replicas.status()[name]["worker_pid"])
-                    (sender,) = children(worker, "deathless.shell.activity_worker")
-                    os.kill(sender, signal.SIGKILL)
+                    kill_sender(replicas)
                 if not at_most_once:
-                    wait_for(lambda: len(hook.told[tag]) == 2, f"{tag} again", replicas.describe)  # noqa: B023
+                    wait_for(lambda: len(hook.told[tag]) >= 2, f"{tag} again", replicas.describe)  # noqa: B023
                 hook.may_answer.set()
                 assert paying[tag].wait() == ("unknown" if at_most_once else "200"), replicas.describe()
         counts = {tag: len(told) for tag, told in hook.told.items()}
-        assert counts == {"process-True": 1, "process-False": 2, "primary-True": 1, "primary-False": 2}
+        assert counts["process-True"] == counts["primary-True"] == 1, "never a second time"
+        assert counts["process-False"] >= 2 and counts["primary-False"] >= 2, counts
         assert not hook.broken
         assert sorted(hook.keys.values()) == sorted(counts), "one idempotency key for each, however often it came"

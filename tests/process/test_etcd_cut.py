@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from etcd_server import EtcdCluster
 from relay import Relay
-from replica_set import Load, ReplicaSet, check_exactly_once, judge
+from replica_set import PATIENT, Load, ReplicaSet, check_exactly_once, judge
 
 from deathless.base.config import EtcdConfig, ReplicaConfig
 
@@ -22,8 +22,8 @@ ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 class RelayedSet(ReplicaSet):
     """Each replica reaches etcd through a relay of its own."""
 
-    def __init__(self, folder: Path, relays: dict[str, Relay]) -> None:
-        super().__init__(folder, lock="etcd", fence="etcd")
+    def __init__(self, folder: Path, relays: dict[str, Relay], **settings: object) -> None:
+        super().__init__(folder, lock="etcd", fence="etcd", **settings)  # type: ignore[arg-type]
         self.relays = relays
 
     def config(self, name: str) -> ReplicaConfig:
@@ -37,13 +37,13 @@ class RelayedSet(ReplicaSet):
 
 
 @contextmanager
-def relayed_set(folder: Path) -> Iterator[RelayedSet]:
+def relayed_set(folder: Path, **settings: object) -> Iterator[RelayedSet]:
     """Three replicas over one etcd, with all roles taken."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EtcdCluster(folder / "etcd"))
         target = ("127.0.0.1", cluster.members[0].port)
         relays = {name: stack.enter_context(Relay(target)) for name in ("r0", "r1", "r2")}
-        replicas = stack.enter_context(RelayedSet(folder, relays))
+        replicas = stack.enter_context(RelayedSet(folder, relays, **settings))
         replicas.wait_roles(**ALL)
         yield replicas
 
@@ -74,7 +74,7 @@ def test_primary_that_alone_is_cut_from_etcd_is_replaced_and_follows_when_joined
 
 
 def test_standbys_cut_from_etcd_steal_nothing(tmp_path: Path) -> None:
-    with relayed_set(tmp_path) as replicas:
+    with relayed_set(tmp_path, limits=PATIENT) as replicas:
         with Load(replicas) as load:
             load.wait_more()
             old, epochs = replicas.primary(), {s["epoch"] for s in replicas.status().values()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, send_signal, wait_for
+from replica_set import DEADLINE_S, PATIENT, Load, ReplicaSet, check_exactly_once, send_signal, wait_for
 from test_storage_faults import mounted_set
 
 from deathless.base.errors import HalfCopy, StoreOlderThanLog
@@ -42,11 +42,13 @@ def over(cluster: EtcdCluster, folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def etcd_set(folder: Path, *, members: int = 1, **settings: Any) -> Iterator[tuple[ReplicaSet, EtcdCluster]]:
+def etcd_set(
+    folder: Path, *, members: int = 1, limits: object = None, **settings: Any
+) -> Iterator[tuple[ReplicaSet, EtcdCluster]]:
     """Three replicas over an etcd, with all roles taken."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EtcdCluster(folder / "etcd", members=members, **settings))
-        replicas = stack.enter_context(ReplicaSet(folder, **over(cluster, folder)))
+        replicas = stack.enter_context(ReplicaSet(folder, limits=limits or {}, **over(cluster, folder)))
         replicas.wait_roles(**ALL)
         yield replicas, cluster
 
@@ -120,7 +122,7 @@ def test_leader_of_etcd_that_is_gone_stops_nobody_for_long(tmp_path: Path, fault
 
 
 def test_i1_without_etcd_releases_wait_and_nothing_is_lost(tmp_path: Path) -> None:
-    with etcd_set(tmp_path) as (replicas, cluster):
+    with etcd_set(tmp_path, limits=PATIENT) as (replicas, cluster):
         with Load(replicas) as load:
             load.wait_more()
             before = {name: status["epoch"] for name, status in replicas.status().items()}

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from replica_set import Load, ReplicaSet, check_exactly_once, client_of, send_signal, wait_for
+from replica_set import PATIENT, Load, ReplicaSet, check_exactly_once, client_of, send_signal, wait_for
 
 from deathless.base.errors import HandlerFailed, Parked
 
@@ -137,13 +137,13 @@ def test_i6_replica_that_differs_reloads_the_primarys_state_and_goes_on(tmp_path
 
 
 def test_busy_handler_does_not_cost_the_primary_its_role(tmp_path: Path) -> None:
-    with ReplicaSet(tmp_path) as replicas:
+    with ReplicaSet(tmp_path, limits=PATIENT) as replicas:
         replicas.wait_roles(primary=1, checkpointer=1, standby=1)
         before = replicas.primary()
 
         async def linger() -> None:
             async with client_of(replicas) as client:
-                await client.call("linger", "k0", seconds=0.8)
+                await client.call("linger", "k0", seconds=1.5 * PATIENT["suspect_after_s"])
 
         asyncio.run(linger())
         assert replicas.primary() == before

@@ -13,8 +13,17 @@ from pathlib import Path
 import pytest
 from fault_seed import seed_of
 from http_load import HttpLoad
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, send_signal, wait_for
-from test_random_kills import children_of
+from replica_set import (
+    DEADLINE_S,
+    PATIENT,
+    Load,
+    ReplicaSet,
+    check_exactly_once,
+    children_of,
+    judge,
+    send_signal,
+    wait_for,
+)
 
 from deathless.base.errors import PortTaken
 from deathless.codec.wire import PREFIX, Hello, Type, struct_packet
@@ -101,12 +110,12 @@ def test_sigterm_at_random_moments_ends_in_order(tmp_path: Path) -> None:
 
 
 def test_frozen_supervisor_alone_costs_its_primary_nothing(tmp_path: Path) -> None:
-    with ReplicaSet(tmp_path) as replicas:
+    with ReplicaSet(tmp_path, limits=PATIENT) as replicas:
         replicas.wait_roles(**ALL)
         primary, epoch = replicas.primary(), replicas.status()[replicas.primary()]["epoch"]
         with Load(replicas) as load:
             replicas.processes[primary].send_signal(signal.SIGSTOP)
-            end = time.monotonic() + 1.0  # longer than any suspicion
+            end = time.monotonic() + 1.5 * PATIENT["suspect_after_s"]
             while time.monotonic() < end:
                 load.wait_more()
             replicas.processes[primary].send_signal(signal.SIGCONT)
@@ -136,7 +145,7 @@ def test_replica_that_was_frozen_longer_than_a_turn_may_last_wakes_up_unharmed(t
 def test_garbage_on_every_port_harms_nobody(tmp_path: Path) -> None:
     chance = random.Random(7)
     hello = struct_packet(Type.HELLO, Hello(1, "client", "ledger", "garbage"))
-    with ReplicaSet(tmp_path) as replicas:
+    with ReplicaSet(tmp_path, limits=PATIENT) as replicas:
         replicas.wait_roles(**ALL)
         before = {name: status["worker_pid"] for name, status in replicas.status().items()}
         with Load(replicas) as load:

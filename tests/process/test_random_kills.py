@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fault_seed import seed_of
 from http_load import HttpLoad
-from replica_set import Load, ReplicaSet, judge, send_signal
+from replica_set import Load, ReplicaSet, children_of, judge, send_signal
 
 SECONDS = 12.0
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
@@ -103,19 +103,6 @@ class Faults:
 
     def _later(self, name: str, mend: Callable[[], object]) -> None:
         self._mends.append((self._step + self._chance.randint(1, 3), name, lambda: (mend(), None)[1]))
-
-
-def children_of(pid: int, module: str) -> list[int]:
-    """Process ids of the children that run a module."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        try:
-            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if module.encode() in words:
-            found.append(int(child))
-    return found
 
 
 def test_random_kills_and_freezes_lose_double_and_reorder_nothing(tmp_path: Path) -> None:

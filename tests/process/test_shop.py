@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from deathless.shell.members import read_members
 from deathless.shell.runner import running_runner, running_supervisor
 
 SERVICES = ("stock", "payments", "shop")
+CALL_S = 2 * DEADLINE_S  # an order goes through all three, and each of them may have lost its primary
 
 
 class Shop:
@@ -37,7 +37,8 @@ class Shop:
         return self.folder / ".deathless" / service
 
     def command(self, service: str, *arguments: str) -> list[str]:
-        return [*arguments, "-f", f"{service}.yaml"]
+        patience = ("--timeout", f"{CALL_S:g}") if arguments[0] in ("call", "query") else ()
+        return [*arguments, *patience, "-f", f"{service}.yaml"]
 
     def run(self, service: str, *arguments: str) -> str:
         """Run a command on a service; gives what it printed."""
@@ -49,23 +50,36 @@ class Shop:
         """The same with --json; gives what it told."""
         return json.loads(self.run(service, *arguments, "--json"))
 
+    def json_of_primary(self, service: str, *arguments: str) -> Any:
+        """The same, once the service has a primary: until then a command that looks ends with a code."""
+
+        def told() -> str:
+            done = run(*self.command(service, *arguments), "--json", cwd=self.folder)
+            return "" if done.returncode else done.stdout
+
+        return json.loads(wait_for(told, f"what {arguments} tells of {service}"))
+
     def peers(self) -> list[dict[str, Any]]:
         """What the shop knows of the two others."""
-        found: list[dict[str, Any]] = self.json("shop", "peers", "list")["peers"]
+        found: list[dict[str, Any]] = self.json_of_primary("shop", "peers", "list")["peers"]
         return found
 
     def place(self, order: str, cents: int, count: int = 1) -> subprocess.Popen[str]:
         """Begin to place an order."""
         named = {"article": "apples", "count": str(count), "customer": "alice", "cents": str(cents)}
         pairs = [word for name, value in named.items() for word in ("--arg", f"{name}={value}")]
-        command = self.command("shop", "call", "place", "--key", order, "--timeout", "60", *pairs)
+        command = self.command("shop", "call", "place", "--key", order, *pairs)
         return subprocess.Popen([*PROGRAM, *command], cwd=self.folder, stdout=subprocess.PIPE, text=True)
 
     def kill_primary(self, service: str) -> None:
         """kill -9 of the worker that leads."""
-        status = self.json(service, "status")
-        leads = next(one for one in status["replicas"] if one["replica"] == status["primary"])
-        os.kill(leads["workerPid"], signal.SIGKILL)
+
+        def killed() -> bool:
+            status = self.json_of_primary(service, "status")
+            leads = [one["workerPid"] for one in status["replicas"] if one["replica"] == status["primary"]]
+            return any(send_signal(pid, signal.SIGKILL) for pid in leads)
+
+        wait_for(killed, f"a worker that leads {service}")
 
     def ask(self, request: bytes) -> Answer:
         """Send a request to the shop's HTTP interface."""
@@ -105,7 +119,7 @@ def shop(folder: Path) -> Iterator[Shop]:
 
 def result_of(placing: subprocess.Popen[str]) -> str:
     """What came of an order."""
-    output, _ = placing.communicate(timeout=2 * DEADLINE_S)
+    output, _ = placing.communicate(timeout=CALL_S + DEADLINE_S)
     assert placing.returncode == 0
     return str(json.loads(output))
 
@@ -146,7 +160,7 @@ def test_a_large_order_waits_for_a_person_and_what_the_bank_refuses_is_put_back(
         wait_for(lambda: one.json("shop", "query", "status", "--key", "order-1")["result"].startswith("waiting"), "it")
         assert one.json("stock", "query", "free", "--key", "apples")["result"] == 8
         assert one.json("shop", "call", "decide", "--key", "order-1", "--arg", "yes=true")["result"] == "decided"
-        answer = one.ask(get(where, "Prefer: wait=60"))
+        answer = one.ask(get(where, f"Prefer: wait={CALL_S:.0f}"))
         assert (answer.status, answer.json[:7]) == (200, "failed:")
         assert "above the limit" in answer.json
         assert one.json("stock", "query", "free", "--key", "apples")["result"] == 10
@@ -190,7 +204,7 @@ def test_a_service_that_was_created_anew_is_refused_until_an_operator_adopts_it(
         placing = one.place("order-2", 500)
         wait_for(lambda: one.peers()[1]["problem"], "a problem that operators see")
         one.run("shop", "peers", "adopt", "stock", "--yes")
-        placing.communicate(timeout=2 * DEADLINE_S)
+        placing.communicate(timeout=CALL_S + DEADLINE_S)
         assert placing.returncode == PeerReplaced.exit_code, "what waited for the old one learns that it is gone"
         assert result_of(one.place("order-3", 500)) == "sent"
         assert one.json("stock", "query", "free", "--key", "apples")["result"] == 4

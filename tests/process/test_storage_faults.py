@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from replica_set import Load, ReplicaSet, check_exactly_once, client_of, wait_for
+from replica_set import DEADLINE_S, PATIENT, Load, ReplicaSet, check_exactly_once, client_of, wait_for
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, OutOfSpace
@@ -92,7 +92,7 @@ def ingress_of(replicas: ReplicaSet, name: str) -> str:
 
 def post(address: str, tag: str) -> tuple[int, str]:
     """Call over HTTP; gives status and Retry-After."""
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=DEADLINE_S)
     try:
         body = msgspec.json.encode({"tag": tag})
         connection.request("POST", "/ledger/k0/note", body, {"Content-Type": "application/json"})
@@ -112,7 +112,7 @@ async def refused_with(replicas: ReplicaSet) -> type[Exception] | None:
     """What a call would be refused with now."""
     async with client_of(replicas) as client:
         call = asyncio.ensure_future(client.call("note", "k0", tag="never waited for"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while client.refusal() is None and not call.done():  # noqa: ASYNC110 - there is no event for a refusal
                 await asyncio.sleep(0)
         call.cancel()
@@ -156,7 +156,7 @@ def test_i8_full_disk_refuses_calls_answers_queries_and_goes_on_with_room(tmp_pa
 async def notes_of(replicas: ReplicaSet) -> list[str]:
     """Ask a linearizable query."""
     async with client_of(replicas) as client:
-        return cast("list[str]", await client.query("notes", "k1", timeout=20))
+        return cast("list[str]", await client.query("notes", "k1", timeout=DEADLINE_S))
 
 
 def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_i8_primary_whose_log_is_gone_stops_and_comes_back_with_it(tmp_path: Pat
 
 @pytest.mark.parametrize("role", ["checkpointer", "standby"])
 def test_follower_whose_log_hangs_costs_nobody_anything(tmp_path: Path, role: str) -> None:
-    with mounted_set(tmp_path) as replicas, Load(replicas) as load:
+    with mounted_set(tmp_path, limits=PATIENT) as replicas, Load(replicas) as load:
         load.wait_more()
         primary, epoch = replicas.primary(), replicas.status()[replicas.primary()]["epoch"]
         name = wait_for(lambda: replicas.role_of(role), role, replicas.describe)
