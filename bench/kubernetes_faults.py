@@ -1,9 +1,9 @@
 """What is broken on the cluster, round by round, and how the cluster is made whole again before the next.
 
-Between two rounds every replica is Ready, every worker has one replica and one member of the lock store, and the lock
-store is led from where the fault wants it. Affinity is soft and counts when a pod is placed only, so after a node was
-away two pods may share one: users with three nodes meet that too, but a second loss within minutes of the first is
-another fault than the one in the figure's name.
+Between two rounds every replica is Ready, every worker has one replica and one member of the lock store, the lock store
+is led from where the fault wants it, and REST_S pass. Affinity is soft and counts when a pod is placed only, so after a
+node was away two pods may share one: users with three nodes meet that too, but a second loss within minutes of the
+first is another fault than the one in the figure's name.
 
 A node that comes back within the grace of its lease was never away for the API server: what stands there of its pods is
 from before. So pods are asked themselves whether they are ready.
@@ -14,6 +14,7 @@ Guarantees: a fault is in force when its function returns, and undone with the s
 from __future__ import annotations
 
 import json
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
 from tests.cluster.lab.cluster import Pod
 
 WHOLE_S: Final = 180.0  # the cluster is whole again within this
+REST_S: Final = 5.0  # that pods started last is then past: a round measures its own fault alone
 MOVES_MAX: Final = 4  # pods moved before a round
 HEALTH_PORT: Final = 8081  # of a replica
 METRICS_PORT: Final = 2381  # of a member of the lock store
@@ -57,6 +59,7 @@ def make_whole(ledger: Ledger, *, leader_with_primary: bool | None) -> None:
         ledger.wait_for(lambda moved=moved: _is_replaced(cluster, moved), f"{moved.name} is replaced", WHOLE_S)  # type: ignore[misc]
     if leader_with_primary is not None:
         lead_from(ledger, ledger.primary().node, on_it=leader_with_primary)
+    threading.Event().wait(REST_S)
 
 
 def members(cluster: Lab) -> list[Pod]:

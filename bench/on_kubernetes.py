@@ -65,9 +65,10 @@ three members as lock store, TLS everywhere. Four callers go through the Service
 figures: the time in which **nobody** got a good answer, and the longest that **one call** took, with all its attempts:
 a caller whose connection went to a node that is gone waits for its own time-outs besides. Before each round every
 replica is Ready and each worker has one replica and one member of the lock store, which is led from another node than
-the primary's unless the line says otherwise. kube-proxy acts on a change at once (`minSyncPeriod` 20 ms; its default of
-1 s would add up to that to what one call takes). Peers are what the named projects publish as budgets or defaults, or
-what was measured on another cluster, which the figure's name or note says; none was measured in the same call.
+the primary's unless the line says otherwise; then five seconds pass. kube-proxy acts on a change at once
+(`minSyncPeriod` 20 ms; its default of 1 s would add up to that to what one call takes). Peers are what the named
+projects publish as budgets or defaults, or what was measured on another cluster, which the figure's name or note says;
+none was measured in the same call.
 
 """
 TAIL: Final = """

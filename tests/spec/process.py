@@ -203,7 +203,7 @@ class Process:
     def send_upstream(self, data: bytes) -> None:
         """As `follow`."""
 
-    def stop(self, error: DeathlessError | None) -> None:
+    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
         self.errors.append(error)
         self.town.kill(self)
 

@@ -53,6 +53,10 @@ class Kind(enum.IntEnum):
     ORDER = 25  # an operator's command for an invocation
 
 
+RECORDS_WITH_TURNS = frozenset({Kind.PARKED, Kind.OUTCOME, Kind.ADOPT, Kind.ORDER})
+"""Records that may wake handlers that wait; so does TIME, where a timer is due."""
+
+
 class Message(NamedTuple):
     """A decoded message; fields as in the table above."""
 

@@ -250,6 +250,7 @@ class Admission:
         runs = self._take_acks()
         pending = self._pending
         share = 2 if half else 1
+        most = max(1, self.count_max // share)
         count_max, size_max = limits.frame_messages_max // share, limits.frame_bytes_max // share
         passed = bool(size)
         taken = taken_size = of_peers = 0
@@ -259,10 +260,10 @@ class Admission:
                 pending.popleft()
                 self._park(run, messages)
                 continue
-            if taken >= self.count_max:
+            if taken >= most:
                 break
-            if len(messages) > self.count_max - taken:
-                self._split(self.count_max - taken)
+            if len(messages) > most - taken:
+                self._split(most - taken)
                 continue
             if (taken or passed) and (count + len(messages) > count_max or size + weight > size_max):
                 break

@@ -13,8 +13,9 @@ is tried (design section 5, "Detection") when
     VACANT     nobody claims to be primary, and everybody known has reported or had time to: more of it where
                another replica hears one that we don't hear yet, for that one may lead.
 
-Candidates take turns: standbys before the checkpointer (`WhenAlone`), those far behind last, then by name; the k-th
-waits k * TURN_S. The lock decides between two that try at once; nothing here is needed for safety (I2).
+Whom a primary handed over to goes first. Candidates take turns: standbys before the checkpointer (`WhenAlone`), those
+far behind last, then by name; the k-th waits k * TURN_S. The lock decides between two that try at once; nothing here is
+needed for safety (I2).
 
 Does not: sockets, clocks. Imports base only.
 """
@@ -42,6 +43,7 @@ SILENT_S = 0.5  # a replica unheard for so long gets no new callers; longer than
 QUIET_REIGNS = 6  # first minimums: a quarrel's steals come sooner, though each takes its time to be decided
 VACANT_S = 0.3  # how long a start waits for the others to report
 VACANT_MAX_S = 5.0  # the same for one that others hear
+HEIR_S = 1.0  # whom a primary has handed over to is waited for so long; it takes over within milliseconds
 TAKING_SILENT_S = 0.6  # a replica that takes over is waited for although nothing was heard of it for so long
 
 
@@ -78,6 +80,7 @@ class Report(msgspec.Struct, array_like=True):
     instance: str = ""  # which of several that call themselves this replica; empty: there is one at a time
     generation: int = 0  # the later instance of a replica has the higher one
     unproved: bool = False  # a primary whose proof has had no answer from the lock store for UNPROVED_S
+    successor: str = ""  # whom a primary that has ended handed over to
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ class Detector:
             self._cause, self._since, self._tries = kind, now, 0
         elif self._since is None:  # an attempt of ours came to nothing
             self._since = now
-        if self._someone_takes_over(now):
+        if self._someone_takes_over(now) or self._heir_is_due(now - self._since, now):
             return None
         if now - self._since < self._turn(now) * TURN_S:
             return None
@@ -289,6 +292,18 @@ class Detector:
         if self._taking_since is None:
             self._taking_since = now
         return now - self._taking_since <= TAKING_MAX_S
+
+    def _heir_is_due(self, waited_s: float, now: float) -> bool:
+        """The primary has handed over to another replica, which is well and has had no time to say that it begins."""
+        ended = self.reports.get(self.primary.replica) if self.primary is not None else None
+        heir = self.reports.get(ended.successor) if ended is not None else None
+        return (
+            heir is not None
+            and heir.replica != self.replica
+            and heir.state == WorkerState.RUNNING
+            and now - self._heard_at[heir.replica] <= max(TAKING_SILENT_S, self._limits.suspect_after_s)
+            and waited_s <= HEIR_S
+        )
 
     def _turn(self, now: float) -> int:
         """How many candidates go before us."""

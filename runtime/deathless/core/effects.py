@@ -209,6 +209,7 @@ class StopReplica(msgspec.Struct, frozen=True):
     """End the process; the supervisor starts it again unless `error` says an operator must act first."""
 
     error: DeathlessError | None
+    successor: str = ""  # replica that a primary has handed over to
 
 
 Effect = (

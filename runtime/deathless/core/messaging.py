@@ -181,14 +181,15 @@ class Messaging:
         size = _bytes_of(runs)
         if not staying or not self.own.waiting:
             return runs + self._admission.take(count)
+        most = min(limits.frame_messages_max, self._admission.count_max)
         if self.own.passed_over:
-            ours = self.own.take(max(1, limits.frame_messages_max // 2), limits.frame_bytes_max // 2, alone=True)
+            ours = self.own.take(max(1, most // 2), limits.frame_bytes_max // 2, alone=True)
             count += sum(len(messages) for _, messages in ours)
             return runs + ours + self._admission.take(count, size + _bytes_of(ours))
         admitted = self._admission.take(count, half=True)
-        count += sum(len(messages) for _, messages in admitted)
+        theirs = sum(len(messages) for _, messages in admitted)
         size += _bytes_of(admitted)
-        room = max(1, limits.frame_messages_max - count)
+        room = max(1, min(limits.frame_messages_max - count, self._admission.count_max) - theirs)
         return runs + admitted + self.own.take(room, limits.frame_bytes_max - size, alone=size == 0)
 
     def frame_refused(self, now: float) -> None:

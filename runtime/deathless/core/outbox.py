@@ -19,8 +19,8 @@ takes nothing leaves them in memory and is asked again later; who admits calls l
 
 Guarantees: equal calls give equal outboxes and snapshots; `messages_from` gives exactly what was appended, or raises
 what `Run.load` does. Does not: know which frame is confirmed (who sends must not pass that, I1), connect, or refuse for
-lack of room: `bytes` is compared with `outbox_bytes_max` by whoever admits calls, before they run. Imports codec and
-base.
+lack of room: `bytes` is compared with `outbox_bytes_max` by whoever admits calls, before they run. Imports codec,
+base and core.spool.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Outbox:
         self._bytes = 0  # Invariant: the sum over the queues
         self._spilled = 0  # Invariant: likewise
         self._spill_at = self._memory_bytes_max  # Invariant: `_bytes` at which memory is full: that and `_spilled`
-        self._calls_left = 0  # of `extend` before the spool is asked again; 0: it took what it was given last
+        self._calls_left = 0  # `extend` and `relieve` until the spool is asked again; 0: it took the last
         self._loaded: dict[Run, list[bytes]] = {}  # Invariant: runs of queues, at most LOADED_MAX
 
     @property
@@ -120,6 +120,16 @@ class Outbox:
     def memory_bytes(self) -> int:
         """Those of them in memory."""
         return self._bytes - self._spilled
+
+    def relieve(self) -> int:
+        """Give `memory_bytes`, of whoever asks before it admits more.
+
+        Where memory is full this counts as a call of `extend`: while calls are refused for it no turn may run that
+        would make one, and files that take messages again would not be found. Where a message stands nobody sees.
+        """
+        if self._bytes > self._spill_at:
+            self._spill()
+        return self.memory_bytes
 
     @property
     def refused(self) -> bool:

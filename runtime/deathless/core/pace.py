@@ -8,8 +8,8 @@ PEERS_S, as the last frames went; the rest is run while the other service works 
 All: what turns ask for leaves with their frame, be it replies or messages to others, and nothing else is heard
 meanwhile. Turns that take milliseconds each (a thousand forks, say) would keep who gets them idle, and everybody else
 waiting, for as long as all that is pending takes. So a frame holds what runs in about RUN_S. Its sync does not count: a
-slow disk wants larger frames, not smaller ones. Nor do records whose turns (timers, outcomes) no frame leaves out: with
-them a slow frame would shrink what clients get of the next, and gain nothing.
+slow disk wants larger frames, not smaller ones. Records whose turns (timers, outcomes) no frame leaves out are no
+reason for smaller ones: they would shrink what clients get of the next, and gain nothing.
 
 Guarantees: a run always finds room, and nobody waits longer than some RUN_S for who came before him in one frame, if
 turns are alike. It decides about speed alone: any answer is safe. Does not: know clocks (it is told how long a frame
@@ -32,6 +32,9 @@ RUN_S: Final = 0.01
 LONG_S: Final = RUN_S / 4
 """After a frame that ran so long nothing is lost by reading all sockets before the next one."""
 
+FRAME_S: Final = 0.00015
+"""About what running a frame costs besides its messages; of a lone call it is nearly all."""
+
 WEIGHT: Final = 0.25
 """Of the newest frame in what is expected of the next."""
 
@@ -48,9 +51,20 @@ class Pace:
         self._message_s = 0.0  # expected of one message; 0: nothing is known, or they take no time
         self.count = count_max  # messages that the next frame may hold
 
-    def frame_ran(self, count: int, seconds: float) -> None:
-        """Learn from a frame of `count` messages, 1 and more, that ran so long."""
-        self._message_s = _mean(self._message_s, seconds / count)
+    def frame_ran(self, count: int, seconds: float, *, alone: bool = True) -> None:
+        """Learn from a frame that ran so long.
+
+        Args:
+            count: its messages that a frame may leave out; 0: it says nothing.
+            seconds: what all of it took.
+            alone: there were no turns in it besides; else each took so long at most, which may be news nevertheless.
+        """
+        if not count:
+            return
+        message_s = max(0.0, seconds - FRAME_S) / count
+        if not alone and message_s >= self._message_s:
+            return
+        self._message_s = _mean(self._message_s, message_s)
         self.count = _within(RUN_S, self._message_s, 1, self._count_max)
 
 

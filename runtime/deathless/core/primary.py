@@ -41,7 +41,7 @@ from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Confirm, FrameKind, Run
-from deathless.codec.messages import encode_rebased, encode_time
+from deathless.codec.messages import RECORDS_WITH_TURNS, encode_rebased, encode_time
 from deathless.codec.wire import Batch, Follow, Handover, Type, struct_packet
 from deathless.core.admission import SPACE_RETRY_S, Admission, Counters
 from deathless.core.attached import Unknown
@@ -134,7 +134,7 @@ class Primary:
             deaths=deaths,
             lag=self.stream.lag,
             outbox_bytes=lambda: tables.outbox.bytes,
-            outbox_memory=lambda: tables.outbox.memory_bytes,
+            outbox_memory=tables.outbox.relieve,
             crowd=tables.crowd,
         )
         self.messaging = Messaging(
@@ -149,7 +149,8 @@ class Primary:
         self._peers_pace = PeersPace(limits.frame_messages_max)
         self._formed_at = now  # when the frame on its way, or the last one, was formed
         self._listen_since: float | None = None  # a frame took long: sockets are read before the next one
-        self._teaches = False  # that frame holds messages alone, and at most a time record that fires nothing
+        self._optional = 0  # messages of that frame that it could have left out
+        self._alone = True  # no record of that frame runs a turn
         self._writing = Writing.NOTHING
         self._in_flight = InFlight(lsn)
         self._proof: Proof | None = None
@@ -256,8 +257,9 @@ class Primary:
         due = self._time.stale(time_us) or timers
         aside = self.messaging.set_aside()
         runs = self.messaging.fill(int(due) + len(aside), staying=staying)
-        # Records come first; a frame with turns of theirs says nothing about messages.
-        self._teaches = not (timers or aside or (runs and runs[0][0].session == SYSTEM_SESSION))
+        records = [record for run, messages in runs if run.session == SYSTEM_SESSION for record in messages]
+        self._optional = sum(len(messages) for _, messages in runs) - len(records)
+        self._alone = not (timers or aside or any(record[0] in RECORDS_WITH_TURNS for record in records))
         # A frame is told by its lsns, so acknowledgements alone make none: they ride on a time record.
         if due or not any(messages for _, messages in runs):
             runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(time_us),)))
@@ -271,9 +273,8 @@ class Primary:
         self._in_flight.append(event)
         self.messaging.frame_synced(event)
         self._time.moved(event.time_us, now)
-        if self._teaches:
-            self._pace.frame_ran(frame.count, event.run_s)
-            self.admission.count_max = self._pace.count
+        self._pace.frame_ran(self._optional, event.run_s, alone=self._alone)
+        self.admission.count_max = self._pace.count
         self._peers_pace.frame_took(frame.count, now - self._formed_at)
         self.admission.peers_count_max = self._peers_pace.count
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
@@ -535,7 +536,7 @@ class Primary:
         departure.gone()
         return [
             Send(found[0], struct_packet(Type.HANDOVER, Handover(self.epoch, self.confirmed_lsn))),
-            StopReplica(Deposed(f"handed over to {departure.target}", remedy="")),
+            StopReplica(Deposed(f"handed over to {departure.target}", remedy=""), departure.target),
         ]
 
     # ---- for others ------------------------------------------------------------------------------------------

@@ -121,6 +121,6 @@ class Outside(Protocol):
         """Tell supervisor and metrics."""
         ...
 
-    def stop(self, error: DeathlessError | None) -> None:
-        """End the process after what was sent has left."""
+    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
+        """End the process after what was sent has left; a primary may have handed over to `successor`."""
         ...

@@ -191,9 +191,9 @@ class ReplicaEngine:
                 self.outside.send_upstream(data)
             case fx.TellRole(role, epoch, reason):
                 self.outside.tell_role(role, epoch, reason)
-            case fx.StopReplica(error):
+            case fx.StopReplica(error, successor):
                 self._stopped = True
-                self.outside.stop(error)
+                self.outside.stop(error, successor)
             case (
                 fx.ReadLock() | fx.TakeLock() | fx.LinkSeals() | fx.ReadTail() | fx.WriteCut() | fx.SetHead()
                 | fx.ApplyCopies() | fx.ReleaseLock()

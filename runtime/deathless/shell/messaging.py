@@ -256,7 +256,8 @@ class Messaging:
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
-            peers = self.peers()
+            everybody = self.peers()
+            peers = [each for each in everybody if not each["driver"]]  # those have numbers of their own
             names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
             found["peer_held_back"] = {
                 name: int(bool(each["heldBack"])) for name, each in zip(names, peers, strict=True)
@@ -265,7 +266,7 @@ class Messaging:
             found["peer_connected"] = {
                 name: int(bool(each["connected"])) for name, each in zip(names, peers, strict=True)
             }
-            found |= _of_drivers([each for each in peers if each["driver"]])
+            found |= _of_drivers([each for each in everybody if each["driver"]])
         return found
 
     def _shown(self, service: str, shard: int) -> str:

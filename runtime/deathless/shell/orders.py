@@ -74,6 +74,7 @@ class Stopping(msgspec.Struct, tag="stopping", frozen=True):
 
     code: str
     text: str
+    successor: str = ""  # replica that a primary has handed over to
 
 
 ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | Stop

@@ -29,7 +29,7 @@ SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it 
 SOON_S = 0.005  # the longest that `send_soon` waits
 SOON_BYTES = 256 << 10  # or until it has so much
 _HANDLER_CLOSED = "the handler is closed"
-DESCRIPTORS_KEPT = 128  # for files, other ports and helpers, beside the connections
+DESCRIPTORS_KEPT = 256  # for files, other ports and helpers, beside the connections
 
 
 class Owner(TypingProtocol):

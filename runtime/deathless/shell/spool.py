@@ -7,7 +7,7 @@ A file is unlinked as soon as it is made, so nothing is left of a process that e
 reads through the descriptors that it inherits, by position; what somebody may read is never written a second time.
 
 Guarantees: at most `bytes_max` bytes on the disk and SEGMENTS descriptors; a write that fails is told once, until one
-succeeds again, and is no error. Does not: sync, check what it reads (`core.spool` does). May import os and core.
+succeeds again, and is no error. Does not: sync, check what it reads (`core.spool` does). Imports base, core and shell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def scratch_folder(config: ReplicaConfig) -> str:
     the folder for temporary files ($TMPDIR, /tmp): in a pod a volume of its own.
     """
     if config.instance or filesystem_type(config.directory) not in LOCAL_TYPES:
-        return tempfile.gettempdir()
+        return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  not tried out: that it is full keeps nobody from starting
     return str(Path(config.directory) / "replicas" / config.replica)
 
 

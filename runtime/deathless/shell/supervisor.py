@@ -393,6 +393,7 @@ class Supervisor:
             "",
             "",
         )
+        self.report.successor = ""
         self.report.worker_pid = self.worker.pid
         line = LineProtocol(
             ToSupervisor, lambda record: self._worker_said(line, record), lambda: self._line_ended(line)
@@ -574,6 +575,7 @@ class Supervisor:
                 self._announce()
             case Stopping():
                 self._last_stop = record
+                self.report.successor = record.successor
                 self._worker_deadline = time.monotonic() + STOP_MAX_S
                 if self.report.role == "primary":
                     self.report.role = "stopping"

@@ -320,7 +320,7 @@ class Worker:
         else:
             self.stop(ours)
 
-    def stop(self, error: DeathlessError | None) -> None:
+    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
         """See Outside: say why, send what was written, end."""
         if self._ended:
             return
@@ -334,7 +334,7 @@ class Worker:
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         level = logging.INFO if code in ("", "DL2001") else logging.ERROR
         _LOG.log(level, "worker ends", extra={"code": code, "why": text})
-        self._line.send(Stopping(code, text))
+        self._line.send(Stopping(code, text, successor))
         self.exit_code = error.exit_code if error is not None else 0
         if self._switchover is not None:
             connection, request = self._switchover

@@ -67,6 +67,7 @@ class Stopping(NamedTuple):
 
     code: str
     text: str
+    successor: str = ""  # replica that a primary has handed over to
 
 
 ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | Stop

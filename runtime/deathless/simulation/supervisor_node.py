@@ -205,6 +205,7 @@ class SupervisorNode:
         self._told_deaths.clear()
         report = self.report
         report.state, report.role, report.client, report.replication = WorkerState.STARTING, "starting", "", ""
+        report.successor = ""
 
     def worker_ended(self) -> None:
         """SIGCHLD: it died."""
@@ -298,6 +299,7 @@ class SupervisorNode:
                 self.report.client, self.report.replication = client, replication
             case Stopping():
                 self._last_stop = record
+                self.report.successor = record.successor
                 if self.report.role == "primary":
                     self.report.role = "stopping"
         now = self._now()

@@ -267,14 +267,14 @@ class WorkerNode:
         assert self.engine is not None
         return self.engine
 
-    def stop(self, error: DeathlessError | None) -> None:
+    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
         """See Outside: say why, send what was written, end."""
         self.stopping = True
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         self.host.note(f"ends {code} {text}")
         if error is not None:
             self.host.worker_stops(error)
-        self.host.tell_supervisor(Stopping(code, text))
+        self.host.tell_supervisor(Stopping(code, text, successor))
         self.process.call_later(STOP_US, self.process.kill)
 
     def ordered(self, record: ToWorker) -> None:

@@ -12,7 +12,7 @@ from tests.unit.charts.rendering import ALL_ON, CHART, ROOT, Object, find, rende
 from tests.unit.charts.test_alerts import rules
 
 from deathless.shell.health import expose_standing
-from deathless.shell.replica_metrics import expose_status
+from deathless.shell.replica_metrics import MESSAGING, expose_status
 from deathless.shell.standing import Standing
 from deathless_operator.handlers.metrics import Metrics
 
@@ -26,6 +26,7 @@ STATUS: dict[str, object] = {
         "confirmed": 1, "full": False,
     },
     "followers": {"r1": 1},
+    "messaging": dict.fromkeys(MESSAGING, 0) | {n: {"a": 0} for n in MESSAGING if n.startswith(("peer_", "driver_"))},
 }  # fmt: skip
 INGRESS = {
     "deathless_ingress_requests_total", "deathless_ingress_request_seconds_bucket", "deathless_ingress_in_flight",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.deathless.core.messaging_world import B_AS_PEER, OTHER_PEER, PEER, Place
 from tests.unit.deathless.core.primary_world import batch
-from tests.unit.deathless.core.test_messaging import B_AS_PEER, OTHER_PEER, PEER, Place
 
 from deathless.base.errors import Overloaded
 from deathless.base.limits import Limits

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
-from tests.unit.deathless.core.peer_net import Relay
-from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, batch
+from tests.unit.deathless.core.messaging_world import PEER, TOOL, A, B, Place, start
+from tests.unit.deathless.core.primary_world import SMALL, WALL_US, batch
 
 from deathless.base.errors import (
     InvalidArgument,
@@ -22,12 +20,9 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import (
-    SELF,
     SELF_SESSION,
     SETTLE,
-    ActivityStart,
     Adopt,
-    Crowd,
     Order,
     Outputs,
     PeerHello,
@@ -37,227 +32,18 @@ from deathless.codec.peer_messages import (
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span, begun
 from deathless.codec.wire import (
-    AdminReply,
     PeerWelcome,
     Refused,
     Type,
-    decode_peer_commit,
     decode_results,
     decode_struct,
     ok_reply,
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.handover import Stage
 from deathless.core.messaging import Tables
 from deathless.core.outreach import TRIM_S
-from deathless.core.pace import PEERS_S
-
-A = PeerHello("a", 0, b"a" * 16, 1)
-B = Target("b", 0)
-B_AS_PEER = PeerHello("b", 0, b"b" * 16, 1)
-PEER = ev.Conn(31)
-OTHER_PEER = ev.Conn(32)
-TOOL = ev.Conn(41)
-
-
-class Scripted(Relay):
-    """Executor whose turns give what a test says, beside what messages say is to be sent on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.give = Outputs([], [], [], [], [])
-        self.pending: list[ActivityStart] = []
-        self.held: set[int] = set()
-        self.due = 0
-        self.suspended_here = Crowd(0, 0, 0)
-        self.advanced: list[int] = []
-
-    def take_outputs(self) -> Outputs | None:
-        found = super().take_outputs()
-        give, self.give = self.give, Outputs([], [], [], [], [])
-        if found is not None:
-            return give._replace(messages=found.messages, turns=found.turns)
-        return give if any(give) else None
-
-    def activities(self) -> list[ActivityStart]:
-        return self.pending
-
-    def holds(self, invocation: int) -> bool:
-        return invocation in self.held
-
-    def crowd(self) -> Crowd:
-        return self.suspended_here
-
-    def due_us(self) -> int:
-        return self.due
-
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
-        super().advance(lsn, now_us, caught_up=caught_up)
-        self.advanced.append(now_us)
-        self.due = 0
-
-
-def start(operation: int, *, once: bool = False) -> ActivityStart:
-    return ActivityStart(9, operation, 1, "mail", b"", "9", once, attempted=False)
-
-
-class Place(World):
-    """A world whose executor is scripted, with one client session."""
-
-    def __init__(
-        self,
-        limits: Limits = SMALL,
-        safeguards: Safeguards = ALL_SAFEGUARDS,
-        deaths: dict[tuple[int, int], int] | None = None,
-    ) -> None:
-        self.script = Scripted()
-        super().__init__(limits, safeguards, deaths, self.script)
-        self.session = self.register()
-
-    def tell(self, event: ev.OfMessaging) -> None:
-        self.do(self.primary.message_received(event, self.now, self.wall_us))
-
-    def introduce(self, hello: PeerHello = A, conn: ev.Conn = PEER) -> int:
-        """A peer introduces itself, to the end; gives its session."""
-        self.tell(ev.PeerHelloReceived(conn, hello, 1))
-        self.settle()
-        return self.welcomes(conn)[-1].session
-
-    def welcomes(self, conn: ev.Conn = PEER) -> list[PeerWelcome]:
-        return [decode_struct(PeerWelcome, b) for c, k, b in self.sent if (c, k) == (conn, Type.PEER_WELCOME)]
-
-    def commits(self, conn: ev.Conn = PEER) -> list[int]:
-        return [decode_peer_commit(b)[1] for c, k, b in self.sent if (c, k) == (conn, Type.PEER_COMMIT)]
-
-    def peer_sends(self, session: int, first: int, *texts: bytes, conn: ev.Conn = PEER, kind: int = Kind.FORK) -> None:
-        messages = [encode(kind, args=text) for text in texts]
-        self.do(self.primary.batches_received([(conn, batch(session, first, messages))]))
-        self.drained()
-
-    def order_answers(self) -> list[str]:
-        return [decode_struct(AdminReply, b).code for c, k, b in self.sent if (c, k) == (TOOL, Type.ADMIN_REPLY)]
-
-    def records(self) -> list[int]:
-        """Kinds of the messages in the frame that is due, by run."""
-        run = next(effect for effect in self.todo if isinstance(effect, fx.RunFrame))
-        return [message[0] for _, messages in run.runs for message in messages]
-
-    def effects(self, kind: type[fx.Effect]) -> Sequence[fx.Effect]:
-        found = [effect for effect in self.todo if isinstance(effect, kind)]
-        self.todo = [effect for effect in self.todo if not isinstance(effect, kind)]
-        return found
-
-
-# ---- own work ----------------------------------------------------------------------------------------------------
-
-
-def test_what_a_turn_sends_to_its_own_service_is_in_the_next_frame() -> None:
-    place = Place()
-    place.send(place.session, 1, b"self>self>x")
-    place.settle()
-    assert place.script.got == [("", b"self>x"), ("", b"x")]
-    assert place.shard.outbox.first_position(SELF) == 3
-    assert not place.primary.messaging.own.waiting
-
-
-def test_own_work_waits_behind_clients_and_gets_half_of_a_frame() -> None:
-    place = Place(Limits(clock_step_us=1 << 62, frame_messages_max=4))
-    place.send(place.session, 1, b"self>1;self>2;self>3;self>4;self>5")
-    place.drained()
-    place.send(place.session, 2, b"a", b"b")
-    place.send(place.session, 4, b"c", b"d")
-    place.sync()
-    assert place.records() == [Kind.CALL, Kind.CALL, Kind.FORK, Kind.FORK]
-    place.sync()
-    assert place.records() == [Kind.CALL, Kind.CALL, Kind.FORK, Kind.FORK]
-    place.settle()
-    assert [text for _, text in place.script.got] == [b"1", b"2", b"3", b"4", b"5"]
-
-
-def test_a_large_message_of_ours_that_found_no_room_begins_the_next_frame() -> None:
-    place = Place(Limits(clock_step_us=1 << 62, frame_bytes_max=100, message_bytes_max=100, segment_bytes_max=1000))
-    place.send(place.session, 1, b"self>" + b"x" * 80)
-    place.drained()
-    place.send(place.session, 2, b"y" * 30)
-    place.sync()
-    assert place.records() == [Kind.CALL]
-    place.send(place.session, 3, b"z" * 30)
-    place.sync()
-    assert place.records() == [Kind.FORK]
-    place.settle()
-    assert [reply[:1] for _, reply in place.replies(place.session)] == [b"s", b"y", b"z"]
-
-
-def test_what_peers_send_is_run_in_frames_that_take_some_milliseconds() -> None:
-    """So the peer works on the first replies while we run the rest, and does not wait for all."""
-    place = Place(Limits(clock_step_us=1 << 62))
-    session = place.introduce()
-    texts = [b"%d" % number for number in range(512)]
-    place.peer_sends(session, 1, *texts)
-    place.now += 512 * PEERS_S / 200
-    place.sync()
-    place.prove()
-    place.peer_sends(session, 513, *texts[:450])
-    place.send(place.session, 1, b"a")
-    place.send(place.session, 2, b"b")
-    sizes = []
-    while place.owes(fx.RunFrame):
-        sizes.append(len(place.records()))
-        place.now += sizes[-1] * PEERS_S / 200
-        place.sync()
-        place.prove()
-    assert sizes == [200, 200, 50 + 2]  # two clients' calls behind what came before them
-    assert place.commits() == [512, 712, 912, 962]
-    assert [text for _, text in place.script.got] == texts + texts[:450]
-
-
-def test_own_work_that_killed_twice_is_parked_and_the_next_goes_on() -> None:
-    place = Place(deaths={(SELF_SESSION, 1): 2})
-    place.send(place.session, 1, b"self>killer;self>good")
-    place.settle()
-    assert place.script.got == [("", b"good")]
-    assert [record.session for record in place.shard.parked] == [SELF_SESSION]
-    assert place.shard.outbox.first_position(SELF) == 3
-
-
-def test_i11_an_invocation_whose_timer_killed_twice_is_set_aside_before_time_goes_on() -> None:
-    place = Place(deaths={(0, 9): 2, (0, 8): 1, (0, 7): 2, (5, 9): 2})
-    place.script.held, place.script.due = {8, 9}, place.wall_us
-    place.shard.place.due_us = place.wall_us
-    place.script.order = lambda lsn, now_us, order: place.script.held.discard(order.invocation)  # type: ignore[method-assign]
-    place.do(place.primary.begin(place.now, place.wall_us))
-    assert place.records() == [Kind.PARKED, Kind.TIME]
-    place.settle()
-    assert [(record.session, record.seq) for record in place.shard.parked] == [(0, 9)]
-    assert (place.script.held, len(place.script.advanced)) == ({8}, 1)
-    assert not place.primary.messaging.waiting(staying=True, now=place.now)
-
-
-def test_i11_deaths_that_are_told_to_a_primary_count_for_the_next_one_alone() -> None:
-    deaths: dict[tuple[int, int], int] = {}
-    place = Place(deaths=deaths)
-    place.script.held = {9}
-    place.do(place.primary.begin(place.now, place.wall_us))
-    deaths[0, 9] = 2
-    place.send(place.session, 1, b"x")
-    place.settle()
-    assert place.shard.parked == []
-
-
-def test_a_primary_that_lets_go_leaves_its_own_work_to_the_next() -> None:
-    place = Place()
-    place.send(place.session, 1, b"self>x")
-    place.drained()
-    place.do(place.primary.stop_ordered(place.now, place.wall_us))
-    place.sync()
-    place.prove()
-    assert place.owes(fx.RunFrame) == 0
-    place.close_frame()
-    assert place.primary.drained
-    assert place.primary.departure.stage is Stage.ALONE
-    assert place.shard.outbox.next_position(SELF) == 2
-
+from deathless.core.pace import RUN_S
 
 # ---- peers that send ---------------------------------------------------------------------------------------------
 
@@ -446,6 +232,26 @@ def test_a_trim_rides_on_a_frame_that_is_written_anyway() -> None:
     place.do(place.primary.space_found(place.now, place.wall_us))
     place.fire(TRIM_S)
     assert Kind.TRIM in place.records()
+
+
+def test_frames_with_records_that_run_no_turn_show_that_messages_are_quick_again() -> None:
+    """A stall makes frames small; that a peer confirms something in each of them is no reason to leave them so."""
+    place = Place()
+    place.run_s = 2 * RUN_S
+    place.send(place.session, 1, b"b>x")
+    place.settle()
+    place.tell(ev.PeerReady(B, 5, 1))
+    place.run_s = RUN_S / 1000
+    for number in range(2, 42):
+        place.tell(ev.PeerCommitted(B, number - 1))
+        place.send(place.session, number, b"b>x")
+        place.drained()
+        assert place.records() == [Kind.TRIM, Kind.CALL]
+        place.settle()
+        place.fire()
+    place.send(place.session, 42, *[b"y"] * 100)
+    place.drained()
+    assert len(place.records()) == 100
 
 
 def test_a_peer_that_knows_of_a_successor_makes_the_primary_ask_its_fence() -> None:

@@ -219,6 +219,18 @@ def test_i10_a_spool_that_takes_nothing_leaves_messages_in_memory_and_is_asked_a
     assert outbox.messages_from(SHOP, 1, 99) == [b"aaa", b"bbb", b"c", b"d", b"e"]
 
 
+def test_i10_a_spool_that_takes_messages_again_is_found_also_while_no_turn_may_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox_module, "RETRY_COUNT", 3)
+    shelf = Shelf()
+    shelf.full = True
+    outbox = spilled(shelf, b"aaa", b"bbb")
+    shelf.full = False
+    assert [outbox.relieve() for _ in range(3)] == [6, 6, 3]
+    assert (outbox.refused, outbox.relieve()) == (False, 3)
+
+
 def test_runs_that_are_read_stay_in_memory_a_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "LOADED_MAX", 2)
     shelf = Shelf()

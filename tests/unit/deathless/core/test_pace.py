@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.core.pace import PEERS_COUNT_MIN, PEERS_S, RUN_S, Pace, PeersPace
+from deathless.core.pace import FRAME_S, PEERS_COUNT_MIN, PEERS_S, RUN_S, Pace, PeersPace
 
 
 def test_before_anything_is_known_a_frame_holds_what_it_may() -> None:
@@ -23,8 +23,32 @@ def test_before_anything_is_known_a_frame_holds_what_it_may() -> None:
 )
 def test_a_frame_holds_what_runs_in_about_run_s(message_s: float, count: int) -> None:
     pace = Pace(8192)
-    pace.frame_ran(512, 512 * message_s)
+    pace.frame_ran(512, FRAME_S + 512 * message_s)
     assert pace.count == pytest.approx(count, abs=1)
+
+
+def test_what_a_frame_costs_besides_says_nothing_about_its_messages() -> None:
+    pace = Pace(8192)
+    pace.frame_ran(1, FRAME_S)
+    assert pace.count == 8192
+
+
+def test_a_frame_without_messages_of_others_teaches_nothing() -> None:
+    pace = Pace(8192)
+    pace.frame_ran(0, 1.0)
+    assert pace.count == 8192
+
+
+def test_other_turns_of_a_frame_never_shrink_the_next_one_but_may_show_that_messages_are_quick() -> None:
+    pace = Pace(8192)
+    pace.frame_ran(10, 10 * RUN_S, alone=False)
+    assert pace.count == 8192
+    pace.frame_ran(10, 10 * RUN_S / 4)
+    slow = pace.count
+    pace.frame_ran(10, 10 * RUN_S, alone=False)
+    assert pace.count == slow
+    pace.frame_ran(10, 10 * RUN_S / 40, alone=False)
+    assert pace.count > slow
 
 
 def test_one_stall_does_not_shrink_frames_for_long() -> None:

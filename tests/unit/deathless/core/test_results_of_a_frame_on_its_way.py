@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless.core.test_messaging import Place
+from tests.unit.deathless.core.messaging_world import Place
 
 from deathless.codec.peer_messages import Outputs
 from deathless.codec.wire import Type, decode_results, ok_reply

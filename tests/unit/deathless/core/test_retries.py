@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.unit.deathless.core.test_messaging import TOOL, Place
+from tests.unit.deathless.core.messaging_world import TOOL, Place
 
 from deathless.base.errors import NotParked, NotPrimary
 from deathless.codec.messages import Kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless.core.test_messaging import Place, start
+from tests.unit.deathless.core.messaging_world import Place, start
 
 from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import Outputs

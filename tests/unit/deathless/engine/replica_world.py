@@ -182,7 +182,7 @@ class Node:
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         self.roles.append(role)
 
-    def stop(self, error: DeathlessError | None) -> None:
+    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
         self.stopped.append(error)
 
     # ---- driving ---------------------------------------------------------------------------------------------

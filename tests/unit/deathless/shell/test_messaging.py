@@ -261,6 +261,7 @@ async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers
         "driver_errors": {"book": 0, "mail": 5},
         "driver_problem": {"book": 0, "mail": 1},
     }
+    assert end.messaging.status()["peer_lag_messages"] == {}
     end.messaging.close()
 
 

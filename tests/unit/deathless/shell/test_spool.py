@@ -132,7 +132,7 @@ def test_a_large_outbox_has_longer_files_not_more_of_them() -> None:
 def test_scratch_stands_beside_the_log_where_that_is_local_and_else_in_the_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", "/elsewhere")
+    monkeypatch.setenv("TMPDIR", "/elsewhere")  # which is not there, and not looked at: nothing is to be kept yet
     config = ReplicaConfig(service="bank", module="bank:bank", directory=str(tmp_path), replica="r0")
     monkeypatch.setattr(spool_module, "filesystem_type", lambda _: "ext4")
     assert scratch_folder(config) == f"{tmp_path}/replicas/r0"

@@ -1,0 +1,57 @@
+"""Whom a primary has handed over to takes over undisturbed, but is not waited for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from deathless.base.limits import Limits
+from deathless.core.detection import HEIR_S, TAKING_SILENT_S, Detector, Report, WorkerState
+
+NEVER = float("inf")
+RUNNING = WorkerState.RUNNING
+
+
+def tell(
+    to: Detector,
+    replica: str,
+    role: str = "standby",
+    *,
+    state: str = RUNNING,
+    successor: str = "",
+    now: float = 0.0,
+) -> None:
+    to.report_received(Report(replica, state, role, 3, 0, "c:1", "f:1", successor=successor), now)
+
+
+def followed() -> Detector:
+    """r1's: r0 is primary, r1 and r2 stand by."""
+    made = Detector(replica="r1", limits=Limits(), now=0.0)
+    made.members_seen({"r0", "r1", "r2"})
+    for replica, role in (("r0", "primary"), ("r1", "standby"), ("r2", "standby")):
+        tell(made, replica, role)
+    return made
+
+
+def test_whom_a_primary_handed_over_to_goes_first_but_is_not_waited_for_long() -> None:
+    made = followed()
+    for at, expected in ((0.1, False), (HEIR_S, False), (HEIR_S + 0.15, True)):
+        tell(made, "r0", "dead", state=WorkerState.DEAD, successor="r2", now=at)
+        tell(made, "r1", now=at)
+        tell(made, "r2", now=at)
+        assert (made.decide(at, NEVER) is not None) is expected
+
+
+@pytest.mark.parametrize(("replica", "state"), [("r1", RUNNING), ("r2", WorkerState.DEAD), ("r7", RUNNING)])
+def test_handover_to_ourselves_to_one_that_died_or_to_nobody_known_holds_nothing_back(replica: str, state: str) -> None:
+    made = followed()
+    tell(made, "r2", "standby", state=state)
+    tell(made, "r0", "dead", state=WorkerState.DEAD, successor=replica)
+    assert made.decide(0.0, NEVER) is not None
+
+
+def test_handover_to_one_that_falls_silent_holds_nothing_back() -> None:
+    made = followed()
+    late = TAKING_SILENT_S + 0.05
+    tell(made, "r0", "dead", state=WorkerState.DEAD, successor="r2", now=late)
+    tell(made, "r1", now=late)
+    assert made.decide(late, NEVER) is not None
