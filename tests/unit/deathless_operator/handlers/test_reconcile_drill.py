@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from tests.unit.deathless_operator.plan.drill_world import START, World, make_spec
 
@@ -66,7 +67,7 @@ class Looking:
         return float(lines[0].rpartition(" ")[2]) if lines else None
 
 
-def suspended(**fields: object) -> Cluster:
+def suspended(**fields: Any) -> Cluster:
     """A drill of which no run is due."""
     return Cluster(make_spec(schedule="* * * * *", suspend=True, **fields))
 
