@@ -38,6 +38,7 @@ PRIMARY: Final = "primary"
 HANDED_ON_S: Final = 5.0  # a label "primary" that nobody takes away is given up after this
 BACK_MIN_S, BACK_MAX_S = 1.0, 5.0  # between two times that a replica takes itself back in; doubles
 STEADY_S: Final = 60.0  # one that was left in for so long may come back at once again
+FOLLOWING: Final = frozenset({"standby", "checkpointer", "taking-over"})
 TOLD: Final = (
     "replica", "instance", "generation", "role", "state", "epoch", "condition", "problem", "text", "fingerprint",
     "service_id", "incarnation", "since",
@@ -68,6 +69,15 @@ def comes_back(pod: Object, standing: Standing) -> bool:
     """Was our own replica, which serves and hears the primary, taken out from those that are called?"""
     serves = standing.role in SERVING and standing.state == "running" and standing.led and not standing.stopping
     return serves and not is_serving(pod)
+
+
+def may_wait(pod: Object, standing: Standing) -> bool:
+    """Did a replica that serves and does not lead take another role, as all do in the moments of a takeover?
+
+    Nobody is sent elsewhere for it, and a takeover needs the processors for itself.
+    """
+    well = standing.state == "running" and not standing.stopping
+    return well and label_of(standing) in FOLLOWING and _text(pod, "labels", ROLE) in FOLLOWING
 
 
 def own_patch(pod: Object, standing: Standing, *, ceased_s: float, back: bool = False) -> dict[str, object] | None:

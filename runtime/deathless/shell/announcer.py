@@ -9,7 +9,8 @@ Three threads, each blocking on one thing; what they know is in `Announcer` unde
 for as long as it likes: attempts go on with a back-off, and the supervisor, which writes to a socket that it never
 waits for, does not notice.
 
-Guarantees: after each change the last standing is what is announced, nothing in between need be; ends with its
+Guarantees: after each change the last standing is what is announced, nothing in between need be: roles of a replica
+that does not lead are announced once they have lasted; ends with its
 supervisor. Does not: decide what is written (announcement does), touch log or lock. Imports the small modules only.
 """
 
@@ -35,6 +36,7 @@ from deathless.shell.announcement import (
     comes_back,
     is_fenced,
     is_older,
+    may_wait,
     own_patch,
     relief_patch,
     uid_of,
@@ -47,6 +49,7 @@ from deathless.shell.standing import Fenced, Standing
 
 _LOG: Final = logging.getLogger("deathless.announcer")
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
+SETTLE_S: Final = 0.5  # a role that may wait is announced once it has lasted so long
 RELIEVE_S: Final = 10.0  # a primary looks again after this whether another pod has its label
 FAILURES: Final = (ApiError, OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError)
 """What a request may end in while the API server is away, busy or changing its certificate."""
@@ -73,6 +76,7 @@ class Announcer:
         self._seen: dict[str, object] | None = None  # our pod
         self._fenced: bool | None = None  # as the supervisor was told
         self._led_at: float | None = None  # monotonic: when we led last
+        self._role_at = 0.0  # monotonic: when our role or its epoch changed
         self._relieved = (0, 0.0)  # the epoch for which the others' labels were taken off, and when
         self._passed_over: dict[str, str] = {}  # `silent` as it was then
         self._comeback = Comeback()
@@ -85,13 +89,19 @@ class Announcer:
         try:
             with self._line.makefile("rb") as lines:
                 for line in lines:
-                    with self._changed:
-                        self._standing = decode(line)
-                        if self._standing.role == PRIMARY:
-                            self._led_at = time.monotonic()
-                        self._changed.notify_all()
+                    self.take(decode(line))
         finally:
             os._exit(0)  # the other threads may be waiting for the API server
+
+    def take(self, standing: Standing) -> None:
+        """Take in how our replica stands now."""
+        with self._changed:
+            before, self._standing = self._standing, standing
+            if before is None or (before.role, before.epoch) != (standing.role, standing.epoch):
+                self._role_at = time.monotonic()
+            if standing.role == PRIMARY:
+                self._led_at = time.monotonic()
+            self._changed.notify_all()
 
     def watch(self) -> None:
         """See our own pod, for ever."""
@@ -99,11 +109,11 @@ class Announcer:
         while True:
             api, began, why = Api(self._place), time.monotonic(), ""
             try:
-                self._see(api.get_pod(self._pod))
+                self.see(api.get_pod(self._pod))
                 for event in api.watch_pod(self._pod):
                     pod = event.get("object")
                     if event.get("type") in ("ADDED", "MODIFIED") and isinstance(pod, dict):
-                        self._see(pod)
+                        self.see(pod)
                     elif event.get("type") == "ERROR":
                         why = str(pod)
                         break
@@ -118,7 +128,8 @@ class Announcer:
             time.sleep(pause)  # also after a watch that ended in order: nothing may spin
             pause = min(2 * pause, RETRY_MAX_S)
 
-    def _see(self, pod: dict[str, object]) -> None:
+    def see(self, pod: dict[str, object]) -> None:
+        """Take our pod in, as the API server has it. Raises: ValueError for another pod of that name."""
         if self._uid and uid_of(pod) != self._uid:
             raise ValueError(f"pod {self._pod} is another one now, uid {uid_of(pod)}")
         with self._changed:
@@ -151,11 +162,12 @@ class Announcer:
 
     def _wait_for_work(self) -> None:
         with self._changed:
-            while not self._has_work():
-                # A label that is given up and a look at the others come with time alone.
-                self._changed.wait(1.0)
+            while not self.has_work():
+                # A label that is given up, a role that waits and a look at the others come with time alone.
+                self._changed.wait(SETTLE_S)
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
+        """Is there anything to announce now?"""
         return self._own_patch() is not None or self._must_relieve()
 
     def _own_patch(self) -> dict[str, object] | None:
@@ -163,7 +175,10 @@ class Announcer:
             return None
         now = time.monotonic()
         ceased_s = float("inf") if self._led_at is None else now - self._led_at
-        return own_patch(self._seen, self._standing, ceased_s=ceased_s, back=self._is_back(now))
+        back = self._is_back(now)
+        if not back and now - self._role_at < SETTLE_S and may_wait(self._seen, self._standing):
+            return None
+        return own_patch(self._seen, self._standing, ceased_s=ceased_s, back=back)
 
     def _is_back(self, now: float) -> bool:
         """Does our replica take itself back in now?"""
@@ -178,7 +193,7 @@ class Announcer:
             back = patch is not None and self._is_back(began)
         if patch is None:
             return
-        self._see(api.patch_pod(self._pod, patch))
+        self.see(api.patch_pod(self._pod, patch))
         if back:
             self._comeback.done(began)
         _LOG.info("announced", extra={"patch": patch, "seconds": round(time.monotonic() - began, 4)})

@@ -27,6 +27,7 @@ from deathless.shell.announcement import (
     is_older,
     is_serving,
     label_of,
+    may_wait,
     own_patch,
     relief_patch,
     resource_version,
@@ -77,6 +78,25 @@ def label(seen: Mapping[str, object], name: str = ROLE) -> object:
     metadata = seen["metadata"]
     assert isinstance(metadata, dict)
     return metadata["labels"].get(name)
+
+
+@pytest.mark.parametrize(
+    ("seen", "now", "waits"),
+    [
+        ("standby", standing("taking-over"), True),
+        ("taking-over", standing("checkpointer"), True),
+        ("checkpointer", standing("standby"), True),
+        ("standby", standing("primary"), False),
+        ("primary", standing("standby"), False),
+        ("recovering", standing("standby"), False),
+        ("standby", standing("dead"), False),
+        ("standby", standing("taking-over", state="dead"), False),
+        ("standby", standing("checkpointer", stopping=True), False),
+        ("", standing("standby"), False),
+    ],
+)
+def test_only_one_role_of_a_follower_after_another_may_wait(seen: str, now: Standing, waits: bool) -> None:
+    assert may_wait(pod(seen), now) is waits
 
 
 @given(st.sampled_from(ROLES), st.sampled_from(["", *ROLES]), st.floats(0, 20), st.booleans())

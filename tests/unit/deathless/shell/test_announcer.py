@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -20,8 +20,9 @@ from tests.unit.deathless.shell.api_server import ApiServer, api_server
 from deathless.base.config import ReplicaConfig
 from deathless.shell import announcer as module
 from deathless.shell.announcement import FENCED, ROLE, SERVES, STATUS
-from deathless.shell.announcer import RETRY_MAX_S, RETRY_MIN_S, Announcer
-from deathless.shell.kubernetes_api import ApiError
+from deathless.shell.announcer import RETRY_MAX_S, RETRY_MIN_S, SETTLE_S, Announcer
+from deathless.shell.kubernetes_api import Api, ApiError
+from deathless.shell.standing import Standing
 
 UID = "uid-bank-0"
 
@@ -199,6 +200,28 @@ def test_watch_that_ends_at_once_is_begun_again_less_and_less_often(
     assert pauses[0] == RETRY_MIN_S
     assert pauses == sorted(pauses)
     assert pauses[-1] == RETRY_MAX_S
+
+
+def test_roles_of_a_takeover_are_announced_once_they_have_lasted_but_a_primary_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("deathless.shell.announcer.time.monotonic", lambda: now)
+    ours, theirs = socket.socketpair()
+    with api_server(tmp_path) as server, closing(Api(server.place)) as api, ours, theirs:
+        server.put("bank-0")
+        server.merge("bank-0", {"metadata": {"labels": {ROLE: "standby"}}})
+        made = Announcer(server.place, "bank-0", UID, theirs)
+        made.see(api.get_pod("bank-0"))
+        for role, waited_s, due in (
+            ("taking-over", 0.0, False),
+            ("taking-over", SETTLE_S, True),
+            ("checkpointer", 0.0, False),
+            ("primary", 0.0, True),
+        ):
+            made.take(Standing(service="bank", replica="r0", instance=UID, role=role, state="running", epoch=3))
+            now += waited_s
+            assert made.has_work() is due, role
 
 
 def test_announcer_ends_with_its_supervisor(tmp_path: Path) -> None:
