@@ -109,10 +109,7 @@ class LimitsSpec(Part, frozen=True):
     peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
     outbox_bytes_max: Annotated[
         Count | None,
-        told(
-            "Messages that peers did not confirm; then no call is let in. Files of each replica may take twice as much "
-            "of its node's disk."
-        ),
+        told("Messages that peers did not confirm; then no call is let in. A node's disk may need twice it."),
     ] = None
     outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones stand in files.")] = None
     invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
