@@ -50,7 +50,6 @@ LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
 TESTED_ELSEWHERE: dict[str, str] = {
     "operator/deathless_operator/handlers/process.py": "tests/apiserver/test_operator_process.py",
-    "operator/deathless_operator/handlers/reconcile_drill.py": "tests/apiserver/test_drill_looks.py",
     "runtime/deathless/cli/adopt.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/cli/checkpoint.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/cli/log.py": "tests/process/test_cli_log.py",

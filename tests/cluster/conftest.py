@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.cluster.installed import NAMESPACE, Ledger, build_images, install
+from tests.cluster.installed import CALM, NAMESPACE, Ledger, build_images, install
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.kind import KindCluster
 from tests.cluster.lab.machine import ROOT, InUse, sole_use
@@ -106,5 +106,13 @@ def deathless(cluster: BareCluster | KindCluster, image: str, tmp_path_factory: 
 def settled(cluster: BareCluster | KindCluster, deathless: None) -> Iterator[Ledger]:
     """A service that is Ready and that its tests leave so."""
     with Ledger(cluster, "settled") as ledger:
+        ledger.wait_ready()
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def calm(cluster: BareCluster | KindCluster, deathless: None) -> Iterator[Ledger]:
+    """The same for tests that count failed calls or takeovers: no replica is replaced for being silent for a moment."""
+    with Ledger(cluster, "calm", limits=CALM) as ledger:
         ledger.wait_ready()
         yield ledger

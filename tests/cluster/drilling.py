@@ -17,7 +17,7 @@ def drill(ledger: Ledger, name: str, fault: dict[str, Any], **spec: Any) -> dict
             "serviceRef": {"name": ledger.name},
             "fault": fault,
             "probe": {"warmUpSeconds": 2, "settleSeconds": 3},
-            "limits": {"unavailableSecondsMax": 20.0},
+            "limits": {"unavailableSecondsMax": 60.0},
             "activeDeadlineSeconds": 180,
             **spec,
         },

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 from tests.cluster.front_door import Callers
-from tests.cluster.installed import Lab, Ledger
+from tests.cluster.installed import CALM, Lab, Ledger
 from tests.cluster.under_load import called, check_no_call_failed, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -21,7 +21,7 @@ def test_missing_claim_is_named_and_mended_by_making_it(cluster: Lab) -> None:
 
 
 def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) -> None:
-    with Ledger(cluster, "quota", replicas=1) as ledger:
+    with Ledger(cluster, "quota", replicas=1, limits=CALM) as ledger:
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -52,7 +52,7 @@ def used(ledger: Ledger, quota: str) -> object:
 
 def test_two_services_with_one_log_are_refused_and_the_first_goes_on(cluster: Lab) -> None:
     volume = f"shared-{uuid.uuid4().hex[:5]}"
-    with Ledger(cluster, "first", volume=volume) as first:
+    with Ledger(cluster, "first", volume=volume, limits=CALM) as first:
         with called(first, patient=True) as callers:
             second = Ledger(cluster, "second", volume=volume)
             second.keep_volume = True

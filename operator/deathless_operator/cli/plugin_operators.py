@@ -88,7 +88,7 @@ answer_option = click.option(
     metavar="SECONDS",
     help="Wait so long for an answer.",
 )
-json_option = click.option("--json", is_flag=True, expose_value=False, help="Print JSON, as it is without.")
+ignored_json_option = click.option("--json", is_flag=True, expose_value=False, help="Print JSON (the default).")
 number_type = click.IntRange(min=1)
 
 
@@ -107,7 +107,7 @@ def _operate(
 @click.argument("number", metavar="[ID]", default=0, type=click.IntRange(min=0))
 @click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Begin there.")
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def invocations(service: str, number: int, first: int, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the handlers that wait, the oldest first; or all about the one named ID, as JSON."""
@@ -122,7 +122,7 @@ def invocations(service: str, number: int, first: int, namespace: str, kubeconfi
 @click.option("--operation", default=None, type=number_type, help="Of `resume`: which wait ends; the only one if none.")
 @click.option("--value", default=None, metavar="JSON", help="Of `resume`: what it ends with; null if none.")
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def order(
     service: str,
@@ -156,7 +156,7 @@ def order(
 @click.command()
 @service_argument
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def parked(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the messages that were set aside, as JSON."""
@@ -167,7 +167,7 @@ def parked(service: str, namespace: str, kubeconfig: str, timeout: float) -> int
 @service_argument
 @click.argument("lsn", type=number_type)
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Run the message LSN that was set aside once more."""
@@ -177,7 +177,7 @@ def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, timeou
 @click.command()
 @service_argument
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def peers(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the services that this one sends to and hears from, as JSON."""
@@ -191,7 +191,7 @@ def peers(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
 @click.option("--incarnation", required=True, type=number_type, metavar="N", help="Likewise.")
 @click.option("--peer-shard", default=0, type=click.IntRange(min=0), metavar="K", help="Which shard of it.")
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def adopt_peer(
     service: str,
@@ -214,7 +214,7 @@ def adopt_peer(
 @click.command()
 @service_argument
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def unknown(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the activities of which nobody knows whether they were done, as JSON."""
@@ -226,7 +226,7 @@ def unknown(service: str, namespace: str, kubeconfig: str, timeout: float) -> in
 @click.argument("number", metavar="ID", type=number_type)
 @click.argument("operation", type=number_type)
 @common
-@json_option
+@ignored_json_option
 @answer_option
 def settle(service: str, number: int, operation: int, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Take the activity OPERATION of the invocation ID off the list of unknown ones: somebody has seen to it."""

@@ -57,7 +57,8 @@ from deathless_operator.plan.snapshot import (
     Warned,
 )
 
-WARNINGS_S = 600.0
+WARNINGS_S = 1800.0
+"""Of what age warnings still tell how things stand: a controller that is refused warns again after 1000 s at most."""
 SERVED_FRESH_S = 300.0
 MISSING_FRESH_S = 10.0  # who has just installed cert-manager does not wait long
 # What a service's objects are listed by label of; Secrets are read by name, so that the role need not list them.

@@ -96,7 +96,7 @@ class Metrics:
             self.wanted.labels(namespace, service, shard).set(replicas)
 
     def set_drill(self, namespace: str, drill: str, failed_at: float | None) -> None:
-        """Show when the last run of a drill failed, in seconds of the wall clock; None: it did not fail."""
+        """Show when the last run of a drill that was judged failed, in wall seconds; None: it did not fail."""
         if failed_at is not None:
             self._failed.add((namespace, drill))
             self.drill_failed.labels(namespace, drill).set(failed_at)

@@ -17,6 +17,7 @@ from deathless_operator.cluster.observe_drill import DrillObserver, SeenDrill
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile import Outcome, told_action, where
 from deathless_operator.handlers.work_queue import Key
+from deathless_operator.model.drill import DrillSpec, DrillStatus
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill import make_drill_plan
 from deathless_operator.plan.drill_snapshot import DrillPlan
@@ -70,6 +71,19 @@ class DrillReconciler:
         written = await self._tell(key, seen, plan)
         return Outcome(sentence=plan.sentence, again_in_s=plan.requeue_s if written else 0.0)
 
+    def _show(self, key: Key, spec: DrillSpec | None, status: DrillStatus) -> None:
+        """Show whether the newest run that was judged has failed: one that was skipped or ended early says nothing.
+
+        What is shown stands where the status tells of none. A history that keeps no run that passed is not asked: the
+        failure in it may be the older one.
+        """
+        asked = spec is not None and spec.successful_runs_history_limit > 0
+        runs = (status.last, *(status.history if asked else ()))
+        judged = next((run for run in runs if run is not None and run.verdict in ("Passed", "Failed")), None)
+        if judged is not None:
+            failed_at = read_time(judged.completion_time) if judged.verdict == "Failed" else None
+            self._metrics.set_drill(key.namespace, key.name, failed_at)
+
     async def _tell(self, key: Key, seen: SeenDrill, plan: DrillPlan) -> bool:
         """Write status and events, count, log; False when the status was for a version that is gone."""
         resource, written = seen.snapshot.resource, True
@@ -77,10 +91,7 @@ class DrillReconciler:
         if plan.status is not None:
             written = await self._performer.write_status(subject, seen.version, resource.status, plan.status)
             ended = plan.status.last
-            failed = ended is not None and ended.verdict == "Failed"
-            self._metrics.set_drill(
-                key.namespace, key.name, read_time(ended.completion_time) if ended is not None and failed else None
-            )
+            self._show(key, resource.spec, plan.status)
             if written and ended is not None and ended != resource.status.last:
                 self._metrics.drills.labels(key.namespace, key.name, ended.verdict).inc()
         for event in plan.events if written else ():

@@ -196,7 +196,7 @@ class DrillSpent(StatusPart, frozen=True):
     """What runs have cost that ended in one share of the budget's window."""
 
     until: Annotated[Time, told("When the last of them ended.")] = ""
-    seconds: Annotated[Annotated[float, Meta(ge=0)], told("Their unavailableSeconds together.")] = 0.0
+    seconds: Annotated[Annotated[float, Meta(ge=0)], told("What they have cost together.")] = 0.0
 
 
 class DrillStatus(StatusPart, frozen=True):

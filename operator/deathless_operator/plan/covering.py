@@ -14,7 +14,7 @@ is not looked at. What it stores otherwise than it was written is told from some
 The generation is written in the same request as the hash, and grows with every change of a body: whoever changes a
 field, ours or not, has it compared anew. It is kept on the object alone, so any operator may go on from there.
 
-Guarantees: False only when every field that we want stands there, or the API server was asked for it and keeps
+Guarantees: None only when every field that we want stands there, or the API server was asked for it and keeps
 something else. Does not: notice that a newer API server would keep a field that an older one dropped; the next change
 of the manifest brings it. Settle rewritten fields of kinds without a generation (ConfigMap, Service, claim and the
 like): those hold nothing but texts and quantities, and would be applied once a look. Imports model only.

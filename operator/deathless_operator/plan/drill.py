@@ -28,6 +28,7 @@ from deathless_operator.model.drill import DrillResource, DrillRun, DrillSpec, D
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.status import Condition
 from deathless_operator.plan.actions import Apply, DeletePod, Event, PatchMetadata
+from deathless_operator.plan.drill_budget import with_cost
 from deathless_operator.plan.drill_faults import begin_fault, choose_victim, undo_actions
 from deathless_operator.plan.drill_guard import Refusal, refusal
 from deathless_operator.plan.drill_outcome import ended, judged, show_moment, told, with_conditions, with_run
@@ -109,7 +110,8 @@ def _refuse_spec(draft: _Draft, snapshot: DrillSnapshot, settings: OperatorSetti
     if active is not None:
         draft.actions += undo_actions(snapshot, settings, mark_of(snapshot.resource, active))
         over = ended(active, "Aborted", "InvalidSpec", problem, snapshot.now)
-        draft.status = msgspec.structs.replace(draft.status, active=None, last=over, verdict="Aborted")
+        spent = with_cost(draft.status, over, snapshot.now, None)
+        draft.status = msgspec.structs.replace(draft.status, active=None, last=over, verdict="Aborted", spent=spent)
     draft.status = msgspec.structs.replace(draft.status, next_schedule_time="")
     _say(draft, snapshot, Condition(type="Scheduled", status="False", reason="InvalidSpec", message=problem))
     draft.requeue_s, draft.sentence = None, f"the spec has problems: {problem}"

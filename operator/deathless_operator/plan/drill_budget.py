@@ -1,6 +1,7 @@
 """What a drill's runs have cost its service's callers: kept apart from its history, which forgets runs by their number.
 
-    cost of a run           how long a client waited for an answer at most
+    cost of a run           how long a client waited for an answer at most; of a run without its runner's word, that was
+                            ended after its fault, all the time from then on
     a share of the window   runs that ended in it are one entry: their costs together, and when the last of them ended
 
 Guarantees: what was spent within the window is never counted too low, however many runs there were and whatever
@@ -23,7 +24,10 @@ SHARES: Final = SPENT_MAX - 2
 
 def cost_of(run: DrillRun) -> DrillSpent | None:
     """Give what a run that is over has cost; None where it cost nothing."""
-    seconds = run.unavailable_seconds or 0.0
+    seconds = run.unavailable_seconds
+    if seconds is None:
+        broken, over = read_time(run.fault_time), read_time(run.completion_time)
+        seconds = max(0.0, over - broken) if broken is not None and over is not None else 0.0
     return DrillSpent(until=run.completion_time, seconds=seconds) if seconds > 0 else None
 
 
@@ -37,17 +41,19 @@ def spent_in_window(status: DrillStatus, now: float, window_s: float) -> float:
     return sum(cost.seconds for cost in costs_of(status) if _ended(cost) >= now - window_s)
 
 
-def with_cost(status: DrillStatus, run: DrillRun, now: float, window_s: float) -> tuple[DrillSpent, ...]:
+def with_cost(status: DrillStatus, run: DrillRun, now: float, window_s: float | None) -> tuple[DrillSpent, ...]:
     """Give what was spent once a run is over: what has left the window is forgotten.
 
     Args:
         status: of before.
         run: the one that is over.
         now: wall seconds.
-        window_s: how far back the budget looks, seconds.
+        window_s: how far back the budget looks, seconds; None where the spec can't be read: nothing is forgotten.
     """
     cost = cost_of(run)
     found = [cost] if cost is not None else []
+    if window_s is None:
+        return _shared((*found, *costs_of(status)), share_s=1.0)
     return _shared((one for one in (*found, *costs_of(status)) if _ended(one) >= now - window_s), window_s / SHARES)
 
 

@@ -44,6 +44,8 @@ MEANINGS: Final = {
 # Those that say "wait": told about the service only when nobody serves.
 PASSING: Final = ("DL1001", "DL1005", "DL2001", "DL2002")
 BAD_STATUS: Final = {"UpgradeRequired": "True", "Degraded": "True"}
+MADE_TOGETHER_S: Final = 60.0
+"""Pods of one set that are made so soon after each other may be of one attempt, in which one was refused."""
 
 
 def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
@@ -115,10 +117,16 @@ def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
             )
 
 
+def _is_over(warned: Warned, snapshot: Snapshot) -> bool:
+    """Tell whether pods that a StatefulSet was refused could be made since: all are there, or a later one of it is."""
+    spec, every = snapshot.resource.spec, every_replica(snapshot)
+    made = max((pod.created_at for part, _, pod in every if part.set_name == warned.name), default=0.0)
+    whole = len(every) >= (spec.replicas * spec.shards if spec else 0)
+    return whole or made > warned.at + MADE_TOGETHER_S
+
+
 def _tell_warning(warned: Warned, findings: Findings, snapshot: Snapshot) -> None:
-    spec = snapshot.resource.spec
-    running = len(every_replica(snapshot)) >= (spec.replicas * spec.shards if spec else 0)
-    if warned.kind == "StatefulSet" and warned.reason == "FailedCreate" and not running:
+    if warned.kind == "StatefulSet" and warned.reason == "FailedCreate" and not _is_over(warned, snapshot):
         quota = "exceeded quota" in warned.message
         findings.tell(
             "Degraded",

@@ -107,9 +107,10 @@ class LimitsSpec(Part, frozen=True):
     peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
     targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
     peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
-    outbox_bytes_max: Annotated[Count | None, told("Messages that peers did not confirm; then no call is let in.")] = (
-        None
-    )
+    outbox_bytes_max: Annotated[
+        Count | None,
+        told("Messages that peers did not confirm; then no call is let in. A node's disk may need twice it."),
+    ] = None
     outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones stand in files.")] = None
     invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None

@@ -249,7 +249,7 @@ class BareCluster(Cluster):
         # Elsewhere they end when they can't renew their lease, and are begun again. A scheduler that has missed what
         # went on for a minute would end much later, on a pod that stands on another node than it believes.
         for name in ("controller-manager", "scheduler"):
-            self._control.signal(name)
+            self._control.end(name)
             self._plane.start(self._control, name)
 
     # -------------------------------------------------------------- storage

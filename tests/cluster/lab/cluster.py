@@ -54,6 +54,7 @@ class Pod:
     labels: dict[str, str]
     annotations: dict[str, str]
     restarts: int  # of all its containers
+    going: bool  # marked for deletion
 
     @classmethod
     def read(cls, described: dict[str, Any]) -> Pod:
@@ -71,6 +72,7 @@ class Pod:
             labels=meta.get("labels", {}),
             annotations=meta.get("annotations", {}),
             restarts=sum(one["restartCount"] for one in status.get("containerStatuses", [])),
+            going="deletionTimestamp" in meta,
         )
 
 
@@ -239,7 +241,7 @@ class Cluster(abc.ABC):
         return sorted(found)
 
     def kill_process(self, pod: Pod, pattern: str = "", number: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to the processes of a pod whose command line has `pattern` in it; return how many there were.
+        """Send a signal to the processes of a pod whose command line has `pattern` in it; return how many got it.
 
         Raises:
             LabError: there was none.
@@ -247,19 +249,27 @@ class Cluster(abc.ABC):
         pids = self.processes(pod, pattern)
         if not pids:
             raise LabError(f"pod {pod.name} has no process with {pattern!r} in its command line")
-        self.node_exec(pod.node, "sh", "-c", f"kill -{number.value} {' '.join(map(str, pids))}")
-        return len(pids)
+        hit = self._signal(pod, pids, number)
+        if not hit:
+            raise LabError(f"every process of pod {pod.name} with {pattern!r} in its command line ended meanwhile")
+        return hit
+
+    def _signal(self, pod: Pod, pids: Sequence[int], number: signal.Signals) -> int:
+        """Send a signal to processes of a pod; return how many there still were."""
+        each = " ".join(map(str, pids))
+        script = f"for p in {each}; do kill -{number.value} $p 2>/dev/null && echo $p; done; true"
+        return len(self.node_exec(pod.node, "sh", "-c", script).split())
 
     @contextmanager
     def frozen_pod(self, pod: Pod) -> Iterator[None]:
         """A pod whose processes all hang, and which goes on where it was."""
-        pids = " ".join(map(str, self.processes(pod)))
-        self.node_exec(pod.node, "sh", "-c", f"kill -{signal.SIGSTOP.value} {pids}")
+        pids = self.processes(pod)
+        if not self._signal(pod, pids, signal.SIGSTOP):
+            raise LabError(f"pod {pod.name} has no process on {pod.node}")
         try:
             yield
         finally:
-            # One that was killed meanwhile is nobody's trouble.
-            self.node_exec(pod.node, "sh", "-c", f"kill -{signal.SIGCONT.value} {pids} 2>/dev/null || true")
+            self._signal(pod, pids, signal.SIGCONT)
 
     def delete_pod(self, pod: Pod, *, grace_s: int | None = None) -> None:
         """Delete a pod; with `grace_s=0` at once and by force. Returns when the API server has taken it."""

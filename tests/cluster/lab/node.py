@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.lab.machine import LabError, run, state_folder, succeeds, wait_until
+from tests.cluster.lab.machine import CommandFailed, LabError, run, state_folder, succeeds, wait_until
 
 BRIDGE = "dlab0"
 GROUP = "deathless-lab"  # of every cgroup hierarchy: all nodes of the lab lie below it
@@ -317,6 +317,15 @@ class Node:
     def signal(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a program that `start` started."""
         self.exec("kill", f"-{number.value}", (self.folder / f"{name}.pid").read_text().strip())
+
+    def end(self, name: str) -> None:
+        """Kill a program that `start` started, and wait until it and its ports are gone; it may have ended before."""
+        pid = (self.folder / f"{name}.pid").read_text().strip()
+        with contextlib.suppress(CommandFailed):
+            self.exec("kill", f"-{signal.SIGKILL.value}", pid)
+        wait_until(
+            lambda: not succeeds(*self.words("kill", "-0", pid)), f"{name} is gone from {self.name}", within_s=60
+        )
 
     def start_containerd(self) -> None:
         """Start containerd and wait until it answers; containers outlive its restarts."""

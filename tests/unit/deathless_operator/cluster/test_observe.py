@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
 from deathless_operator.cluster.kinds import CERTIFICATE, NETWORK_POLICY
-from deathless_operator.cluster.observe import LISTED, claim_name, expected_names, is_about, secret_names
+from deathless_operator.cluster.observe import (
+    LISTED,
+    Observer,
+    claim_name,
+    expected_names,
+    is_about,
+    secret_names,
+)
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.reading import show_time
 from deathless_operator.plan.snapshot import Warned
+
+NOW = 1_800_000_000.0
+BACK_OFF_S = 1000.0
+"""Of a controller that is refused again and again, at most (client-go, DefaultTypedControllerRateLimiter)."""
 
 
 def spec(**fields: object) -> ServiceSpec:
@@ -70,3 +85,30 @@ def test_objects_of_every_shard_are_looked_for() -> None:
 )
 def test_warning_is_about_a_service_by_kind_and_whole_name(kind: str, name: str, about: bool) -> None:
     assert is_about(Warned(kind=kind, name=name, reason="r", message="m", at=0.0), "bank") is about
+
+
+class Refusals:
+    """An API server that holds a StatefulSet's warnings, so many seconds old, and nothing else."""
+
+    def __init__(self, *ages_s: float) -> None:
+        self.ages_s = ages_s
+
+    async def list(self, *_: object, **__: object) -> list[dict[str, object]]:
+        return [
+            {
+                "type": "Warning",
+                "reason": "FailedCreate",
+                "message": "no",
+                "involvedObject": {"kind": "StatefulSet", "name": "bank"},
+                "lastTimestamp": show_time(NOW - age_s),
+            }
+            for age_s in self.ages_s
+        ]
+
+
+def test_warning_stands_until_its_controller_has_tried_again() -> None:
+    api = Refusals(0.0, BACK_OFF_S + 300.0, 3600.0)  # it need not be served at once, and clocks differ
+    settings = OperatorSettings()
+    observer = Observer(api, None, settings, wall=lambda: NOW)  # type: ignore[arg-type]  # as far as they are asked
+    found = asyncio.run(observer._warnings("ns", "bank", 1))
+    assert [NOW - warned.at for warned in found] == [0.0, BACK_OFF_S + 300.0]

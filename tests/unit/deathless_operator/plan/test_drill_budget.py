@@ -88,6 +88,45 @@ def test_run_that_cost_nothing_leaves_no_entry() -> None:
     assert over(over(DrillStatus(), make_spec(), START, None), make_spec(), START, 0.0).spent == ()
 
 
+def test_run_without_its_runners_word_costs_all_the_time_since_its_fault() -> None:
+    spec = make_spec(abortIf={"unavailableBudgetSeconds": 3.0})
+    for fault_time, cost in ((show_moment(START - 3), 3.0), (show_moment(START + 5), 0.0), ("", 0.0)):
+        run = DrillRun(id="r", verdict="Aborted", fault_time=fault_time, completion_time=show_moment(START))
+        status = with_run(DrillStatus(), run, spec, START)
+        assert spent_in_window(status, START, MONTH) == cost
+        assert why(spec, status, START + 60) == ("BudgetSpent" if cost else "")
+
+
+@pytest.mark.parametrize(("ends", "verdict"), [("deadline", "Aborted"), ("no report", "Inconclusive")])
+def test_run_that_ends_without_a_report_is_paid_for(ends: str, verdict: str) -> None:
+    world = World(make_spec("PodDelete", abortIf={"unavailableBudgetSeconds": 1.0}))
+    world.to_fault()
+    world.look_until("Healing")
+    if ends == "deadline":
+        world.now += 900
+    else:
+        world.now += 20
+        world.end("bank-drill", "killed", phase="Failed")
+    world.look()
+    assert (world.phase, world.status.verdict) == ("", verdict)
+    assert spent_in_window(world.status, world.now, MONTH) >= 20
+
+
+def test_run_that_an_unreadable_spec_ends_is_paid_for_and_nothing_is_forgotten() -> None:
+    world = World(make_spec("PodDelete"))
+    earlier = tuple(DrillSpent(until=show_moment(START - ago * DAY), seconds=1.0) for ago in range(SPENT_MAX))
+    world.status = DrillStatus(spent=earlier)
+    world.to_fault()
+    world.look_until("Healing")
+    world.now += 20
+    world.spec = make_spec("PodDelete", schedule="never")
+    world.look()
+    assert world.status.last is not None
+    assert (world.phase, world.status.last.reason) == ("", "InvalidSpec")
+    assert len(world.status.spent) == SPENT_MAX
+    assert spent_in_window(world.status, world.now, 400 * DAY) >= SPENT_MAX + 20
+
+
 def test_status_of_before_counts_by_its_history_and_is_taken_over() -> None:
     spec = make_spec(abortIf={"unavailableBudgetSeconds": 3.0}, successfulRunsHistoryLimit=1)
     old = DrillStatus(

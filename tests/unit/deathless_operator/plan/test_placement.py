@@ -9,8 +9,17 @@ from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 
 from deathless.base.manifest import ServiceSpec
 from deathless.shell.pod import OPERATOR_TOKEN_PATH
+from deathless.shell.spool import SPOOL_FACTOR
 from deathless_operator.model import names
-from deathless_operator.plan.placement import DRAIN_S, Mounted, digest, pod_template, stateful_set, template_hash
+from deathless_operator.plan.placement import (
+    DRAIN_S,
+    SPILL_FACTOR,
+    Mounted,
+    digest,
+    pod_template,
+    stateful_set,
+    template_hash,
+)
 
 MOUNTED = Mounted(config_map="bank-config", claim="shared", tls="bank-tls", lock_tls="l", lock_user="u", token="t")
 EVERYTHING = {
@@ -135,3 +144,17 @@ def test_operators_token_is_mounted_where_replicas_look_for_it_and_keeps_no_pod_
     (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
     assert mount["readOnly"] is True and "subPath" not in mount, "a file of a subPath is never renewed"
     assert f"{mount['mountPath']}/{names.OPERATOR_TOKEN_KEY}" == OPERATOR_TOKEN_PATH
+
+
+def test_room_for_an_outboxs_files_is_what_the_runtime_takes_of_it() -> None:
+    assert SPILL_FACTOR == SPOOL_FACTOR, "else kubelet evicts a pod whose outbox is full"
+    of_two = _sizes({"limits": {"outboxBytesMax": 2 << 30}})
+    of_one = _sizes({"limits": {"outboxBytesMax": 1 << 30}})
+    assert [(high - low) << 20 for low, high in zip(of_one, of_two, strict=True)] == [SPOOL_FACTOR << 30]
+
+
+def _sizes(spec: dict[str, Any]) -> list[int]:
+    """Limits of the pod's own folders that depend on the outbox, MiB."""
+    volumes = template(**spec)["spec"]["volumes"]
+    limits = [volume["emptyDir"].get("sizeLimit", "") for volume in volumes if "emptyDir" in volume]
+    return [int(limit.removesuffix("Mi")) for limit in limits if limit]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.deathless_operator.plan.plan_world import World, claim, running, set_ready
+from tests.unit.deathless_operator.plan.plan_world import SPEC, World, claim, is_going, running, set_ready
 
 from deathless.base.errors import StorageUnfit
 from deathless_operator.plan.conditions import ORDER, Findings
@@ -128,6 +128,36 @@ def test_old_warning_about_pods_that_are_there_by_now_is_passed_over() -> None:
     mount = warned("Pod", "bank-0", "FailedMount", 'volume "deathless-log"')
     quota = warned("StatefulSet", "bank", "FailedCreate", "exceeded quota")
     assert kubernetes(replace(snapshot, warnings=(mount, quota))) == {}
+
+
+def test_refusal_of_pods_stands_until_a_later_pod_of_that_set_is_made() -> None:
+    refused = replace(warned("StatefulSet", "bank", "FailedCreate", "violates PodSecurity"), at=1000.0)
+    told = {"Degraded": "PodsRefused"}
+    assert kubernetes(replace(with_pod(created_at=10.0), warnings=(refused,))) == told
+    assert kubernetes(replace(with_pod(created_at=1002.0), warnings=(refused,))) == told, "both of one attempt"
+    assert kubernetes(replace(with_pod(created_at=1600.0), warnings=(refused,))) == {}
+    two = World(spec={**SPEC, "shards": 2}).snapshot()
+    others = tuple(PodView(name=f"bank-s1-{ordinal}", uid="u", created_at=1600.0) for ordinal in range(3))
+    assert kubernetes(replace(two, pods=others, warnings=(refused,))) == told, "they are another set's"
+
+
+def test_pod_of_a_roll_that_is_refused_degrades_the_service_while_it_is_in_progress() -> None:
+    world = running()
+    world.edit(resources={"limits": {"memory": "2Gi"}})
+    world.operate()
+    world.run_controller()
+    world.operate()
+    (going,) = (name for name, pod in world.pods.items() if is_going(pod))
+    world.run_kubelet(going)
+    world.warnings = (replace(warned("StatefulSet", "bank", "FailedCreate", "exceeded quota: x"), at=world.now),)
+    world.operate()
+    said = {kind: world.condition(kind) for kind in ("Ready", "Available", "Progressing", "Degraded")}
+    assert {kind: (found["status"], found["reason"]) for kind, found in said.items()} == {
+        "Ready": ("False", "QuotaExceeded"),
+        "Available": ("True", "PrimaryServes"),
+        "Progressing": ("True", "Rolling"),
+        "Degraded": ("True", "QuotaExceeded"),
+    }
 
 
 @pytest.mark.parametrize(("message", "reason"), [("exceeded quota: x", "QuotaExceeded"), ("no right", "ApplyRefused")])
