@@ -66,14 +66,15 @@ async def test_no_error_ends_a_worker_and_each_is_counted_by_its_code(caplog: py
         for name in ("bug", "away", "refused", "fine"):
             queue.add(Key("Thing", "shop", name))
         task = asyncio.create_task(workers.work())
-        await until(lambda: len(looks.seen) == 4 and not queue.busy)
+        await until(lambda: len(set(looks.seen)) == 4 and not queue.busy)
         queue.close()
         await task
-    assert value(metrics, 'reconcile_errors_total{code="Bug"') == 1
-    assert value(metrics, 'reconcile_errors_total{code="DL6001"') == 1
-    assert value(metrics, 'reconcile_errors_total{code="Refused"') == 1
-    assert value(metrics, "reconciles_total") == 4
-    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    count = looks.seen.count  # of a slow look some are tried again by now
+    assert value(metrics, 'reconcile_errors_total{code="Bug"') == count("bug")
+    assert value(metrics, 'reconcile_errors_total{code="DL6001"') == count("away")
+    assert value(metrics, 'reconcile_errors_total{code="Refused"') == count("refused")
+    assert value(metrics, "reconciles_total") == len(looks.seen)
+    assert [record.levelname for record in caplog.records].count("ERROR") == count("bug")
 
 
 async def test_object_that_hangs_holds_up_no_other_and_no_second_worker_enters_it() -> None:
