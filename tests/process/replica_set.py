@@ -154,8 +154,9 @@ class ReplicaSet:
 
     def status(self) -> dict[str, Status]:
         """What the replicas say of themselves, by name; those that do not answer are left out."""
-        members = read_members(str(self.directory))
-        asked = {name: members[name].control for name in members if name in self.names and not self._is_frozen(name)}
+        members = read_members(str(self.directory)).items()
+        ours = [(name, member.control) for name, member in members if name in self.processes]
+        asked = {name: address for name, address in ours if not self._is_frozen(name)}
 
         async def ask_all() -> list[Status | None]:
             return await asyncio.gather(*(self._ask(name, address) for name, address in asked.items()))
@@ -172,8 +173,6 @@ class ReplicaSet:
 
     def _is_frozen(self, name: str) -> bool:
         """Is its supervisor stopped? Nobody then waits for an answer that cannot come."""
-        if name not in self.processes:
-            return False
         try:
             text = Path(f"/proc/{self.processes[name].pid}/stat").read_text()
         except OSError:
