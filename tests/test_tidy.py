@@ -86,7 +86,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
 SKIPS: dict[str, str] = {
     "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
     "tests/cluster/conftest.py": "some machines can run no cluster; file systems of kind's nodes can't be broken",
-    "tests/cluster/test_first_service.py": "the page calls with curl",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
     "tests/process/postgresql_server.py": "where PostgreSQL is neither installed nor can be there is none to start",
     "tests/process/test_drill_agent_on_node.py": "cgroups and a network of its own need root, nft and nsenter",

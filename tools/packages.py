@@ -21,7 +21,7 @@ PROGRAMS = {
     "containerd": "containerd", "runc": "runc", "iptables": "iptables", "nft": "nftables", "conntrack": "conntrack",
     "ipset": "ipset", "ethtool": "ethtool", "socat": "socat", "mmdebstrap": "mmdebstrap", "buildah": "buildah",
     "bindfs": "bindfs", "fusermount3": "fuse3", "gcc": "gcc", "mkfs.ext4": "e2fsprogs", "nsenter": "util-linux",
-    "ip": "iproute2",
+    "ip": "iproute2", "curl": "curl",
 }  # fmt: skip
 """Program -> package that brings it."""
 FILES = {"/usr/lib/cni/bridge": "containernetworking-plugins", "/usr/include/stdlib.h": "libc6-dev"}

@@ -274,13 +274,13 @@ class Ledger:
         return Door(f"{address}:80", self.name, authority, f"{self.name}.{self.namespace}.svc")
 
     def describe(self) -> str:
-        """What the cluster says of it, for a failed test."""
-        told = []
+        """What the cluster says of it, for a failed test; what decides who leads comes first."""
+        told = [self._turns()]
         for command in (
-            ("get", "dls", self.name, "-o", "yaml"),
             ("get", "pods", "-o", "wide", "--show-labels"),
             ("get", "events", "--sort-by=.lastTimestamp"),
             ("logs", "--all-containers", "--tail=15", "--prefix", "-l", f"deathless.dev/service={self.name}"),
+            ("get", "dls", self.name, "-o", "yaml"),
         ):
             try:
                 told.append(self.cluster.kubectl("-n", self.namespace, *command))
@@ -292,6 +292,17 @@ class Ledger:
         except CommandFailed as failed:
             told.append(str(failed))
         return "\n---\n".join(told) + "\n"
+
+    def _turns(self) -> str:
+        """Who led and followed, why, and what replicas warned of, by time."""
+        command = ("logs", "--all-containers", "--tail=200", "-l", f"deathless.dev/service={self.name}")
+        try:
+            lines = [json.loads(line) for line in self.cluster.kubectl("-n", self.namespace, *command).splitlines()]
+        except (CommandFailed, ValueError) as failed:
+            return str(failed)
+        lines = [line for line in lines if line["level"] != "info" or line["text"] in ("role", "worker ends")]
+        names = ("time", "replica", "text", "role", "epoch", "why")
+        return "\n".join(" ".join(str(line.get(name, "-")) for name in names) for line in sorted(lines, key=_moment))
 
     def wait_for(self, condition: Callable[[], object], what: str, within_s: float = READY_S) -> None:
         """Wait for anything; fails telling what the cluster says."""
@@ -306,6 +317,10 @@ class Ledger:
             wait_until(careful, what, within_s=within_s)
         except LabError as error:
             raise AssertionError(f"{error}\n{self.describe()}") from None
+
+
+def _moment(line: dict[str, Any]) -> str:
+    return str(line["time"])
 
 
 def volume(name: str, namespace: str, source: dict[str, Any]) -> dict[str, Any]:

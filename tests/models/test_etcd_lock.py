@@ -2,7 +2,8 @@
 
 I1, I2 and design, section 5. An old primary holds the lock and appends to a file of its own. A successor takes the
 lock when the lease has run out (delete and create: a new create revision) or steals it (put: the create revision
-stays), reads the old file up to a cut, appends to its own file, proves, and releases. Neither looks at a clock.
+stays), reads the old file up to a cut, appends to its own file, proves, and releases. Neither looks at a clock. A lease
+may end at any time; a holder whose lock went with it puts it back where the epoch says that nobody took it.
 
 What must hold: the log that any reader finds begins with everything released, and the two never release different
 orders.
@@ -20,7 +21,7 @@ from deathless.simulation.explorer import explore, find
 RECORDS = 3
 LOST = "the log no longer begins with what was released"
 DIVERGED = "two primaries released different orders"
-OLD, NEW = "old", "new"
+OLD, NEW, NOBODY = "old", "new", ""
 Log = tuple[str, ...]
 
 
@@ -48,6 +49,8 @@ class Rules:
     own_files: bool = True
     # A proof without an answer: asked again (nothing happens), or counted as a yes.
     silence_is_yes: bool = False
+    # A lock that is gone is put back by whoever held it last of its own knowledge, whatever the epoch.
+    put_back_blindly: bool = False
 
 
 class Old(StrEnum):
@@ -75,6 +78,7 @@ class State(NamedTuple):
     old: Old
     new: New
     holder: str = OLD
+    epoch: int = 1
     create_revision: int = 1
     # With shared files the successor writes into old_file too, and new_file stays empty.
     old_file: Log = ()
@@ -106,6 +110,8 @@ class EtcdLock:
         return LOST if serves and self.log(state)[: len(state.released)] != state.released else ""
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.holder != NOBODY:
+            yield "the holder's lease ends", state._replace(holder=NOBODY)
         for label, after in self.old_steps(state):
             yield f"old primary {label}", after
         for label, after in self.new_steps(state):
@@ -119,6 +125,8 @@ class EtcdLock:
                 by_value = self.rules.own_by is OwnBy.VALUE
                 if state.holder == OLD if by_value else state.create_revision == 1:
                     yield "proves", proved
+                elif by_value and state.holder == NOBODY and (state.epoch == 1 or self.rules.put_back_blindly):
+                    yield "puts the lock back and proves", proved._replace(holder=OLD)
                 else:
                     yield "finds itself deposed", state._replace(old=Old.ENDED)
                     if self.rules.silence_is_yes:
@@ -140,7 +148,7 @@ class EtcdLock:
         read_first = self.rules.read_before_lock
         match state.new:
             case New.LOCK:
-                locked = state._replace(new=New.APPEND if read_first else New.READ, holder=NEW)
+                locked = state._replace(new=New.APPEND if read_first else New.READ, holder=NEW, epoch=2)
                 yield "takes the expired lock", locked._replace(create_revision=state.create_revision + 1)
                 yield "steals the lock", locked
             case New.READ:
@@ -154,7 +162,8 @@ class EtcdLock:
                     file = (*state.old_file[:count], NEW, *state.old_file[count + 1 :])
                     yield "appends to the same file", state._replace(new=New.RELEASE, old_file=file)
             case New.RELEASE:
-                yield "proves and releases", release(state._replace(new=New.DONE), (*state.view, NEW))
+                if state.holder != OLD:  # its own, or gone with its lease and put back
+                    yield "proves and releases", release(state._replace(new=New.DONE, holder=NEW), (*state.view, NEW))
             case New.DONE:
                 return
 
@@ -175,6 +184,9 @@ def test_append_then_own_by_value_then_release_loses_nothing() -> None:
     late = find(model, lambda state: state.new is New.DONE and state.released == ("old 0", "old 1", NEW))
     assert late is not None
     assert find(model, lambda state: state.new is New.DONE and len(state.old_file) > len(state.view)) is not None
+    # It serves on after its lease ended, with nobody else interested.
+    back = find(model, lambda state: state.new is New.LOCK and state.released == ("old 0", "old 1", "old 2"))
+    assert back is not None
 
 
 @pytest.mark.parametrize(
@@ -185,6 +197,7 @@ def test_append_then_own_by_value_then_release_loses_nothing() -> None:
         pytest.param(LOST, Rules(own_files=False), id="successor appends to the same file"),
         pytest.param(LOST, Rules(own_by=OwnBy.CREATE_REVISION), id="own? by the create revision, which a steal leaves"),
         pytest.param(LOST, Rules(silence_is_yes=True), id="a proof without an answer counts as a yes"),
+        pytest.param(LOST, Rules(put_back_blindly=True), id="a lock that is gone is put back whoever had it last"),
     ],
 )
 def test_lock_used_in_another_way_loses_a_released_record(reason: str, rules: Rules) -> None:

@@ -14,6 +14,7 @@ from etcd_server import EtcdCluster, EtcdMember
 from deathless.base.errors import LockUnavailable
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+from deathless.shell.etcd_errors import EtcdUnavailable
 from deathless.shell.etcd_lock import EtcdLock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.etcd]
@@ -174,8 +175,28 @@ async def test_lock_of_a_replica_that_is_gone_for_good_comes_free(single: EtcdMe
         view = await second.view()
         while view.holder is not None:
             view = await second.wait_change(view)
-        assert not await first.owns(holder)
+        assert not await second.owns(holder)
         assert (view.epoch, view.holder) == (1, None)
+
+
+async def test_holder_whose_lease_was_ended_holds_the_lock_again_unless_somebody_took_it(single: EtcdMember) -> None:
+    async with locks(single.url, count=2) as [first, second]:
+        holder = await taken(first, "r0")
+        await end_lease(first)
+        assert (await second.view()).holder is None
+        assert await first.owns(holder)
+        assert (await second.view()).holder == holder
+        await end_lease(first)
+        new = await taken(second, "r1")
+        await end_lease(second)
+        assert not await first.owns(holder), "its successor's lock is gone, not its successor"
+        assert await second.owns(new)
+
+
+async def end_lease(lock: EtcdLock) -> None:
+    """End the lease that the lock hangs on, behind its holder's back."""
+    assert lock._lease is not None
+    assert await lock._client.lease_revoke(lock._lease)
 
 
 async def test_lock_that_is_renewed_outlives_its_lease_time(single: EtcdMember) -> None:
@@ -210,6 +231,32 @@ async def test_holder_keeps_the_lock_when_the_leader_is_lost(three: EtcdCluster,
             leader.thaw()
         assert not await answered(first, holder)
         assert await answered(second, new)
+
+
+async def test_holder_keeps_the_lock_when_a_frozen_leader_wakes_and_ends_all_leases(three: EtcdCluster) -> None:
+    # A leader that was frozen for longer than the leases last may revoke them all when it wakes, renewed or not.
+    frozen = three.leader()
+    urls = [url for url in three.urls if url != frozen.url]
+    async with locks(*urls, lease_ttl_s=4) as [lock]:
+        holder = await taken(lock, "r0")
+        frozen.freeze()
+        await wait_renewed(lock, 4)
+        frozen.thaw()
+        await wait_renewed(lock, 1)
+        assert [await answered(lock, holder) for _ in range(20)] == [True] * 20
+        assert (await lock.view()).holder == holder
+
+
+async def wait_renewed(lock: EtcdLock, times: int) -> None:
+    """Wait until etcd has lengthened this lock's lease so often, or granted it one more."""
+    lease, left = lock._lease, 0
+    while times:
+        try:
+            ttl = await lock._client.lease_ttl(lease) if lease is not None else None
+        except EtcdUnavailable:
+            continue
+        times -= lock._lease != lease or (ttl is not None and ttl > left)
+        lease, left = lock._lease, ttl or 0
 
 
 async def test_member_that_was_frozen_over_a_steal_never_says_mine(three: EtcdCluster) -> None:

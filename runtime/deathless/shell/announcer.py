@@ -10,8 +10,8 @@ for as long as it likes: attempts go on with a back-off, and the supervisor, whi
 waits for, does not notice.
 
 Guarantees: after each change the last standing is what is announced, nothing in between need be: roles of a replica
-that does not lead are announced once they have lasted; ends with its
-supervisor. Does not: decide what is written (announcement does), touch log or lock. Imports the small modules only.
+that does not lead are announced once they have lasted; ends with its supervisor. Does not: decide what is written
+(announcement does), touch log or lock. Imports the small modules only.
 """
 
 from __future__ import annotations

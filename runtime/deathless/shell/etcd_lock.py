@@ -14,7 +14,9 @@ readable with etcdctl:
   a steal by put leaves the create revision as it was.
 - **owns** is one linearizable read: the value of `lock` is ours, byte for byte, the answering cluster has the
   id of the one the lock was taken in, and its revision is not below one seen before the read began (a store
-  restored from a backup goes back). Anything else is a definite no. No answer is `LockUnavailable`.
+  restored from a backup goes back). Anything else is a definite no, but for one case: no answer is
+  `LockUnavailable`, and a lock that is gone while `epoch` is still ours was taken by nobody, so its holder puts
+  it back, guarded by both. An etcd whose frozen leader wakes may end every lease, renewed or not (design 0004).
 - **Unknown outcomes.** Each write here is guarded by what it changes, so sending it again does nothing a
   second time: after the first one took effect the guard no longer holds, and the other branch reads what
   stands there. That, and nothing else, makes it right to send it again `RESENDS_MAX` times, and to a second
@@ -67,6 +69,7 @@ class _Reign:
     holder: Holder
     cluster_id: int  # 0: not known
     revision: int
+    ours: bool = False  # taken by this object, and not given up: a lock that its lease took along is put back
 
     def in_store(self, cluster_id: int) -> bool:
         """Is this the cluster that the lock was taken in?"""
@@ -177,7 +180,8 @@ class EtcdLock:
         value = msgspec.json.encode(holder)
         self._asked = holder
         with _no_answer():
-            done = await self._send_take(seen, holder.epoch, value, await self._ready_lease())
+            taken = Put(key=self._epoch, value=b"%d" % holder.epoch)
+            done = await self._put_lock(self._unchanged(seen), value, taken)
         if not done.succeeded:
             standing = done.range(0).get(self._lock)
             if standing is None or standing.value != value:
@@ -185,7 +189,7 @@ class EtcdLock:
         if store_id(done.header.cluster_id) != seen.store_id:
             await self.release(holder)  # taken in another store than the one looked at
             return None
-        self._reign = _Reign(holder, done.header.cluster_id, done.header.revision)
+        self._reign = _Reign(holder, done.header.cluster_id, done.header.revision, ours=True)
         return holder
 
     async def set_head(self, holder: Holder) -> int | None:
@@ -193,7 +197,10 @@ class EtcdLock:
         return await self._guarded_by(holder, [Put(key=self._head, value=b"%d" % holder.epoch)])
 
     async def owns(self, holder: Holder) -> bool:
-        """Linearizable: is the lock's value still this one, in the same store? False is definite."""
+        """Linearizable: is the lock's value still this one, in the same store? False is definite.
+
+        A lock that its lease took along, with nobody taking it since, is put back first.
+        """
         reign = self._reign_of(holder)
         floor = reign.revision  # reads that run side by side may end in any order: only earlier ones count
         with _no_answer():
@@ -202,10 +209,13 @@ class EtcdLock:
             return False
         reign.revision = max(reign.revision, read.revision)
         standing = read.get(self._lock)
+        if standing is None and reign.ours:
+            return await self._put_back(reign)
         return standing is not None and standing.value == msgspec.json.encode(holder)
 
     async def release(self, holder: Holder) -> None:
         """Give the lock up if it is still this holder's."""
+        self._reign_of(holder).ours = False
         await self._guarded_by(holder, [Delete(key=self._lock)])
 
     async def wait_change(self, seen: LockView) -> LockView:
@@ -244,7 +254,7 @@ class EtcdLock:
         record, lock = values.get(self._service), values.get(self._lock)
         holder = None if lock is None else _parse(_HOLDER, self._lock, lock)
         if holder is not None and holder == self._asked and (self._reign is None or self._reign.holder != holder):
-            self._reign = _Reign(holder, read.cluster_id, read.revision)  # a take whose answer never came
+            self._reign = _Reign(holder, read.cluster_id, read.revision, ours=True)  # a take whose answer never came
         return LockView(
             service=None if record is None else _parse(_RECORD, self._service, record),
             epoch=_number(self._epoch, values.get(self._epoch)),
@@ -269,17 +279,32 @@ class EtcdLock:
             *_unchanged(self._lock, seen.holder is not None, seen.revision),
         ]
 
-    async def _send_take(self, seen: LockView, epoch: int, value: bytes, lease: int) -> TxnResult:
-        compare = self._unchanged(seen)
-
-        def puts(lease: int) -> list[Op]:
-            return [Put(key=self._epoch, value=b"%d" % epoch), Put(key=self._lock, value=value, lease=lease)]
-
+    async def _put_lock(self, compare: Sequence[Compare], value: bytes, *others: Op) -> TxnResult:
+        """Put the lock, and what else is given, on a lease that stands; the failure branch reads the lock."""
+        lease, look = await self._ready_lease(), [Get(key=self._lock)]
         try:
-            return await self._guarded(compare, puts(lease), [Get(key=self._lock)])
-        except LeaseNotFound:  # it ended while this process stood still; nothing was done
-            self._lease = None
-            return await self._guarded(compare, puts(await self._ready_lease()), [Get(key=self._lock)])
+            return await self._guarded(compare, [*others, Put(key=self._lock, value=value, lease=lease)], look)
+        except LeaseNotFound:  # it ended unnoticed; nothing was done
+            if self._lease == lease:
+                self._lease = None
+            lease = await self._ready_lease()
+            return await self._guarded(compare, [*others, Put(key=self._lock, value=value, lease=lease)], look)
+
+    async def _put_back(self, reign: _Reign) -> bool:
+        """Hold the lock again where it is gone and nobody took it; False: somebody did, or the store is another."""
+        holder, floor = reign.holder, reign.revision
+        value = msgspec.json.encode(holder)
+        untaken = [Compare.absent(self._lock), Compare.value_is(self._epoch, b"%d" % holder.epoch)]
+        with _no_answer():
+            done = await self._put_lock(untaken, value)
+        if not reign.in_store(done.header.cluster_id) or done.header.revision < floor:
+            return False
+        reign.revision = max(reign.revision, done.header.revision)
+        if done.succeeded:
+            _LOG.warning("the lock %s was gone with its lease and is held again", self._prefix.decode())
+            return True
+        standing = done.range(0).get(self._lock)  # a proof beside this one may have put it back
+        return standing is not None and standing.value == value
 
     async def _guarded_by(self, holder: Holder, writes: Sequence[Op]) -> int | None:
         """Carry out `writes` while `holder` has the lock; give the store's revision, None: deposed.

@@ -202,13 +202,18 @@ def test_what_a_copy_holds_stays_in_the_spool_for_as_long_as_the_copy() -> None:
     assert not shelf.books
 
 
-def test_i10_a_spool_that_takes_nothing_leaves_messages_in_memory_and_is_asked_again_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def refused_by_a_full_shelf(monkeypatch: pytest.MonkeyPatch) -> tuple[Shelf, Outbox]:
+    """Two messages, 6 bytes, whose spool took nothing; it is asked again after 3."""
     monkeypatch.setattr(outbox_module, "RETRY_COUNT", 3)
     shelf = Shelf()
     shelf.full = True
-    outbox = spilled(shelf, b"aaa", b"bbb")
+    return shelf, spilled(shelf, b"aaa", b"bbb")
+
+
+def test_i10_a_spool_that_takes_nothing_leaves_messages_in_memory_and_is_asked_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf, outbox = refused_by_a_full_shelf(monkeypatch)
     assert (outbox.refused, outbox.memory_bytes, shelf.asked) == (True, 6, 1)
     shelf.full = False
     outbox.append(SHOP, b"c")
@@ -222,10 +227,7 @@ def test_i10_a_spool_that_takes_nothing_leaves_messages_in_memory_and_is_asked_a
 def test_i10_a_spool_that_takes_messages_again_is_found_also_while_no_turn_may_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox_module, "RETRY_COUNT", 3)
-    shelf = Shelf()
-    shelf.full = True
-    outbox = spilled(shelf, b"aaa", b"bbb")
+    shelf, outbox = refused_by_a_full_shelf(monkeypatch)
     shelf.full = False
     assert [outbox.relieve() for _ in range(3)] == [6, 6, 3]
     assert (outbox.refused, outbox.relieve()) == (False, 3)

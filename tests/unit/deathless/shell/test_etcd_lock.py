@@ -18,6 +18,7 @@ from deathless.engine.ports import AsyncLock, Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient, EtcdSettings
 from deathless.shell.etcd_errors import EtcdAuth, EtcdRefused, EtcdUnavailable
 from deathless.shell.etcd_lock import EtcdLock, store_id
+from deathless.shell.etcd_wire import RangeResult
 
 pytestmark = pytest.mark.asyncio
 
@@ -193,6 +194,68 @@ async def test_reads_side_by_side_do_not_depose_each_other() -> None:
     async with FakeMember() as member, locks(member) as [lock]:
         holder = await taken(lock)
         assert await asyncio.gather(*(lock.owns(holder) for _ in range(20))) == [True] * 20
+
+
+async def end_leases(member: FakeMember) -> None:
+    """What an etcd does whose frozen leader wakes."""
+    for lease in sorted(member.store.leases):
+        member.store.execute("lease/revoke", {"ID": str(lease)})
+
+
+@pytest.mark.parametrize("fault", [None, Fault.LOST, Fault.ANSWER_LOST])
+async def test_lock_that_went_with_its_lease_is_put_back_by_its_holder(fault: Fault | None) -> None:
+    async with FakeMember() as member, locks(member, 2) as [first, second]:
+        holder = await taken(first)
+        await end_leases(member)
+        assert not await second.owns(holder), "who asks about another's lock changes nothing"
+        assert LOCK not in member.store.keys
+        if fault is not None:
+            member.plan("kv/txn", fault)
+        assert await asyncio.gather(*(first.owns(holder) for _ in range(20))) == [True] * 20
+        assert member.store.keys[LOCK].lease in member.store.leases
+        assert (await second.view()).epoch == holder.epoch
+
+
+async def test_lock_that_somebody_took_meanwhile_is_not_put_back() -> None:
+    async with FakeMember() as member, locks(member, 2) as [first, second]:
+        holder = await taken(first)
+        thief = await taken(second, "r1", b"m")
+        await end_leases(member)
+        assert not await first.owns(holder)
+        assert LOCK not in member.store.keys
+        assert await second.owns(thief)
+
+
+async def test_lock_that_was_given_up_is_not_put_back() -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        await lock.release(holder)
+        assert not await lock.owns(holder)
+        assert LOCK not in member.store.keys
+
+
+@pytest.mark.parametrize("other", ["cluster", "revision"])
+async def test_lock_put_back_in_another_store_does_not_count(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        assert await lock.set_head(holder) is not None
+        backup = member.store.snapshot()
+        assert await lock.set_head(holder) is not None
+        assert await lock.set_head(holder) is not None
+        await end_leases(member)
+        read = EtcdClient.range
+
+        async def read_then_swap(client: EtcdClient, key: bytes) -> RangeResult:
+            found = await read(client, key)
+            if other == "cluster":
+                member.store.cluster_id += 1
+            else:  # to a state without the lock, before what was read
+                member.store.restore(backup)
+                del member.store.keys[LOCK]
+            return found
+
+        monkeypatch.setattr(EtcdClient, "range", read_then_swap)
+        assert not await lock.owns(holder)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.unit.deathless_operator.handlers.willing import Willing
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, World, running
 
 from deathless_operator.cluster.kinds import SERVICE
@@ -14,8 +15,8 @@ from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
 
 
-class Cluster:
-    """Sees one world, or nothing; whatever is done or told there succeeds and changes nothing."""
+class Cluster(Willing):
+    """Sees one world, or nothing."""
 
     def __init__(self, world: World) -> None:
         self.world: World | None = world
@@ -24,15 +25,6 @@ class Cluster:
         return Seen(snapshot=self.world.snapshot(), version="1") if self.world is not None else None
 
     async def observe_remains(self, *_: object) -> None:
-        return None
-
-    async def perform(self, *_: object) -> None:
-        return None
-
-    async def write_status(self, *_: object) -> bool:
-        return True
-
-    async def tell(self, *_: object) -> None:
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from tests.unit.deathless_operator.handlers.willing import Willing
 from tests.unit.deathless_operator.plan.drill_world import START, World, make_spec
 
 from deathless_operator.cluster.kinds import DRILL
@@ -16,8 +17,8 @@ from deathless_operator.model.drill import DrillRun, DrillSpec, Verdict
 from deathless_operator.plan.drill_outcome import show_moment, with_run
 
 
-class Cluster:
-    """Sees one drill, or nothing; whatever is done or told there succeeds and changes nothing."""
+class Cluster(Willing):
+    """Sees one drill, or nothing."""
 
     def __init__(self, spec: DrillSpec) -> None:
         self.spec = spec
@@ -36,15 +37,6 @@ class Cluster:
 
     async def observe(self, *_: object) -> SeenDrill | None:
         return None if self.gone else SeenDrill(snapshot=self.world.snapshot(), version="1")
-
-    async def perform(self, *_: object) -> None:
-        return None
-
-    async def write_status(self, *_: object) -> bool:
-        return True
-
-    async def tell(self, *_: object) -> None:
-        return None
 
 
 class Looking:
