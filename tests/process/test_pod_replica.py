@@ -157,6 +157,21 @@ def test_old_and_new_pod_of_one_replica_lose_and_double_nothing(tmp_path: Path) 
         judge(pods, load.history)
 
 
+def test_pod_that_hands_over_goes_once_its_successor_leads(tmp_path: Path) -> None:
+    with PodSet(tmp_path) as pods:
+        pods.wait_roles(**ALL)
+        with Load(pods) as load:
+            load.wait_more()
+            old = pods.primary()
+            pods.processes[old].terminate()
+            assert pods.processes[old].wait(DEADLINE_S) == 0
+            assert '"the successor leads"' in (tmp_path / f"{old}.log").read_text()
+            load.wait_more()
+        check_exactly_once(load, pods)
+        # The last one has nobody to wait for.
+        assert set(pods.stop().values()) == {0}
+
+
 def member(pods: PodSet, name: str) -> tuple[str, int]:
     """Which instance of a replica has announced itself."""
     found = read_members(str(pods.directory)).get(name)

@@ -56,6 +56,7 @@ from deathless.shell.child import Child
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.identity import prepare
 from deathless.shell.instance import clear_former, lock_replica, take_generation
+from deathless.shell.leave import Leave
 from deathless.shell.logs import configure
 from deathless.shell.members import Board, Member
 from deathless.shell.orders import (
@@ -128,6 +129,7 @@ class Supervisor:
         self._board = Board(config.directory, config.replica, self._members_seen, config.instance)
         self._peers = Peers(config, self._kick_loop, self._be_superseded)
         self._attendants = Attendants(config, config_path, self._be_fenced)
+        self._leave = Leave(waits=bool(config.instance))
         self._reaps = reaps
         self._fenced = False  # an operator keeps the worker stopped
         self._superseded = ""  # why the worker stays stopped: a later instance of this replica runs
@@ -239,7 +241,8 @@ class Supervisor:
             if self._died is not None and now - self._died[1] > LAST_WORDS_S:
                 self._worker_gone(now)
             if self._stop_ordered:
-                if self.worker.process is None:
+                handed_over, led = bool(self.report.successor), self.detector.led(now)
+                if self.worker.process is None and self._leave.is_due(now, handed_over=handed_over, led=led):
                     return
                 self._pass_stop_on(now)
             elif self._held:
