@@ -231,6 +231,7 @@ class ClientMachine(Generic[W]):
                 self._lost(self._link(link), reason, now, out)
             case AddressesFound(addresses=addresses):
                 self._candidates.found(addresses, now)
+                self._leave_unknown(out)
             case CloseRequested():
                 self._close(out)
                 return out
@@ -254,7 +255,7 @@ class ClientMachine(Generic[W]):
         probe, main = self._probe, self._main
         if probe is not None and now >= probe.deadline:
             if probe.state in (LinkState.DIALING, LinkState.GREETING):
-                self._candidates.unanswered()
+                self._candidates.unanswered(probe.address)
             self._drop(probe, f"no answer ({probe.state.value})", now, out)
         if main is None or not self._session.owed:
             return
@@ -268,6 +269,7 @@ class ClientMachine(Generic[W]):
                 self._suspected = True
                 self._candidates.succeeded()
                 self._candidates.begin(now)
+                out.append(Resolve())
         elif now >= main.heard_at + (WATCH_S + patience_s):
             self._drop(main, "silent", now, out)
             return
@@ -300,9 +302,18 @@ class ClientMachine(Generic[W]):
         self._probe = Link(LinkId(self._last_link), address, now + self._candidates.greet_limit_s)
         out.append(Dial(link=self._probe.id, address=address))
 
+    def _leave_unknown(self, out: list[Effect[W]]) -> None:
+        """Give up a dial to an address that is no replica's any more: nobody may be there to say no."""
+        probe = self._probe
+        if probe is not None and probe.state is LinkState.DIALING and probe.address not in self._candidates.known:
+            out.append(HangUp(link=probe.id))
+            self._probe = None
+
     def _missed(self, now: float, out: list[Effect[W]], *, whole_round: bool = False) -> None:
         """A candidate brought nothing. When all refuse us for good (token, service), say so to what was never sent."""
-        if self._candidates.missed(now, at_hand=self._main is not None, whole_round=whole_round):
+        at_hand = self._main is not None
+        waiting = at_hand and not self._leading
+        if self._candidates.missed(now, at_hand=at_hand, waiting=waiting, whole_round=whole_round):
             out.append(Resolve())
             refusal = self._candidates.refusal()
             if refusal is not None:
@@ -324,9 +335,11 @@ class ClientMachine(Generic[W]):
         self._main = None
         self._suspected = False
         self._session.registering = False
+        self._candidates.lost(link.address)
         if self._session.progressed:
             self._candidates.succeeded()
             self._candidates.begin(now)
+            out.append(Resolve())
         else:
             self._missed(now, out, whole_round=True)
         self._session.progressed = False
@@ -375,7 +388,7 @@ class ClientMachine(Generic[W]):
         elif kind == Type.PING:
             out.append(Send(link=link.id, data=packet(Type.PONG)))
         elif link is self._main and not self._session.packet(link, kind, body, now, out):
-            self._step_down(link, now)
+            self._step_down(link, now, out)
 
     def _welcomed(self, link: Link, welcome: Welcome, now: float, out: list[Effect[W]]) -> None:
         if welcome.service != self.service:
@@ -408,7 +421,7 @@ class ClientMachine(Generic[W]):
         elif leads and before != (link.state, epoch):
             self._begin_service(link, now, out)
         elif not leads and before[0] is LinkState.LEADING:
-            self._step_down(link, now)
+            self._step_down(link, now, out)
         if not leads and primary and primary != link.address:
             self._follow_hint(epoch, primary, now, out)
 
@@ -426,7 +439,7 @@ class ClientMachine(Generic[W]):
     def _weigh(self, probe: Link, now: float, out: list[Effect[W]]) -> None:
         """A probe told its role: make it `main`, keep it as a watcher, or let it go."""
         main = self._main
-        if main is not None and not self._better(probe, main):
+        if main is not None and not probe.outdoes(main, suspected=self._suspected):
             if main.state is LinkState.LEADING:
                 probe.deadline = now + WATCH_S
             else:
@@ -440,21 +453,15 @@ class ClientMachine(Generic[W]):
         if probe.state is LinkState.LEADING:
             self._begin_service(probe, now, out)
         else:
-            self._step_down(probe, now)
+            self._step_down(probe, now, out)
 
-    def _better(self, probe: Link, main: Link) -> bool:
-        if probe.state is LinkState.FOLLOWING:
-            return main.state is LinkState.FOLLOWING and probe.epoch > main.epoch
-        if main.state is LinkState.FOLLOWING or probe.epoch > main.epoch:
-            return True
-        return self._suspected and (probe.epoch == main.epoch or probe.incarnation != main.incarnation)
-
-    def _step_down(self, link: Link, now: float) -> None:
+    def _step_down(self, link: Link, now: float, out: list[Effect[W]]) -> None:
         """The replica at hand does not lead: look for who does; it tells us when it learns of one."""
         link.state = LinkState.FOLLOWING
         self._suspected = False
         self._session.send_again()
         self._candidates.begin(now)
+        out.append(Resolve())
 
     def _begin_service(self, main: Link, now: float, out: list[Effect[W]]) -> None:
         """`main` leads: from here on it gets everything that has no reply, in order."""
@@ -462,6 +469,7 @@ class ClientMachine(Generic[W]):
         self._anonymous = False
         self._suspected = False
         self._candidates.drop_hint()
+        self._candidates.leads(main.address)
         main.heard_at = now
         self._session.begin_service(main, now, out)
 

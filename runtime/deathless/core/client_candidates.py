@@ -1,9 +1,12 @@
 """Whom a client dials next, and when: the replicas it knows, in turn, with capped pauses between rounds; pure.
 
 A round asks each candidate once, without pause; after a round without success the next begins after a pause that
-doubles up to BACKOFF_MAX_S, with jitter, for ever (I4). A hint (a replica named the primary) goes first; in a newer
-epoch than the last hint at once. Two replicas that contradict each other must not send us to and fro, so a hint of an
-older epoch says nothing and one of the same epoch waits for the next turn.
+doubles up to BACKOFF_MAX_S, with jitter, for ever (I4). It is WAITING_S at least while a replica is at hand that waits
+with us and tells who leads as soon as it knows: dials, each with a TLS handshake, would take the processor from those
+we wait for. A hint (a replica named the primary) goes first; in a newer epoch than the last hint at once. Two replicas
+that contradict each other must not send us to and fro, so a hint of an older epoch says nothing and one of the same
+epoch waits for the next turn. Who did not answer, and the primary just lost, are asked last in a round: behind the
+address of a pod or node that is gone nobody says no.
 
 Guarantees: bounded dials per second. Does not: dial, know roles. Imports nothing of ours but periods.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deathless.core.client_link import BACKOFF_MAX_S, BACKOFF_MIN_S, EXPONENT_MAX, GREET_MAX_S, GREET_S
+from deathless.core.client_link import BACKOFF_MAX_S, BACKOFF_MIN_S, EXPONENT_MAX, GREET_MAX_S, GREET_S, WAITING_S
 
 
 class Candidates:
@@ -24,12 +27,14 @@ class Candidates:
 
     __slots__ = (
         "_addresses",
+        "_asked",
         "_hint",
         "_hint_used",
         "_jitter",
         "_learned",
         "_refusals",
         "_rounds",
+        "_shunned",
         "_timeouts",
         "_tried",
         "_turn",
@@ -44,7 +49,9 @@ class Candidates:
         self._hint = ""  # to be dialed next
         self._hint_used = (0, "")  # (epoch, address) of the last hint, so that it is followed once
         self._turn = 0  # index of the next candidate
-        self._tried = 0  # dialed in this round
+        self._tried = 0  # dials of this round
+        self._asked: set[str] = set()  # dialed in it
+        self._shunned: set[str] = set()  # lost, or without an answer; they greeted nobody since
         self._rounds = 0  # rounds without success
         self._timeouts = 0  # dials since the last WELCOME that nobody answered
         self._refusals: dict[str, tuple[str, str]] = {}  # address -> (code, text) of definite refusals
@@ -61,14 +68,15 @@ class Candidates:
         return min(GREET_S * (1 << min(self._timeouts, EXPONENT_MAX)), GREET_MAX_S)
 
     def found(self, addresses: tuple[str, ...], now: float) -> None:
-        """The addresses were looked up."""
-        if addresses == self._addresses:
+        """The addresses were looked up; that there are none is no news: a folder can't be read at times."""
+        if not addresses or addresses == self._addresses:
             return
         if not self._addresses:
             # Clients of one service begin at different replicas, so one frozen replica does not delay them all.
             self._turn = int(self._jitter() * len(addresses))
         self._addresses = addresses
         self._refusals = {a: r for a, r in self._refusals.items() if a in addresses}
+        self._shunned.intersection_update(addresses)
         self.dial_at = now  # there is somebody new to ask
 
     def next(self, at_hand: str, *, suspected: bool) -> str:
@@ -83,32 +91,46 @@ class Candidates:
             hint, self._hint = self._hint, ""
             return hint
         known = self.known
-        for _ in known:
-            address = known[self._turn % len(known)]
-            self._turn += 1
+        count = len(known)
+        in_turn = [known[(self._turn + step) % count] for step in range(count)]
+        for address in sorted(in_turn, key=lambda one: (one in self._asked, one in self._shunned)):
             # The replica at hand is dialed anew now and then: its old connection may be what is broken.
             if address != at_hand or self._rounds % (2 if suspected else 4) == 1:
+                self._turn = known.index(address) + 1
+                self._asked.add(address)
                 return address
         return ""
 
-    def missed(self, now: float, *, at_hand: bool, whole_round: bool = False) -> bool:
+    def missed(self, now: float, *, at_hand: bool, waiting: bool = False, whole_round: bool = False) -> bool:
         """A candidate brought nothing: the next one at once, or after a pause when all had their turn.
+
+        Args:
+            now: monotonic seconds.
+            at_hand: there is a replica that is not dialed in this round.
+            waiting: and it waits with us for a primary.
+            whole_round: nobody else is known.
 
         Returns: True when the round is over (look the addresses up again).
         """
         self.dial_at = now
         if not whole_round and self._tried < len(self.known) - at_hand:
             return False
-        self._tried = 0
+        self._begin_round()
         self._rounds += 1
         pause = min(BACKOFF_MIN_S * (1 << min(self._rounds, EXPONENT_MAX)), BACKOFF_MAX_S)
+        if waiting:
+            pause = max(pause, WAITING_S)
         self.dial_at = now + pause * (0.5 + 0.5 * self._jitter())
         return True
 
     def begin(self, now: float) -> None:
         """Something changed: ask everybody, from now on."""
-        self._tried = 0
+        self._begin_round()
         self.dial_at = now
+
+    def _begin_round(self) -> None:
+        self._tried = 0
+        self._asked.clear()
 
     def succeeded(self) -> None:
         """A primary served us: pauses begin small again."""
@@ -133,11 +155,21 @@ class Candidates:
     def welcomed(self, address: str) -> None:
         """A replica greeted us."""
         self._refusals.pop(address, None)
+        self._shunned.discard(address)
         self._timeouts = 0
 
-    def unanswered(self) -> None:
+    def unanswered(self, address: str) -> None:
         """A dialed replica did not greet us in time."""
         self._timeouts += 1
+        self._shunned.add(address)
+
+    def lost(self, address: str) -> None:
+        """The replica at hand is not at hand any more."""
+        self._shunned.add(address)
+
+    def leads(self, address: str) -> None:
+        """This one is the primary: what replicas told of an earlier one is of no use."""
+        self._learned = address
 
     def refused(self, address: str, code: str, text: str) -> None:
         """A replica refuses us for good."""

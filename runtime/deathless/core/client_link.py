@@ -22,6 +22,7 @@ RESEND_MAX_S: Final = 8.0
 ACK_S: Final = 0.05  # replies are acknowledged by themselves after this
 BACKOFF_MIN_S: Final = 0.001  # after a round of all replicas without success; doubles
 BACKOFF_MAX_S: Final = 0.25
+WAITING_S: Final = 0.1  # the shortest pause between rounds while a replica is at hand that will tell us of the primary
 GREET_S: Final = 0.25  # dial to WELCOME; doubles per failed round
 GREET_MAX_S: Final = 5.0
 EXPONENT_MAX: Final = 16  # doubling stops here
@@ -83,3 +84,16 @@ class Link:
         self.named = False  # HELLO named our session or incarnation
         self.hello_session = 0  # the session named in HELLO
         self.next_seq: int | None = None  # the next expected of it, when the primary itself said so
+
+    def outdoes(self, main: Link, *, suspected: bool) -> bool:
+        """Is this replica, which has just told its role, rather to be talked to than the one at hand?
+
+        Args:
+            main: the link to the one at hand.
+            suspected: that one leads, and is silent.
+        """
+        if self.state is LinkState.FOLLOWING:
+            return main.state is LinkState.FOLLOWING and self.epoch > main.epoch
+        if main.state is LinkState.FOLLOWING or self.epoch > main.epoch:
+            return True
+        return suspected and (self.epoch == main.epoch or self.incarnation != main.incarnation)

@@ -7,8 +7,10 @@ Imports core, codec and base.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterable
 from typing import Final, cast
 
@@ -122,7 +124,7 @@ class Driver:
 
     Args:
         machine: driven by nobody else.
-        addresses: as `resolve` takes them; looked up again whenever all replicas failed.
+        addresses: as `resolve` takes them; looked up again whenever the primary is lost, and all replicas failed.
         tls: certificates, where the service wants TLS.
         changed: called after each event that was handled.
     """
@@ -146,8 +148,9 @@ class Driver:
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0  # when it fires; uvloop's handle for a time that has come can't say
         self._closed = False
+        self._looking_up = False
         self._wanted: list[tuple[int, Waiter]] = []  # results to ask for at the end of this turn of the loop
-        self._resolve()
+        self._looked_up(resolve(addresses))
 
     async def close(self) -> None:
         """Hang up and end what is under way."""
@@ -184,7 +187,7 @@ class Driver:
                     case HangUp(link=number):
                         self._hang_up(number)
                     case Resolve():
-                        self._loop.call_soon(self._resolve)
+                        self._resolve()
                     case FailCalls(waiters=waiters, code=code, text=text):
                         for waiter in waiters:
                             fail(waiter, error_of(code, text))
@@ -221,7 +224,23 @@ class Driver:
         self.handle(TimerFired())
 
     def _resolve(self) -> None:
-        self.handle(AddressesFound(addresses=resolve(self._addresses)))
+        """Look the addresses up, in a thread: a folder's storage may hang while replicas elsewhere serve."""
+        if not self._looking_up and not self._closed:
+            self._looking_up = True
+            threading.Thread(target=self._look_up, name="addresses", daemon=True).start()
+
+    def _look_up(self) -> None:
+        try:
+            found = resolve(self._addresses)
+        except OSError as error:
+            _LOG.debug("can't look addresses up", extra={"why": str(error)})
+            found = ()
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self._looked_up, found)
+
+    def _looked_up(self, found: tuple[str, ...]) -> None:
+        self._looking_up = False
+        self.handle(AddressesFound(addresses=found))
 
     async def _dial(self, number: LinkId, address: str) -> None:
         try:

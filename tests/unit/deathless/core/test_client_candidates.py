@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deathless.core.client_candidates import Candidates
-from deathless.core.client_link import BACKOFF_MAX_S, GREET_MAX_S, GREET_S
+from deathless.core.client_link import BACKOFF_MAX_S, GREET_MAX_S, GREET_S, WAITING_S
 
 
 def candidates(*addresses: str, jitter: float = 0.0) -> Candidates:
@@ -34,6 +34,40 @@ def test_silent_replica_is_dialed_anew_in_every_second_round() -> None:
         asked.append(made.next("a", suspected=True))
         made.missed(0.0, at_hand=True, whole_round=True)
     assert asked == ["", "a", "", "a", "", "a"]
+
+
+def test_who_did_not_answer_is_asked_last_in_each_round_until_it_greets() -> None:
+    made = candidates("a", "b", "c")
+    made.unanswered("a")
+    made.lost("b")
+    rounds = []
+    for _ in range(2):
+        rounds.append([made.next("", suspected=False) for _ in range(3)])
+        made.missed(0.0, at_hand=False, whole_round=True)
+    assert rounds == [["c", "a", "b"], ["c", "a", "b"]]
+    made.welcomed("a")
+    assert made.next("", suspected=False) == "c"
+    assert made.next("", suspected=False) == "a"
+
+
+def test_pauses_are_longer_while_a_replica_waits_with_us() -> None:
+    made = candidates("a", "b")
+    assert made.missed(5.0, at_hand=True, waiting=True, whole_round=True)
+    assert made.dial_at == 5.0 + WAITING_S / 2
+
+
+def test_address_of_a_former_primary_is_forgotten_with_the_next_one() -> None:
+    made = candidates("a")
+    made.hint(1, "z", 0.0)
+    assert "z" in made.known
+    made.leads("a")
+    assert "z" not in made.known
+
+
+def test_that_nobody_is_found_is_no_news() -> None:
+    made = candidates("a")
+    made.found((), 1.0)
+    assert made.known == ("a",)
 
 
 def test_pauses_come_after_a_round_and_are_capped_and_jittered() -> None:
@@ -92,7 +126,7 @@ def test_greet_limit_doubles_while_nobody_answers() -> None:
     made = candidates("a")
     assert made.greet_limit_s == GREET_S
     for _ in range(30):
-        made.unanswered()
+        made.unanswered("a")
     assert made.greet_limit_s == GREET_MAX_S
     made.welcomed("a")
     assert made.greet_limit_s == GREET_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from replica_fake import FakeShard, ReplicaServer
 
 from deathless.base.config import TlsConfig
 from deathless.base.errors import InvalidConfig, PeerUnreachable
+from deathless.shell import client_driver
 from deathless.shell.client import Client
 from deathless.shell.client_driver import resolve
 from deathless.shell.members import Member, write_member
@@ -41,6 +43,34 @@ async def test_connection_that_breaks_is_replaced() -> None:
         assert await client.call("deposit", "alice", n=1) == {"n": 1}
         for transport in list(server.transports.values()):
             transport.abort()
+        assert await client.call("deposit", "alice", n=2) == {"n": 2}
+    server.kill()
+
+
+async def test_folder_whose_storage_hangs_keeps_nobody_from_the_replicas_it_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await lone()
+    write_member(str(tmp_path), Member("r0", "", server.address))
+    thawed = threading.Event()
+    async with Client("bank", [f"dir:{tmp_path}"]) as client:
+        await client.ready()
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hang(_: tuple[str, ...]) -> tuple[str, ...]:
+            loop.call_soon_threadsafe(asked.set)
+            thawed.wait()
+            raise OSError("stale")
+
+        monkeypatch.setattr(client_driver, "resolve", hang)
+        try:
+            for transport in list(server.transports.values()):
+                transport.abort()
+            await asked.wait()
+            assert await client.call("deposit", "alice", n=1) == {"n": 1}
+        finally:
+            thawed.set()
         assert await client.call("deposit", "alice", n=2) == {"n": 2}
     server.kill()
 
