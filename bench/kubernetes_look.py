@@ -15,7 +15,7 @@ from tests.cluster.installed import Lab
 from tests.cluster.lab.cluster import Pod
 from tests.cluster.lab.machine import CommandFailed
 
-PAUSE_S: Final = 0.05  # between two looks
+PAUSE_S: Final = 0.25  # between two looks: a look takes the processors from the takeover it waits for
 WITHIN_S: Final = 120.0
 
 
