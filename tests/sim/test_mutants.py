@@ -92,7 +92,7 @@ CASES: Final = (
     Case(defect="fence_peer_connections", options=FLAPS, checker="told"),
     Case(defect="dedup", options=FLAPS, checker="pairs"),
     Case(defect=mutants.runs_without_order, options=FLAPS, checker="pairs"),
-    Case(defect=mutants.positions_persisted_first, seed=14, options=BOTH, checker="pairs"),
+    Case(defect=mutants.positions_persisted_first, seed=3, options=BOTH, checker="pairs"),
     Case(defect=mutants.positions_in_a_bounded_cache, options=FLAPS, checker="pairs"),
     Case(defect=mutants.checkpoints_without_peers_positions, options=KEPT, checker="crash", text="position"),
     Case(defect=mutants.peers_forgotten_by_time, options=APART, seed=1, checker="crash", text="position"),

@@ -5,8 +5,8 @@ doubles up to BACKOFF_MAX_S, with jitter, for ever (I4). It is WAITING_S at leas
 with us and tells who leads as soon as it knows: dials, each with a TLS handshake, would take the processor from those
 we wait for. A hint (a replica named the primary) goes first; in a newer epoch than the last hint at once. Two replicas
 that contradict each other must not send us to and fro, so a hint of an older epoch says nothing and one of the same
-epoch waits for the next turn. Who did not answer, and the primary just lost, are asked last in a round: behind the
-address of a pod or node that is gone nobody says no.
+epoch waits for the next turn. Who did not answer, and the primary just lost, are asked after the others: behind the
+address of a pod or node that is gone nobody says no. All are asked before anybody is asked again.
 
 Guarantees: bounded dials per second. Does not: dial, know roles. Imports nothing of ours but periods.
 """
@@ -27,6 +27,7 @@ class Candidates:
 
     __slots__ = (
         "_addresses",
+        "_anew",
         "_asked",
         "_hint",
         "_hint_used",
@@ -50,7 +51,8 @@ class Candidates:
         self._hint_used = (0, "")  # (epoch, address) of the last hint, so that it is followed once
         self._turn = 0  # index of the next candidate
         self._tried = 0  # dials of this round
-        self._asked: set[str] = set()  # dialed in it
+        self._asked: set[str] = set()  # dialed since all were, however many rounds were cut short
+        self._anew = False  # this round ends with the replica at hand, dialed anew
         self._shunned: set[str] = set()  # lost, or without an answer; they greeted nobody since
         self._rounds = 0  # rounds without success
         self._timeouts = 0  # dials since the last WELCOME that nobody answered
@@ -91,15 +93,20 @@ class Candidates:
             hint, self._hint = self._hint, ""
             return hint
         known = self.known
-        count = len(known)
-        in_turn = [known[(self._turn + step) % count] for step in range(count)]
-        for address in sorted(in_turn, key=lambda one: (one in self._asked, one in self._shunned)):
-            # The replica at hand is dialed anew now and then: its old connection may be what is broken.
-            if address != at_hand or self._rounds % (2 if suspected else 4) == 1:
-                self._turn = known.index(address) + 1
-                self._asked.add(address)
-                return address
-        return ""
+        in_turn = [known[(self._turn + step) % len(known)] for step in range(len(known))]
+        others = [address for address in in_turn if address != at_hand]
+        # The replica at hand is dialed anew now and then: its old connection may be what is broken.
+        self._anew = bool(at_hand) and self._rounds % (2 if suspected else 4) == 1
+        if self._anew and self._tried > len(others):
+            return at_hand
+        if not others:
+            return ""
+        if self._asked.issuperset(others):
+            self._asked.clear()
+        address = min(others, key=lambda one: (one in self._asked, one in self._shunned))
+        self._turn = known.index(address) + 1
+        self._asked.add(address)
+        return address
 
     def missed(self, now: float, *, at_hand: bool, waiting: bool = False, whole_round: bool = False) -> bool:
         """A candidate brought nothing: the next one at once, or after a pause when all had their turn.
@@ -113,9 +120,10 @@ class Candidates:
         Returns: True when the round is over (look the addresses up again).
         """
         self.dial_at = now
-        if not whole_round and self._tried < len(self.known) - at_hand:
+        if not whole_round and self._tried < len(self.known) - at_hand + self._anew:
             return False
-        self._begin_round()
+        self._tried = 0
+        self._anew = False
         self._rounds += 1
         pause = min(BACKOFF_MIN_S * (1 << min(self._rounds, EXPONENT_MAX)), BACKOFF_MAX_S)
         if waiting:
@@ -125,16 +133,13 @@ class Candidates:
 
     def begin(self, now: float) -> None:
         """Something changed: ask everybody, from now on."""
-        self._begin_round()
-        self.dial_at = now
-
-    def _begin_round(self) -> None:
         self._tried = 0
-        self._asked.clear()
+        self.dial_at = now
 
     def succeeded(self) -> None:
         """A primary served us: pauses begin small again."""
         self._rounds = 0
+        self._asked.clear()
 
     def hint(self, epoch: int, address: str, now: float) -> bool:
         """A replica named the primary of `epoch`. True: a newer one than any hint before, dial it now."""

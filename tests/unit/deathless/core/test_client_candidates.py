@@ -50,6 +50,28 @@ def test_who_did_not_answer_is_asked_last_in_each_round_until_it_greets() -> Non
     assert made.next("", suspected=False) == "a"
 
 
+def test_silent_replica_is_dialed_anew_also_where_everybody_was_silent() -> None:
+    made = candidates("a", "b", "c")
+    rounds: list[list[str]] = [[]]
+    for address in ("a", "b", "c"):
+        made.unanswered(address)
+    while len(rounds) < 5:
+        rounds[-1].append(made.next("a", suspected=True))
+        if made.missed(0.0, at_hand=True):
+            rounds.append([])
+    assert rounds[:4] == [["b", "c"], ["b", "c", "a"], ["b", "c"], ["b", "c", "a"]]
+
+
+def test_who_is_asked_last_is_asked_though_rounds_are_cut_short() -> None:
+    made = candidates("a", "b", "c")
+    made.unanswered("a")
+    asked = []
+    for _ in range(3):
+        asked.append(made.next("", suspected=False))
+        made.begin(0.0)
+    assert asked == ["b", "c", "a"]
+
+
 def test_pauses_are_longer_while_a_replica_waits_with_us() -> None:
     made = candidates("a", "b")
     assert made.missed(5.0, at_hand=True, waiting=True, whole_round=True)
