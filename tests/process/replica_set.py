@@ -19,7 +19,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -38,10 +39,12 @@ from deathless.simulation.checkers.linearizability import check_linearizable
 from deathless.simulation.checkers.models import CounterModel
 
 DEADLINE_S = 120.0  # a starved machine may need half of it to start one process
-PATIENT = {"suspect_after_s": 2.0}
+PATIENT = {"suspect_after_s": 2.0, "log_call_max_s": 30.0}
 """Limits of a set whose test must see no takeover but its own: a busy machine may let a replica stand for a moment."""
 ANSWER_S = 5.0  # a supervisor that says nothing for so long is left out
 POLL_S = 0.02
+ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
+"""Roles of three replicas that are all well."""
 KEYS = 5  # that a load spreads its calls over
 READ_EVERY = 7  # calls of a session for one linearizable query
 SERVICE = Path(__file__).with_name("ledger.py")
@@ -319,6 +322,16 @@ class Load:
         )
         if self.errors:
             raise self.errors[0]
+
+
+@contextmanager
+def called(replicas: ReplicaSet) -> Iterator[Load]:
+    """Calls that have begun, to three replicas that are all well; in the end each was counted exactly once."""
+    replicas.wait_roles(**ALL)
+    with Load(replicas) as load:
+        load.wait_more()
+        yield load
+    check_exactly_once(load, replicas)
 
 
 def client_of(replicas: ReplicaSet) -> Client:

@@ -10,13 +10,11 @@ import msgspec
 import pytest
 from etcd_server import EtcdCluster
 from relay import Relay
-from replica_set import PATIENT, Load, ReplicaSet, check_exactly_once, judge
+from replica_set import ALL, PATIENT, Load, ReplicaSet, check_exactly_once, judge
 
 from deathless.base.config import EtcdConfig, ReplicaConfig
 
 pytestmark = pytest.mark.etcd
-
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 
 
 class RelayedSet(ReplicaSet):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster
-from replica_set import DEADLINE_S, PATIENT, Load, ReplicaSet, check_exactly_once, send_signal, wait_for
+from replica_set import ALL, DEADLINE_S, PATIENT, Load, ReplicaSet, called, check_exactly_once, send_signal, wait_for
 from test_storage_faults import mounted_set
 
 from deathless.base.errors import HalfCopy, StoreOlderThanLog
@@ -21,7 +21,6 @@ from deathless.shell.adoption import carry_out, look
 
 pytestmark = pytest.mark.etcd
 
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 STALE = "attr_timeout=2,entry_timeout=2,negative_timeout=2,kernel_cache"
 """A node's kernel believes for two seconds what it looked up once: a takeover falls into that time."""
 
@@ -105,20 +104,14 @@ def test_node_that_freezes_with_the_primary_and_a_member_of_the_store_loses_noth
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_leader_of_etcd_that_is_gone_stops_nobody_for_long(tmp_path: Path, fault: str) -> None:
-    with etcd_set(tmp_path, members=3) as (replicas, cluster):
-        with Load(replicas) as load:
-            load.wait_more()
-            leader = cluster.leader()
-            if fault == "killed":
-                leader.kill()
-            else:
-                leader.freeze()
-            load.wait_more()
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
-            load.wait_more()
-        check_exactly_once(load, replicas)
+    with etcd_set(tmp_path, members=3) as (replicas, cluster), called(replicas) as load:
+        leader = cluster.leader()
+        {"killed": leader.kill, "frozen": leader.freeze}[fault]()
+        load.wait_more()
+        old = replicas.primary()
+        replicas.kill_worker(old)
+        replicas.primary(besides=old)
+        load.wait_more()
 
 
 def test_i1_without_etcd_releases_wait_and_nothing_is_lost(tmp_path: Path) -> None:

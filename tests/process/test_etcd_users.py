@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster, EtcdMember, wait_until
-from replica_set import Load, ReplicaSet, check_exactly_once
-from test_etcd_set import ALL, over
+from replica_set import ALL, Load, ReplicaSet, called, check_exactly_once
+from test_etcd_set import over
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import Unauthorized
@@ -47,25 +47,19 @@ def test_leader_that_is_gone_takes_no_login_with_it(tmp_path: Path, fault: str) 
     with (
         EtcdCluster(tmp_path / "etcd", members=3, password=ROOT_PASSWORD, token_ttl_s=SHORT_S) as cluster,
         ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
+        called(replicas) as load,
     ):
-        replicas.wait_roles(**ALL)
-        with Load(replicas) as load:
-            load.wait_more()
-            leader = cluster.leader()
-            # Each member ends a token by itself: by now the others know none that replicas show to this one.
-            for member in cluster.members:
-                wait_token_ends(cluster, member)
-            load.wait_more()
-            if fault == "killed":
-                leader.kill()
-            else:
-                leader.freeze()
-            load.wait_more()
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
-            load.wait_more()
-        check_exactly_once(load, replicas)
+        leader = cluster.leader()
+        # Each member ends a token by itself: by now the others know none that replicas show to this one.
+        for member in cluster.members:
+            wait_token_ends(cluster, member)
+        load.wait_more()
+        {"killed": leader.kill, "frozen": leader.freeze}[fault]()
+        load.wait_more()
+        old = replicas.primary()
+        replicas.kill_worker(old)
+        replicas.primary(besides=old)
+        load.wait_more()
 
 
 def test_members_that_all_restarted_know_no_token_and_nobody_is_lost(tmp_path: Path) -> None:
@@ -154,15 +148,12 @@ def test_service_with_the_users_rights_of_the_page_serves_and_is_erased(tmp_path
         for words in commands:
             carry_out(cluster.members[0], cluster.token(), words)
         etcd = etcd_of(cluster, tmp_path)
-        with ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd) as replicas:
-            replicas.wait_roles(**ALL)
-            with Load(replicas) as load:
-                load.wait_more()
-                old = replicas.primary()
-                replicas.kill_worker(old)
-                replicas.primary(besides=old)
-                load.wait_more()
-            check_exactly_once(load, replicas)
+        bank = ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd)
+        with bank as replicas, called(replicas) as load:
+            old = replicas.primary()
+            replicas.kill_worker(old)
+            replicas.primary(besides=old)
+            load.wait_more()
             replicas.stop()
         run_as_that_user(cluster, tmp_path)
 
@@ -250,18 +241,15 @@ def test_logins_are_switched_on_and_off_while_a_service_serves(tmp_path: Path) -
         for words in documented():
             carry_out(member, "", words)
         etcd = etcd_of(cluster, tmp_path)
-        with ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd) as replicas:
-            replicas.wait_roles(**ALL)
-            with Load(replicas) as load:
-                load.wait_more()
-                member.request("/v3/auth/enable", {})
-                with pytest.raises(ValueError, match="user name is empty"):
-                    member.request("/v3/kv/range", {"key": "eA=="})
-                load.wait_more()
-                old = replicas.primary()
-                replicas.kill_worker(old)
-                replicas.primary(besides=old)
-                load.wait_more()
-                member.request("/v3/auth/disable", {}, token=member.log_in(ROOT_PASSWORD))
-                load.wait_more()
-            check_exactly_once(load, replicas)
+        bank = ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd)
+        with bank as replicas, called(replicas) as load:
+            member.request("/v3/auth/enable", {})
+            with pytest.raises(ValueError, match="user name is empty"):
+                member.request("/v3/kv/range", {"key": "eA=="})
+            load.wait_more()
+            old = replicas.primary()
+            replicas.kill_worker(old)
+            replicas.primary(besides=old)
+            load.wait_more()
+            member.request("/v3/auth/disable", {}, token=member.log_in(ROOT_PASSWORD))
+            load.wait_more()

@@ -14,10 +14,12 @@ import pytest
 from fault_seed import seed_of
 from http_load import HttpLoad
 from replica_set import (
+    ALL,
     DEADLINE_S,
     PATIENT,
     Load,
     ReplicaSet,
+    called,
     check_exactly_once,
     children_of,
     judge,
@@ -29,8 +31,6 @@ from deathless.base.errors import PortTaken
 from deathless.codec.wire import PREFIX, Hello, Type, struct_packet
 from deathless.shell.members import Member, read_members, write_member
 from deathless.shell.packets import split_address
-
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 
 
 def is_alive(pid: int) -> bool:
@@ -78,15 +78,12 @@ def test_killed_ingress_is_started_again_and_its_callers_lose_nothing(tmp_path: 
 
 def test_sigterm_of_a_worker_hands_over_and_the_worker_comes_back(tmp_path: Path) -> None:
     with ReplicaSet(tmp_path) as replicas:
-        replicas.wait_roles(**ALL)
-        with Load(replicas) as load:
-            load.wait_more()
+        with called(replicas) as load:
             old = replicas.primary()
             replicas.signal_worker(old, signal.SIGTERM)
             replicas.primary(besides=old)
             load.wait_more()
             replicas.wait_roles(**ALL)
-        check_exactly_once(load, replicas)
         assert "handed over" in (tmp_path / f"{old}.log").read_text()
 
 
@@ -172,14 +169,11 @@ def test_announcement_of_a_replica_that_is_no_more_hinders_nobody(tmp_path: Path
             write_member(str(replicas.directory), Member("r7", f"127.0.0.1:{port}", f"127.0.0.1:{port}"))
             write_member(str(replicas.directory), Member("r8", "127.0.0.1:1", "127.0.0.1:1"))
             (replicas.directory / "members" / "r9.json").write_bytes(b"{")
-            replicas.wait_roles(**ALL)
-            with Load(replicas) as load:
-                load.wait_more()
+            with called(replicas) as load:
                 old = replicas.primary()
                 replicas.kill_worker(old)
                 replicas.primary(besides=old)
                 load.wait_more()
-            check_exactly_once(load, replicas)
 
 
 def test_port_of_a_worker_that_is_taken_is_told_and_tried_again(tmp_path: Path) -> None:

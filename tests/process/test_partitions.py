@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from replica_set import Load, ReplicaSet, check_exactly_once, judge
+from replica_set import ALL, Load, ReplicaSet, check_exactly_once, judge
 
 from deathless.base.config import ReplicaConfig
 from deathless.shell.admin import Access, ask
@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="a network of its own needs root and ip"),
 ]
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 APART = "r0"  # the replica with a network of its own
 
 

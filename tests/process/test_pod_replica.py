@@ -13,13 +13,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, judge, send_signal, wait_for
+from replica_set import ALL, DEADLINE_S, ReplicaSet, called, judge, send_signal, wait_for
 
 from deathless.base.config import ReplicaConfig
 from deathless.core.detection import Report
 from deathless.shell.members import read_members
-
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 
 
 class PodSet(ReplicaSet):
@@ -75,9 +73,7 @@ class PodSet(ReplicaSet):
 
 def test_pods_serve_are_probed_and_survive_kills(tmp_path: Path) -> None:
     with PodSet(tmp_path) as pods:
-        pods.wait_roles(**ALL)
-        with Load(pods) as load:
-            load.wait_more()
+        with called(pods) as load:
             for name in pods.names:
                 wait_for(lambda name=name: pods.probe(name, "readyz")[0] == 200, f"{name} ready", pods.describe)  # type: ignore[misc]  # mypy does not know a default's type here
             old = pods.primary()
@@ -85,7 +81,6 @@ def test_pods_serve_are_probed_and_survive_kills(tmp_path: Path) -> None:
             pods.primary(besides=old)
             load.wait_more()
             assert pods.probe(old, "livez")[0] == 200
-        check_exactly_once(load, pods)
         assert set(pods.stop().values()) == {0}
 
 
@@ -126,9 +121,7 @@ def test_pod_that_can_not_start_ends_with_its_code_and_leaves_its_reason(
 def test_old_and_new_pod_of_one_replica_lose_and_double_nothing(tmp_path: Path) -> None:
     """A primary's pod is frozen, its replacement starts, the old one thaws under load and steps aside."""
     with PodSet(tmp_path) as pods:
-        pods.wait_roles(**ALL)
-        with Load(pods) as load:
-            load.wait_more()
+        with called(pods) as load:
             name = pods.primary()
             old = pods.processes[name]
             worker = pods.signal_worker(name, signal.SIGSTOP)
@@ -153,21 +146,17 @@ def test_old_and_new_pod_of_one_replica_lose_and_double_nothing(tmp_path: Path) 
             finally:
                 old.kill()
                 old.wait()
-        check_exactly_once(load, pods)
         judge(pods, load.history)
 
 
 def test_pod_that_hands_over_goes_once_its_successor_leads(tmp_path: Path) -> None:
     with PodSet(tmp_path) as pods:
-        pods.wait_roles(**ALL)
-        with Load(pods) as load:
-            load.wait_more()
+        with called(pods) as load:
             old = pods.primary()
             pods.processes[old].terminate()
             assert pods.processes[old].wait(DEADLINE_S) == 0
             assert '"the successor leads"' in (tmp_path / f"{old}.log").read_text()
             load.wait_more()
-        check_exactly_once(load, pods)
         # The last one has nobody to wait for.
         assert set(pods.stop().values()) == {0}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from replica_set import wait_for
-from test_pod_replica import ALL, PodSet
+from replica_set import ALL, wait_for
+from test_pod_replica import PodSet
 from test_tls_set import files_in
 
 from deathless.base.config import TlsConfig

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from replica_set import DEADLINE_S, PATIENT, Load, ReplicaSet, check_exactly_once, client_of, wait_for
+from replica_set import ALL, DEADLINE_S, PATIENT, Load, ReplicaSet, called, check_exactly_once, client_of, wait_for
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, OutOfSpace
@@ -40,7 +40,6 @@ SMALL = {
     "allocate_bytes": MIB,
     "message_bytes_max": MIB // 2,
 }
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 FRESH = "attr_timeout=0,entry_timeout=0,negative_timeout=0"
 """Each look-up asks the real directory, as the seal fence needs it."""
 
@@ -161,9 +160,7 @@ async def notes_of(replicas: ReplicaSet) -> list[str]:
 
 def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", 32 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
-        replicas.wait_roles(**ALL)
-        with Load(replicas) as load:
-            load.wait_more()
+        with called(replicas) as load:
             ballast = fill(disk)
             wait_for(lambda: is_full(replicas), "a full log", replicas.describe)
             old = replicas.primary()
@@ -174,7 +171,6 @@ def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> 
             take_checkpoint(replicas, next(n for n in replicas.names if n != new))
             ballast.unlink()
             load.wait_more()
-        check_exactly_once(load, replicas)
         replicas.wait_same_lsn()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from replica_set import DEADLINE_S, Load, ReplicaSet, check_exactly_once, wait_for
+from replica_set import ALL, DEADLINE_S, Load, ReplicaSet, check_exactly_once, wait_for
 
 from deathless.base.config import TlsConfig
 from deathless.base.errors import Unauthorized
@@ -23,7 +23,6 @@ from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_stru
 from deathless.shell.members import Member, read_members
 from deathless.shell.packets import split_address
 
-ALL = {"primary": 1, "checkpointer": 1, "standby": 1}
 TOKEN = "a shared secret"
 PORTS = ["control", "client", "replication"]
 

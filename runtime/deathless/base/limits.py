@@ -70,6 +70,7 @@ class Limits:
     time_jump_max_s: int = 3600  # one time record moves logical time forward by at most this
     clock_step_us: int = 1000  # a time record is written when time moved by this much
     turn_max_s: float = 10.0  # a turn longer than this ends the worker
+    log_call_max_s: float = 2.0  # one call to the log's file system longer than this: the worker counts as stuck
     suspect_after_s: float = 0.3  # silence of worker AND supervisor before a takeover
     heartbeat_s: float = 0.05  # between supervisors
     idle_confirm_s: float = 0.05  # an idle primary writes its confirmed lsn after this

@@ -115,7 +115,7 @@ class Candidates:
             now: monotonic seconds.
             at_hand: there is a replica that is not dialed in this round.
             waiting: and it waits with us for a primary.
-            whole_round: nobody else is known.
+            whole_round: this ends the round, whoever had no turn yet.
 
         Returns: True when the round is over (look the addresses up again).
         """

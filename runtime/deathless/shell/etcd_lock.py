@@ -14,9 +14,9 @@ readable with etcdctl:
   a steal by put leaves the create revision as it was.
 - **owns** is one linearizable read: the value of `lock` is ours, byte for byte, the answering cluster has the
   id of the one the lock was taken in, and its revision is not below one seen before the read began (a store
-  restored from a backup goes back). Anything else is a definite no, but for one case: no answer is
-  `LockUnavailable`, and a lock that is gone while `epoch` is still ours was taken by nobody, so its holder puts
-  it back, guarded by both. An etcd whose frozen leader wakes may end every lease, renewed or not (design 0004).
+  restored from a backup goes back). No answer is `LockUnavailable`; any other one is a definite no, but for a
+  lock that is gone while `epoch` is still ours: nobody took it, so its holder puts it back, guarded by both. An
+  etcd whose frozen leader wakes may end every lease, renewed or not (design 0004).
 - **Unknown outcomes.** Each write here is guarded by what it changes, so sending it again does nothing a
   second time: after the first one took effect the guard no longer holds, and the other branch reads what
   stands there. That, and nothing else, makes it right to send it again `RESENDS_MAX` times, and to a second
@@ -281,14 +281,21 @@ class EtcdLock:
 
     async def _put_lock(self, compare: Sequence[Compare], value: bytes, *others: Op) -> TxnResult:
         """Put the lock, and what else is given, on a lease that stands; the failure branch reads the lock."""
-        lease, look = await self._ready_lease(), [Get(key=self._lock)]
-        try:
-            return await self._guarded(compare, [*others, Put(key=self._lock, value=value, lease=lease)], look)
-        except LeaseNotFound:  # it ended unnoticed; nothing was done
-            if self._lease == lease:
-                self._lease = None
+
+        async def put() -> TxnResult:
             lease = await self._ready_lease()
-            return await self._guarded(compare, [*others, Put(key=self._lock, value=value, lease=lease)], look)
+            writes = [*others, Put(key=self._lock, value=value, lease=lease)]
+            try:
+                return await self._guarded(compare, writes, [Get(key=self._lock)])
+            except LeaseNotFound:
+                if self._lease == lease:
+                    self._lease = None
+                raise
+
+        try:
+            return await put()
+        except LeaseNotFound:  # it ended unnoticed; nothing was done
+            return await put()
 
     async def _put_back(self, reign: _Reign) -> bool:
         """Hold the lock again where it is gone and nobody took it; False: somebody did, or the store is another."""

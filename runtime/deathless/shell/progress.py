@@ -1,7 +1,7 @@
 """Tells from a worker's page whether it gets on, without asking it.
 
     what stands still                              for longer than   verdict
-    one call of the file system                    CALL_MAX_S        STUCK: its log hangs; killing would not help it
+    one call of the file system                    log_call_max_s    STUCK: its log hangs; killing would not help it
     one message                                    turn_max_s        OVERDUE: the supervisor ends the worker
     everything, with no call or message under way  turn_max_s        OVERDUE
     everything, but we stood still ourselves                         FINE, and all clocks begin again
@@ -21,7 +21,6 @@ from typing import Final
 
 from deathless.execution.running import Running
 
-CALL_MAX_S: Final = 2.0
 ASLEEP_S: Final = 1.0  # not having looked for so long, we stood still ourselves
 
 
@@ -46,16 +45,21 @@ class Progress:
     """Watches one worker.
 
     Args:
-        turn_max_s: see `base.limits`.
+        turn_max_s, log_call_max_s: see `base.limits`.
     """
 
-    def __init__(self, turn_max_s: float) -> None:
+    def __init__(self, *, turn_max_s: float, log_call_max_s: float) -> None:
         self._turn_max_s = turn_max_s
+        self._log_call_max_s = log_call_max_s
         self._seen: Signs | None = None
         self._running_since = 0.0
         self._calls_since = 0.0
         self._any_since = 0.0
         self._looked_at = 0.0
+
+    def begin(self) -> None:
+        """Another worker runs from now on."""
+        self._seen = None
 
     def look(self, signs: Signs, now: float) -> Verdict:
         """Take in what the page shows at `now`, monotonic seconds."""
@@ -74,5 +78,5 @@ class Progress:
         if signs.running is not None and now - self._running_since > self._turn_max_s:
             return Verdict.OVERDUE
         if signs.calls % 2:
-            return Verdict.STUCK if now - self._calls_since > CALL_MAX_S else Verdict.FINE
+            return Verdict.STUCK if now - self._calls_since > self._log_call_max_s else Verdict.FINE
         return Verdict.OVERDUE if now - self._any_since > self._turn_max_s else Verdict.FINE

@@ -120,7 +120,7 @@ class Supervisor:
         self.ingress = Child("ingress")
         self._lock_file = -1
         self._page: Page | None = None
-        self._progress = Progress(self.limits.turn_max_s)
+        self._progress = Progress(turn_max_s=self.limits.turn_max_s, log_call_max_s=self.limits.log_call_max_s)
         self._line: LineProtocol | None = None
         self._died_in_message = False  # the last worker
         self._missing = Missing()  # of what workers end for because the log lacks it
@@ -241,8 +241,7 @@ class Supervisor:
             if self._died is not None and now - self._died[1] > LAST_WORDS_S:
                 self._worker_gone(now)
             if self._stop_ordered:
-                handed_over, led = bool(self.report.successor), self.detector.led(now)
-                if self.worker.process is None and self._leave.is_due(now, handed_over=handed_over, led=led):
+                if self.worker.process is None and self._may_leave(now):
                     return
                 self._pass_stop_on(now)
             elif self._held:
@@ -342,6 +341,9 @@ class Supervisor:
 
     # ---- children --------------------------------------------------------------------------------------------
 
+    def _may_leave(self, now: float) -> bool:
+        return self._leave.is_due(now, handed_over=bool(self.report.successor), led=self.detector.led(now))
+
     def _start_children(self, now: float) -> None:
         self._attendants.start_due(now, self._environment())
         if self.worker.process is None and self.worker.start_at is not None and now >= self.worker.start_at:
@@ -384,7 +386,7 @@ class Supervisor:
             )
         self.worker.started_at = now
         self.worker.start_at = None
-        self._progress = Progress(self.limits.turn_max_s)
+        self._progress.begin()
         self._worker_deadline = float("inf")
         self._last_stop = None
         self._told_primary = None

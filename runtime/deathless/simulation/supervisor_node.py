@@ -37,7 +37,6 @@ from deathless.simulation.sockets import Accepted, Opened
 from deathless.simulation.worker_node import Page
 
 CONTROL_BUFFER_BYTES: Final = 4 << 20
-SYNC_MAX_S: Final = 2.0
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
 STABLE_S: Final = 10.0
 AGAIN_MIN_S, AGAIN_MAX_S = 0.05, 2.0  # between two attempts to connect to a peer
@@ -285,7 +284,7 @@ class SupervisorNode:
         if running is not None and now - self._running_since[1] > self.limits.turn_max_s:
             self.host.worker.kill()
             return True
-        return bool(page.syncs % 2) and now - self._sync_since[1] > SYNC_MAX_S
+        return bool(page.syncs % 2) and now - self._sync_since[1] > self.limits.log_call_max_s
 
     def worker_said(self, record: ToSupervisor) -> None:
         """The worker says something."""

@@ -177,17 +177,13 @@ def test_worker_whose_loop_stands_still_is_ended_after_turn_max_s(tmp_path: Path
     supervised(tmp_path, 'role("standby"); time.sleep(60)', look, limits={"turn_max_s": 0.2})
 
 
-def test_worker_in_one_call_of_the_file_system_is_told_to_be_stuck_and_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deathless.shell.progress.CALL_MAX_S", 0.1)
-
+def test_worker_in_one_call_of_the_file_system_is_told_to_be_stuck_and_left_alone(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.state == WorkerState.STUCK)
         await until(lambda: supervisor.report.state == WorkerState.RUNNING)
 
     script = 'role("primary", 1)\npage[4] += 1\ntime.sleep(0.5)\npage[4] += 1\n'
-    supervised(tmp_path, script + TICKING.format(told="os._exit(0)"), look)
+    supervised(tmp_path, script + TICKING.format(told="os._exit(0)"), look, limits={"log_call_max_s": 0.1})
 
 
 def test_stopped_worker_is_told_to_be_stopped_and_running_when_it_goes_on(tmp_path: Path) -> None:
