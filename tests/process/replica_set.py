@@ -241,6 +241,12 @@ class ReplicaSet:
 
         return wait_for(signalled, f"a worker of {name}", self.describe)
 
+    def kill_primary(self) -> None:
+        """End the worker of whoever leads, and wait until another replica does."""
+        old = self.primary()
+        self.kill_worker(old)
+        self.primary(besides=old)
+
     def kill_worker(self, name: str) -> None:
         """kill -9 of a worker."""
         self.signal_worker(name, signal.SIGKILL)

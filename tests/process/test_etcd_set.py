@@ -57,9 +57,7 @@ def test_kill_of_the_primary_loses_and_doubles_nothing(tmp_path: Path) -> None:
         with Load(replicas) as load:
             for _ in range(2):
                 load.wait_more()
-                old = replicas.primary()
-                replicas.kill_worker(old)
-                replicas.primary(besides=old)
+                replicas.kill_primary()
                 load.wait_more()
                 replicas.wait_roles(**ALL)
         check_exactly_once(load, replicas)
@@ -108,9 +106,7 @@ def test_leader_of_etcd_that_is_gone_stops_nobody_for_long(tmp_path: Path, fault
         leader = cluster.leader()
         {"killed": leader.kill, "frozen": leader.freeze}[fault]()
         load.wait_more()
-        old = replicas.primary()
-        replicas.kill_worker(old)
-        replicas.primary(besides=old)
+        replicas.kill_primary()
         load.wait_more()
 
 
@@ -215,9 +211,7 @@ def test_set_over_tls_with_user_and_password(tmp_path: Path) -> None:
     with etcd_set(tmp_path, tls=True, password="a secret", token_ttl_s=2) as (replicas, _):
         with Load(replicas) as load:
             load.wait_more()
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
+            replicas.kill_primary()
             load.wait_more()
         check_exactly_once(load, replicas)
 

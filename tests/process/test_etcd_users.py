@@ -56,9 +56,7 @@ def test_leader_that_is_gone_takes_no_login_with_it(tmp_path: Path, fault: str) 
         load.wait_more()
         {"killed": leader.kill, "frozen": leader.freeze}[fault]()
         load.wait_more()
-        old = replicas.primary()
-        replicas.kill_worker(old)
-        replicas.primary(besides=old)
+        replicas.kill_primary()
         load.wait_more()
 
 
@@ -91,9 +89,7 @@ def test_password_that_changes_is_read_anew(tmp_path: Path) -> None:
                 cluster.token()
             (tmp_path / "etcd.password").write_text("another")
             load.wait_more()
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
+            replicas.kill_primary()
             load.wait_more()
         check_exactly_once(load, replicas)
 
@@ -148,12 +144,10 @@ def test_service_with_the_users_rights_of_the_page_serves_and_is_erased(tmp_path
         for words in commands:
             carry_out(cluster.members[0], cluster.token(), words)
         etcd = etcd_of(cluster, tmp_path)
-        bank = ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd)
-        with bank as replicas, called(replicas) as load:
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
-            load.wait_more()
+        with ReplicaSet(tmp_path, service="bank", lock="etcd", fence="etcd", etcd=etcd) as replicas:
+            with called(replicas) as load:
+                replicas.kill_primary()
+                load.wait_more()
             replicas.stop()
         run_as_that_user(cluster, tmp_path)
 
@@ -247,9 +241,7 @@ def test_logins_are_switched_on_and_off_while_a_service_serves(tmp_path: Path) -
             with pytest.raises(ValueError, match="user name is empty"):
                 member.request("/v3/kv/range", {"key": "eA=="})
             load.wait_more()
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
+            replicas.kill_primary()
             load.wait_more()
             member.request("/v3/auth/disable", {}, token=member.log_in(ROOT_PASSWORD))
             load.wait_more()

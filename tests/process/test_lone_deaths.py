@@ -170,9 +170,7 @@ def test_announcement_of_a_replica_that_is_no_more_hinders_nobody(tmp_path: Path
             write_member(str(replicas.directory), Member("r8", "127.0.0.1:1", "127.0.0.1:1"))
             (replicas.directory / "members" / "r9.json").write_bytes(b"{")
             with called(replicas) as load:
-                old = replicas.primary()
-                replicas.kill_worker(old)
-                replicas.primary(besides=old)
+                replicas.kill_primary()
                 load.wait_more()
 
 

@@ -103,9 +103,7 @@ def test_set_over_tls_survives_kills(tmp_path: Path) -> None:
     with tls_set(tmp_path, trustme.CA()) as (replicas, _):
         with Load(replicas) as load:
             load.wait_more()
-            old = replicas.primary()
-            replicas.kill_worker(old)
-            replicas.primary(besides=old)
+            replicas.kill_primary()
             load.wait_more()
             replicas.wait_roles(**ALL)
         check_exactly_once(load, replicas)
