@@ -2,13 +2,15 @@
 
 Checks what a user's first service would stumble over: the operator has a leader and gives metrics, the API server
 takes a DeathlessService (as a dry run), and every lock store endpoint answers to the certificate services will show.
-Needs the standard library alone. Prints a line for each check and ends with 1 when one failed. Changes nothing.
+Needs the standard library alone. Prints a line for each check and ends with 1 when one failed. Changes nothing. What
+does not hold yet is looked at again for PATIENCE_S: after an upgrade the operator has no leader for some seconds.
 """
 
 import json
 import os
 import ssl
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +18,9 @@ from functools import partial
 from pathlib import Path
 
 TIMEOUT_S = 10.0
+PATIENCE_S = 30.0  # for all checks together
+PAUSE_S = 1.0
+PROBLEMS = (OSError, RuntimeError, ValueError, KeyError)
 ACCOUNT = Path(os.environ.get("ACCOUNT_FOLDER", "/var/run/secrets/kubernetes.io/serviceaccount"))
 LOCK_TLS = Path(os.environ.get("LOCK_TLS_FOLDER", "/etc/lock-tls"))
 SERVICE = {
@@ -77,6 +82,16 @@ def lock_store_answers(endpoint: str) -> str:
     return f"{endpoint} is healthy"
 
 
+def settled(check: Callable[[], str], until: float) -> str:
+    """Carry a check out, again and again until `until` while it fails."""
+    while time.monotonic() < until:
+        try:
+            return check()
+        except PROBLEMS:
+            time.sleep(PAUSE_S)
+    return check()
+
+
 def main() -> int:
     """Run every check; 1 when one failed."""
     checks: list[tuple[str, Callable[[], str]]] = [
@@ -87,11 +102,11 @@ def main() -> int:
         checks.append(("leader", operator_has_leader))
     endpoints = filter(None, os.environ.get("LOCK_ENDPOINTS", "").split(","))
     checks += [("lock store", partial(lock_store_answers, endpoint)) for endpoint in endpoints]
-    failed = 0
+    failed, until = 0, time.monotonic() + PATIENCE_S
     for name, check in checks:
         try:
-            print(f"ok    {name}: {check()}", flush=True)
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            print(f"ok    {name}: {settled(check, until)}", flush=True)
+        except PROBLEMS as error:
             failed += 1
             words = error.read().decode("utf-8", "replace") if isinstance(error, urllib.error.HTTPError) else ""
             print(f"FAIL  {name}: {error} {words}", flush=True)

@@ -40,7 +40,6 @@ from deathless_operator.plan.reading import read_pod, read_resource
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.2
-FORWARD_TIMEOUT_S: Final = 10.0
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -220,7 +219,7 @@ def fenced(resource: ResourceView) -> list[str]:
 
 
 @asynccontextmanager
-async def forwarded(namespace: str, service: str) -> AsyncIterator[int]:
+async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIterator[int]:
     """Forward a local port to the Service's front door by kubectl; yields the port. Raises: PeerUnreachable."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
@@ -233,7 +232,7 @@ async def forwarded(namespace: str, service: str) -> AsyncIterator[int]:
     try:
         line = b""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FORWARD_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 line = await process.stdout.readline()
         found = _FORWARDING.search(line)
         if found is None:
@@ -267,7 +266,7 @@ async def call(
     context, token = await cluster.context(resource), await cluster.token(resource)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     path = f"/{quote(name, safe='')}/{quote(key or '-', safe='')}/{quote(handler, safe='')}"
-    async with forwarded(cluster.namespace, name) as port:
+    async with forwarded(cluster.namespace, name, timeout_s) as port:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:
             url = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}{path}"

@@ -64,7 +64,7 @@ async def ask(
     context, token = await cluster.context(resource), await operator_token(cluster, resource)
     secure: ssl.SSLContext | bool = context if context is not None else True
     host = names.server_name(cluster.namespace, service) if context is not None else None
-    async with forwarded(cluster.namespace, service) as port:
+    async with forwarded(cluster.namespace, service, timeout_s) as port:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:

@@ -303,16 +303,28 @@ def _pending(
 def _warm(
     draft: _Draft, snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettings, run: DrillRun, mark: str
 ) -> None:
-    """Calls go well: look once more, and write the victim down."""
+    """Calls go well: write the victim down, or wait for what is in the way while they go on."""
+    found = _victim(snapshot, spec, settings, run, mark)
+    if isinstance(found, DrillRun):
+        _move(draft, snapshot, run, found)
+    elif found.lasting:
+        _abort(draft, snapshot, spec, settings, run, found)
+    else:
+        _say(
+            draft,
+            snapshot,
+            Condition(type="Running", status="True", reason=run.phase, message=f"waits: {found.message}"),
+        )
+        draft.sentence = f"run {run.id} waits: {found.message}"
+
+
+def _victim(
+    snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettings, run: DrillRun, mark: str
+) -> DrillRun | Refusal:
+    """Look once more; give the run with its victim, or why nothing may be broken now."""
     if (why := refusal(snapshot, spec, settings, mark)) is not None:
-        _abort(draft, snapshot, spec, settings, run, why)
-        return
-    victim = choose_victim(snapshot, spec, run)
-    if victim is None:
-        why = Refusal("NoVictim", f"no ready replica is {spec.fault.role}")
-        _abort(draft, snapshot, spec, settings, run, why)
-        return
-    _move(draft, snapshot, run, victim)
+        return why
+    return choose_victim(snapshot, spec, run) or Refusal("NoVictim", f"no ready replica is {spec.fault.role}")
 
 
 def _move(draft: _Draft, snapshot: DrillSnapshot, run: DrillRun, further: DrillRun) -> None:
@@ -336,9 +348,17 @@ def _judge(
     mark = mark_of(snapshot.resource, run)
     if report is not None and report.run != mark:
         report = None
+    undone = undo_actions(snapshot, settings, mark, runner=False)
+    wrong = report is not None and bool(report.lost or report.doubled)
+    if run.phase == "Warm" and not wrong:
+        found = _victim(snapshot, spec, settings, run, mark)
+        if isinstance(found, Refusal):
+            draft.actions += undone
+            _close(draft, snapshot, spec, ended(run, "Aborted", found.reason, found.message, snapshot.now))
+            return
     if run.phase == "Fault":  # what the fault did may have been told since
         run = begin_fault(snapshot, spec, settings, run).run
-    draft.actions += undo_actions(snapshot, settings, mark, runner=False)
+    draft.actions += undone
     _close(draft, snapshot, spec, judged(run, report, snapshot.target, snapshot.now, shard=spec.fault.shard))
 
 

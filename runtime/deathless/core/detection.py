@@ -43,7 +43,7 @@ SILENT_S = 0.5  # a replica unheard for so long gets no new callers; longer than
 QUIET_REIGNS = 6  # first minimums: a quarrel's steals come sooner, though each takes its time to be decided
 VACANT_S = 0.3  # how long a start waits for the others to report
 VACANT_MAX_S = 5.0  # the same for one that others hear
-HEIR_S = 1.0  # whom a primary has handed over to is waited for so long; it takes over within milliseconds
+HEIR_S = 1.0  # whom a primary has handed over to is waited for so long, or as long as silence; it needs milliseconds
 TAKING_SILENT_S = 0.6  # a replica that takes over is waited for although nothing was heard of it for so long
 
 
@@ -302,7 +302,7 @@ class Detector:
             and heir.replica != self.replica
             and heir.state == WorkerState.RUNNING
             and now - self._heard_at[heir.replica] <= max(TAKING_SILENT_S, self._limits.suspect_after_s)
-            and waited_s <= HEIR_S
+            and waited_s <= max(HEIR_S, self._limits.suspect_after_s)
         )
 
     def _turn(self, now: float) -> int:

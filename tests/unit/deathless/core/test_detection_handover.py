@@ -23,18 +23,21 @@ def tell(
     to.report_received(Report(replica, state, role, 3, 0, "c:1", "f:1", successor=successor), now)
 
 
-def followed() -> Detector:
+def followed(suspect_after_s: float = 0.3) -> Detector:
     """r1's: r0 is primary, r1 and r2 stand by."""
-    made = Detector(replica="r1", limits=Limits(), now=0.0)
+    made = Detector(replica="r1", limits=Limits(suspect_after_s=suspect_after_s), now=0.0)
     made.members_seen({"r0", "r1", "r2"})
     for replica, role in (("r0", "primary"), ("r1", "standby"), ("r2", "standby")):
         tell(made, replica, role)
     return made
 
 
-def test_whom_a_primary_handed_over_to_goes_first_but_is_not_waited_for_long() -> None:
-    made = followed()
-    for at, expected in ((0.1, False), (HEIR_S, False), (HEIR_S + 0.15, True)):
+@pytest.mark.parametrize(("suspect_after_s", "waits_s"), [(0.3, HEIR_S), (5.0, 5.0)])
+def test_whom_a_primary_handed_over_to_goes_first_but_is_not_waited_for_long(
+    suspect_after_s: float, waits_s: float
+) -> None:
+    made = followed(suspect_after_s)
+    for at, expected in ((0.1, False), (waits_s, False), (waits_s + 0.15, True)):
         tell(made, "r0", "dead", state=WorkerState.DEAD, successor="r2", now=at)
         tell(made, "r1", now=at)
         tell(made, "r2", now=at)

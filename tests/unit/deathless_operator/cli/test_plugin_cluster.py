@@ -143,7 +143,7 @@ def test_call_goes_through_kubectls_tunnel(
 async def test_tunnel_that_fails_says_what_kubectl_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_kubectl(tmp_path, monkeypatch, "import sys; sys.exit('error: no pod is Running')")
     with pytest.raises(PeerUnreachable, match="no pod is Running"):
-        async with forwarded("ns", "bank"):
+        async with forwarded("ns", "bank", 10.0):
             await asyncio.sleep(0)
 
 
@@ -151,5 +151,5 @@ async def test_tunnel_that_fails_says_what_kubectl_said(tmp_path: Path, monkeypa
 async def test_tunnel_needs_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PeerUnreachable, match="kubectl"):
-        async with forwarded("ns", "bank"):
+        async with forwarded("ns", "bank", 10.0):
             await asyncio.sleep(0)

@@ -88,6 +88,10 @@ def test_service_that_fell_ill_meanwhile_is_not_broken_further() -> None:
     world.become_warm()
     world.look_until("Warm")
     world.replicas[2] = replica(2, "standby", ready=False)
+    for _ in range(5):
+        world.look()
+        assert world.phase == "Warm"
+    world.end_runner()
     world.look()
     assert world.status.last is not None
     assert (world.status.verdict, world.status.reason) == ("Aborted", "DisruptionUnderWay")
@@ -104,7 +108,48 @@ def test_role_that_is_moving_just_now_hits_nobody() -> None:
     world.look_until("Warm")
     world.replicas[1] = replica(1, "primary")
     world.look()
+    world.end_runner()
+    world.look()
     assert world.status.reason == "NoVictim"
+
+
+def test_what_passes_before_the_calls_end_is_waited_for() -> None:
+    world = World(make_spec("PodDelete"))
+    world.look_until("Pending")
+    world.look()
+    world.become_warm()
+    world.look_until("Warm")
+    world.replicas[2] = replica(2, "standby", ready=False)
+    world.look()
+    assert [(one.reason, one.message) for one in world.status.conditions if one.type == "Running"] == [
+        ("Warm", "waits: pod bank-2 is not ready")
+    ]
+    world.replicas[2] = replica(2, "standby")
+    world.look_until("Fault")
+    assert world.status.active is not None
+
+
+def test_what_does_not_pass_is_not_waited_for() -> None:
+    world = World(make_spec("NodeDrain"))
+    world.look_until("Pending")
+    world.look()
+    world.become_warm()
+    world.look_until("Warm")
+    world.settings = msgspec.structs.replace(world.settings, drill_node_drain=False)
+    world.look()
+    assert (world.status.verdict, world.status.reason) == ("Aborted", "NodeDrainNotAllowed")
+
+
+def test_call_lost_before_anything_was_broken_is_told_whatever_was_in_the_way() -> None:
+    world = World(make_spec("PodDelete"))
+    world.look_until("Pending")
+    world.look()
+    world.become_warm()
+    world.look_until("Warm")
+    world.replicas[2] = replica(2, "standby", ready=False)
+    world.end_runner("Failed", "CallsLost", lost=1)
+    world.look()
+    assert (world.status.verdict, world.status.reason) == ("Failed", "CallsLost")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
