@@ -29,6 +29,7 @@ from deathless_operator.model import names
 
 SILENT_S = 70.0
 SETTLE_S = 0.05  # events of one change come in a bunch
+SETTLE_OWNED_S = 0.2  # a takeover is a dozen of them, and the processor that looking takes is missing where it happens
 REQUEST_TIMEOUT_S = 30.0
 OWNED = (POD, *LISTED)
 OURS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
@@ -115,7 +116,7 @@ def make_registry(
 
     async def owned(body: kopf.Body, **_: Any) -> None:
         for key in keys_of(body):
-            enqueue(key, SETTLE_S)
+            enqueue(key, SETTLE_OWNED_S)
 
     async def node(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         for key in nodes.changed(body, gone=type == "DELETED"):

@@ -3,7 +3,7 @@
     add(key)                      waiting -> ready when its time comes; a second `add` before that changes nothing, or
                                   makes it earlier
     get() -> key                  ready -> in work
-    add(key) while it is in work  noted, and ready again at once when `done`: nothing that happened meanwhile is missed
+    add(key) while it is in work  noted, and waits for its time when `done`: nothing that happened meanwhile is missed
     done(key, again_in_s=...)     out of work; waits again, or leaves
     failed(key)                   as done, again after 0.25, 0.5, 1, ... `BACKOFF_MAX_S` seconds until `done` forgets it
 
@@ -41,7 +41,7 @@ class WorkQueue:
     _due: dict[Key, float] = field(default_factory=dict)  # waiting: key -> loop time
     _heap: list[tuple[float, int, Key]] = field(default_factory=list)  # of `_due`, with stale entries
     _busy: dict[Key, float] = field(default_factory=dict)  # in work since, loop time
-    _again: set[Key] = field(default_factory=set)  # in work, and added meanwhile
+    _again: dict[Key, float] = field(default_factory=dict)  # in work, added meanwhile: key -> loop time when due
     _failures: dict[Key, int] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _order: itertools.count[int] = field(default_factory=itertools.count)
@@ -51,10 +51,11 @@ class WorkQueue:
         """Have `key` looked at after `delay_s` seconds, or earlier where it already waits for less."""
         if self._closed:
             return
+        due = self._now() + delay_s
         if key in self._busy:
-            self._again.add(key)
-            return
-        self._schedule(key, self._now() + delay_s)
+            self._again[key] = min(due, self._again.get(key, due))
+        else:
+            self._schedule(key, due)
 
     def _schedule(self, key: Key, due: float) -> None:
         if key in self._due and self._due[key] <= due:
@@ -97,17 +98,17 @@ class WorkQueue:
         self._failures[key] = count + 1
         pause = min(BACKOFF_FIRST_S * float(1 << min(count, 20)), BACKOFF_MAX_S)
         # What was added meanwhile waits as well: an object that cannot be served must not be tried in a circle.
-        self._again.discard(key)
+        self._again.pop(key, None)
         self._leave(key, pause)
         return pause
 
     def _leave(self, key: Key, again_in_s: float | None) -> None:
         del self._busy[key]
+        again_at = self._again.pop(key, None)
         if self._closed:
             return
-        if key in self._again:
-            self._again.discard(key)
-            again_in_s = 0.0
+        if again_at is not None:
+            self._schedule(key, again_at)
         if again_in_s is not None:
             self._schedule(key, self._now() + again_in_s)
 

@@ -72,12 +72,14 @@ def comes_back(pod: Object, standing: Standing) -> bool:
 
 
 def may_wait(pod: Object, standing: Standing) -> bool:
-    """Did a replica that serves and does not lead take another role, as all do in the moments of a takeover?
+    """Is this what the moments of a takeover bring: a role of one that led, that goes, or that follows and followed?
 
     Nobody is sent elsewhere for it, and a takeover needs the processors for itself.
     """
-    well = standing.state == "running" and not standing.stopping
-    return well and label_of(standing) in FOLLOWING and _text(pod, "labels", ROLE) in FOLLOWING
+    role, seen = label_of(standing), _text(pod, "labels", ROLE)
+    if role != PRIMARY and (standing.stopping or seen == PRIMARY):
+        return True
+    return standing.state == "running" and role in FOLLOWING and seen in FOLLOWING
 
 
 def own_patch(pod: Object, standing: Standing, *, ceased_s: float, back: bool = False) -> dict[str, object] | None:

@@ -87,15 +87,17 @@ def label(seen: Mapping[str, object], name: str = ROLE) -> object:
         ("taking-over", standing("checkpointer"), True),
         ("checkpointer", standing("standby"), True),
         ("standby", standing("primary"), False),
-        ("primary", standing("standby"), False),
+        ("primary", standing("standby"), True),
+        ("primary", standing("starting", state="starting"), True),
+        ("primary", standing("primary", stopping=True), False),
         ("recovering", standing("standby"), False),
         ("standby", standing("dead"), False),
         ("standby", standing("taking-over", state="dead"), False),
-        ("standby", standing("checkpointer", stopping=True), False),
+        ("standby", standing("checkpointer", stopping=True), True),
         ("", standing("standby"), False),
     ],
 )
-def test_only_one_role_of_a_follower_after_another_may_wait(seen: str, now: Standing, waits: bool) -> None:
+def test_roles_of_a_takeover_may_wait_but_that_of_a_primary(seen: str, now: Standing, waits: bool) -> None:
     assert may_wait(pod(seen), now) is waits
 
 

@@ -61,6 +61,21 @@ async def test_key_added_while_in_work_comes_again_and_never_twice_at_once(queue
     assert queue.depth == 0 and queue.busy == 0
 
 
+async def test_key_added_for_later_while_in_work_waits_for_the_rest_of_its_time(queue: WorkQueue) -> None:
+    clock = Clock(asyncio.get_running_loop())
+    queue.add(A)
+    assert await queue.get() == A
+    queue.add(A, delay_s=30.0)
+    queue.add(A, delay_s=60.0)
+    await clock.pass_by(20.0)
+    queue.done(A)
+    waiting = asyncio.ensure_future(queue.get())
+    await clock.pass_by(9.0)
+    assert not waiting.done()
+    await clock.pass_by(1.0)
+    assert await waiting == A
+
+
 async def test_later_key_waits_and_an_event_makes_it_due(queue: WorkQueue) -> None:
     clock = Clock(asyncio.get_running_loop())
     queue.add(A, delay_s=300.0)
