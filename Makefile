@@ -129,7 +129,7 @@ test-cluster: install ## End-to-end tests on a real cluster (its own, or the one
 	  3) marks='apiserver';; \
 	  *) exit $$status;; \
 	esac; \
-	$(BIN)/pytest -o faulthandler_timeout=900 -m "$$marks"
+	$(BIN)/pytest -o faulthandler_timeout=1500 -m "$$marks"
 
 sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m; in every tenth several services call each other
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)

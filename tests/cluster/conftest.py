@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.cluster.installed import CALM, NAMESPACE, Ledger, build_images, install
+from tests.cluster.installed import CALM, NAMESPACE, Ledger, build_images, install_for_tests
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.kind import KindCluster
 from tests.cluster.lab.machine import ROOT, InUse, sole_use
@@ -97,7 +97,7 @@ def deathless(cluster: BareCluster | KindCluster, image: str, tmp_path_factory: 
     """Operator and lock store, installed by helm; images of two versions of a service."""
     for archive in build_images(tmp_path_factory.mktemp("images"))[1:]:
         cluster.load_image(archive)
-    install(cluster)
+    install_for_tests(cluster)
     cluster.kubectl("-n", NAMESPACE, "rollout", "restart", "deployment/deathless-operator")  # the image is of now
     cluster.wait_rolled_out(NAMESPACE, "deployment/deathless-operator")
 

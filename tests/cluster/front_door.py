@@ -10,7 +10,9 @@ Each call notes a tag of its own under one Idempotency-Key and is sent again unt
 compared with what the service holds. `longest_gap_s` is the time in which nobody got a good answer, as callers saw it;
 `longest_wait_s` is what one call of one caller took, all its attempts together. The times below are those that
 docs/kubernetes/callers.md recommends to users. A patient caller gives an attempt a minute instead of a second: what
-fails then was refused, reset or swallowed, and not merely slow on a machine that is busy.
+fails then was refused, reset or swallowed, and not merely slow on a machine that is busy. The front door has limits of
+its own: it answers 503 or 504 to what has no reply in REQUEST_TIMEOUT_S, and one that stops ends what has none in
+STOP_GRACE_S. What fails no earlier than that was slow, too: a patient caller sends it again and does not count it.
 
 Guarantees: no call is given up before the deadline. Does not: know replicas, roles or Kubernetes.
 """
@@ -33,6 +35,8 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
+
+from deathless.shell.ingress import REQUEST_TIMEOUT_S, STOP_GRACE_S
 
 KEYS = 5
 ATTEMPT_S = 1.0  # a Service without endpoints may swallow a connect: short, then again
@@ -71,6 +75,20 @@ class Door:
         return ssl.create_default_context(cadata=self.authority) if self.authority else False
 
 
+def was_slow(outcome: int | Exception, took_s: float) -> bool:
+    """Did an attempt fail because a front door had been patient for as long as it promises?
+
+    Args:
+        outcome: the status, or what the attempt ended in.
+        took_s: since the attempt began, which is before the front door read it.
+    """
+    if isinstance(outcome, int):
+        return outcome in {503, 504} and took_s >= REQUEST_TIMEOUT_S
+    ended = isinstance(outcome, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | aiohttp.ClientPayloadError)
+    # One that could not be opened was refused, however late.
+    return ended and not isinstance(outcome, aiohttp.ClientConnectorError) and took_s >= STOP_GRACE_S
+
+
 def figure(door: Door, name: str) -> float:
     """A figure of the metrics page behind the front door: of whichever replica answers; -1 where none does now."""
     return asyncio.run(_figure(door, name))
@@ -97,8 +115,10 @@ class Callers:
         self.good_at: list[float] = []  # when each good answer came, seconds of the monotonic clock
         self.waited: list[tuple[float, float]] = []  # when each came, and seconds since its call was begun
         self.failures: list[str] = []  # attempts that got no good answer
+        self.slow: list[str] = []  # those that a patient caller does not count
         self.errors: list[BaseException] = []
         self._door = door
+        self._patient = patient
         self._attempt_s, self._connect_s = (PATIENT_S, PATIENT_S) if patient else (ATTEMPT_S, CONNECT_S)
         self._count = callers
         self._each = [0] * callers  # answers of each
@@ -127,7 +147,7 @@ class Callers:
         """Let what is under way be answered, begin no more."""
         self._stop.set()
         self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive(), f"calls are not answered; last attempts: {self.failures[-3:]}"
+        assert not self._thread.is_alive(), f"calls are not answered; last attempts: {self._last()}"
         if self.errors:
             raise self.errors[0]
 
@@ -137,7 +157,7 @@ class Callers:
         while len(self.answered) < goal:
             if self.errors:
                 raise self.errors[0]
-            assert time.monotonic() < end, f"no answers for {DEADLINE_S:g} s; last attempts: {self.failures[-3:]}"
+            assert time.monotonic() < end, f"no answers for {DEADLINE_S:g} s; last attempts: {self._last()}"
             pause.wait(0.01)
 
     def wait_each(self, count: int = 2) -> None:
@@ -146,8 +166,15 @@ class Callers:
         while any(now - then < count for now, then in zip(self._each, before, strict=True)):
             if self.errors:
                 raise self.errors[0]
-            assert time.monotonic() < end, f"a caller waits for {DEADLINE_S:g} s; attempts: {self.failures[-3:]}"
+            assert time.monotonic() < end, f"a caller waits for {DEADLINE_S:g} s; attempts: {self._last()}"
             pause.wait(0.01)
+
+    def forget_failures(self) -> None:
+        """Count failures from here on: until now nothing was done to the service, which had just become ready."""
+        self.failures.clear()
+
+    def _last(self) -> list[str]:
+        return self.slow[-3:] + self.failures[-3:]
 
     def longest_wait_s(self, since: float = 0.0) -> float:
         """The longest that a call took which was answered after `since` (monotonic), seconds."""
@@ -219,6 +246,7 @@ class Callers:
     async def _until_answered(self, session: aiohttp.ClientSession, tag: str, key: str) -> None:
         identity = str(uuid.uuid4())
         while True:
+            began = time.monotonic()
             try:
                 async with session.post(
                     self._door.url(key, "note"),
@@ -229,11 +257,15 @@ class Callers:
                     text = await response.text()
                     if response.status == 200:
                         return
-                    self.failures.append(f"{response.status} {text[:200]}")
+                    self._failed(response.status, f"{response.status} {text[:200]}", began)
                     assert response.status in {429, 502, 503, 504, 507}, f"{tag}: {response.status} {text}"
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                self.failures.append(f"{type(error).__name__}: {error}")
+                self._failed(error, f"{type(error).__name__}: {error}", began)
             await asyncio.sleep(PAUSE_S)
+
+    def _failed(self, outcome: int | Exception, told: str, began: float) -> None:
+        slow = self._patient and was_slow(outcome, time.monotonic() - began)
+        (self.slow if slow else self.failures).append(told)
 
     async def _held(self) -> list[str]:
         async with self.session() as session:

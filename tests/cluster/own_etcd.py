@@ -39,7 +39,10 @@ ARGUMENTS = (
     "--trusted-ca-file=/tls/ca.crt",
     "--cert-file=/tls/tls.crt",
     "--key-file=/tls/tls.key",
+    "--unsafe-no-fsync",  # it goes with its pods; a disk that stalls is no finding
 )
+COMMAND_S = 60
+"""etcdctl's patience on a busy machine; its own is five seconds. It dies of a flag beside a variable of that name."""
 
 
 class OwnEtcd:
@@ -83,7 +86,7 @@ class OwnEtcd:
         service = {"apiVersion": "v1", "kind": "Service", "metadata": self._meta("store"), "spec": names}
         self._cluster.apply(tls, service, self._members())
         self._cluster.wait_rolled_out(self.namespace, "statefulset/store")
-        wait_until(self._healthy, "the store serves")
+        wait_until(self._healthy, "the store serves", within_s=3 * COMMAND_S)
         for line in (
             f"user add {USER}:{PASSWORD}",
             f"role add {USER}",
@@ -108,7 +111,9 @@ class OwnEtcd:
         Raises:
             CommandFailed: it said no.
         """
-        return self._cluster.exec(self._cluster.pod(self.namespace, "store-0"), "etcdctl", *words)
+        return self._cluster.exec(
+            self._cluster.pod(self.namespace, "store-0"), "etcdctl", *words, timeout_s=COMMAND_S + 30
+        )
 
     def kill_leader(self) -> Pod:
         """Kill the leader's process; gives its pod."""
@@ -129,8 +134,9 @@ class OwnEtcd:
         members = ",".join(f"store-{number}=http://store-{number}.{self._domain}:2380" for number in range(MEMBERS))
         login = {"USER": f"root:{PASSWORD}", "ENDPOINTS": "https://localhost:2379"}
         files = {"CACERT": "/tls/ca.crt", "CERT": "/tls/tls.crt", "KEY": "/tls/tls.key"}
+        patience = {"COMMAND_TIMEOUT": f"{COMMAND_S}s", "DIAL_TIMEOUT": "30s"}
         environment = {"DOMAIN": self._domain, "MEMBERS": members}
-        environment |= {f"ETCDCTL_{name}": value for name, value in (login | files).items()}
+        environment |= {f"ETCDCTL_{name}": value for name, value in (login | files | patience).items()}
         container = {
             "name": "etcd",
             "image": IMAGE,

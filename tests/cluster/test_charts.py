@@ -216,11 +216,13 @@ def test_services_outlive_the_operator_and_are_taken_over_by_the_next(cluster: L
     with Ledger(cluster, "orphan") as ledger:
         before = members()
         with called(ledger) as callers:
-            cluster.helm("uninstall", lab.RELEASE, "--namespace", lab.NAMESPACE, "--wait")
-            callers.wait_more()
-            primary = ledger.primary()
-            cluster.delete_pod(primary, grace_s=0)
-            ledger.wait_other_primary(primary)
-            callers.wait_more()
-            lab.install(cluster)
+            try:
+                cluster.helm("uninstall", lab.RELEASE, "--namespace", lab.NAMESPACE, "--wait")
+                callers.wait_more()
+                primary = ledger.primary()
+                cluster.delete_pod(primary, grace_s=0)
+                ledger.wait_other_primary(primary)
+                callers.wait_more()
+            finally:  # else the tests to come have no operator
+                lab.install_for_tests(cluster)
         assert members() == before

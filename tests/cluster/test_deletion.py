@@ -34,7 +34,16 @@ def log(bare: BareCluster) -> Iterator[Path]:
 def keys(cluster: Lab) -> set[str]:
     """The keys that the installation's lock store holds, but for locks: those of former tests end by themselves."""
     member = cluster.pods(NAMESPACE, LOCK_STORE)[0]
-    found = cluster.exec(member, "etcdctl", "get", "--prefix", "--keys-only", "/deathless/").split()
+    command = (
+        "etcdctl",
+        "--command-timeout=60s",
+        "--dial-timeout=30s",
+        "get",
+        "--prefix",
+        "--keys-only",
+        "/deathless/",
+    )
+    found = cluster.exec(member, *command, timeout_s=90).split()
     return {key for key in found if not key.endswith("/lock")}
 
 

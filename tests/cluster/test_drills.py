@@ -23,9 +23,10 @@ SABOTAGED = "docker.io/library/deathless-sabotaged:1"
     [
         {"type": "ProcessKill"},
         {"type": "PodDelete"},
-        {"type": "NodeDrain", "durationSeconds": 5},
-        {"type": "Freeze", "durationSeconds": 5},
-        {"type": "Partition", "durationSeconds": 5, "cut": "All"},
+        {"type": "NodeDrain", "durationSeconds": 20},
+        # Long enough for somebody to take over on a busy machine, and shorter than its kubelet is patient.
+        {"type": "Freeze", "durationSeconds": 10},
+        {"type": "Partition", "durationSeconds": 10, "cut": "All"},
         {"type": "LockOutage", "durationSeconds": 5},
     ],
     ids=lambda fault: fault["type"],
@@ -106,7 +107,9 @@ def test_build_without_its_fence_fails_the_freeze_drill(cluster: Lab, tmp_path: 
     sabotaged_image(cluster, tmp_path)
     with Ledger(cluster, "sabotaged", image=SABOTAGED) as ledger:
         ledger.wait_ready()
-        ledger.cluster.apply(drill(ledger, "freeze", {"type": "Freeze", "durationSeconds": 2}))
+        # Longer than the others take to decide on a busy machine, or there is no second primary; shorter than the
+        # patience of the frozen front door, which must still pass on what its worker answers.
+        ledger.cluster.apply(drill(ledger, "freeze", {"type": "Freeze", "durationSeconds": 6}))
         last = judged(ledger, "freeze")
     assert (last["verdict"], last["reason"]) == ("Failed", "Lost"), json.dumps(last)
     assert last["callsLost"] > 0

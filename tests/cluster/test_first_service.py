@@ -111,7 +111,7 @@ def test_page_of_the_first_service_works_as_it_stands(cluster: Lab, shell: Shell
     run(*build, "--file", code / "Dockerfile", code, timeout_s=600)
     cluster.load_image(archive)
 
-    assert "bank" in shell.type(block("kubectl apply -f - <<EOF"))
+    assert "bank" in shell.type(block("kubectl apply -f - <<EOF"), timeout_s=330)  # the page waits for 300 s
 
     forward, deposit, balance = block("kubectl port-forward service/bank").splitlines()
     kill, look, after = block("kubectl delete pod").splitlines()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.cluster.installed import LOCK_STORE, NAMESPACE, VALUES, Lab, Ledger, install
+from tests.cluster.installed import HELM_S, LOCK_STORE, NAMESPACE, UNSYNCED, Lab, Ledger, install_for_tests
 from tests.cluster.under_load import called, check_no_call_failed, uids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -27,13 +27,13 @@ def fewest_kept(ledger: Ledger, notes: dict[str, str]) -> int:
     """
     cluster, seen = ledger.cluster, [len(members(ledger.cluster))]
     with ThreadPoolExecutor(max_workers=1) as pool:
-        doing = pool.submit(install, cluster, lockStore=VALUES["lockStore"] | {"podAnnotations": notes})
+        doing = pool.submit(install_for_tests, cluster, lockStore=UNSYNCED | {"podAnnotations": notes})
 
         def look() -> bool:
             seen.append(sum(not pod.going for pod in cluster.pods(NAMESPACE, LOCK_STORE)))
             return doing.done()
 
-        ledger.wait_for(look, "helm has upgraded", within_s=320)
+        ledger.wait_for(look, "helm has upgraded", within_s=2 * HELM_S)
         doing.result()
     return min(seen)
 
@@ -74,7 +74,7 @@ def test_uninstalling_the_kinds_chart_keeps_the_kinds_and_every_service(cluster:
             callers.wait_more()
             assert (calm.get()["metadata"]["uid"], uids(calm)) == (service, pods)
         finally:
-            install(cluster)
+            install_for_tests(cluster)
         callers.wait_more()
     assert kinds(cluster) == before
     assert (calm.get()["metadata"]["uid"], uids(calm)) == (service, pods)

@@ -11,6 +11,7 @@ import subprocess
 from typing import Any
 
 import pytest
+from tests.cluster.installed import NAMESPACE
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.cluster import LOG, SHARED, Cluster, Pod
 from tests.cluster.lab.kind import KindCluster
@@ -157,7 +158,8 @@ def test_partition_cuts_named_addresses_alone(cluster: AnyCluster, image: str, n
         assert asks(cluster, pod, other.address) == ""
         assert asks(cluster, other, pod.address) == ""
         wait_answer(cluster, pod, pod.address, "one")
-        assert cluster.pod(namespace, "one").ready  # probes come from its node
+        # Probes come from its node; on a busy machine one may be late.
+        wait_until(lambda: cluster.pod(namespace, "one").ready, "it is Ready", within_s=90)
     wait_answer(cluster, pod, other.address, "two")
 
 
@@ -233,9 +235,16 @@ def test_crashed_node_comes_back_with_its_pods(cluster: AnyCluster, image: str, 
     wait_until(lambda: cluster.pod(namespace, "one").ready, "its pod is Ready again", within_s=120)
 
 
+def wait_installation(cluster: Cluster) -> None:
+    """Wait until our charts' pods are well, where they are installed: their budgets would hold up a drain."""
+    for what in cluster.kubectl("-n", NAMESPACE, "get", "deployments,statefulsets", "-o", "name").split():
+        cluster.wait_rolled_out(NAMESPACE, what)
+
+
 def test_drained_node_gets_pods_again(cluster: AnyCluster, image: str, namespace: str) -> None:
     node = cluster.workers[0]
     start(cluster, namespace, server("one", image, node=node))
+    wait_installation(cluster)
     with cluster.drained(node):
         assert cluster.pods(namespace) == []
         assert cluster.get("node", node)["spec"]["unschedulable"] is True
@@ -325,9 +334,15 @@ def test_full_volume_refuses_writes_until_there_is_room(bare: BareCluster, image
 def test_node_that_hangs_with_somebody_elses_process_in_it_ends_when_it_is_told_to(bare: BareCluster) -> None:
     spare = Node(Place(name="spare", index=NODES_MAX))
     spare.boot(bare.pause, fresh=True)
-    with subprocess.Popen(spare.joined(["sleep", "600"])):
-        spare.freeze()
-        spare.down()
+    with subprocess.Popen(spare.joined(["sleep", "600"])) as child:
+        try:
+            last = spare.place.groups[-1] / "cgroup.procs"
+            wait_until(lambda: str(child.pid) in last.read_text().split(), "it has joined all groups of the node")
+            spare.freeze()
+            spare.down()
+        finally:
+            child.kill()
+            spare.thaw()  # a frozen process does not die
     assert spare.pid() is None
     assert not any(group.exists() for group in spare.place.groups)
     shutil.rmtree(spare.folder)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.cluster.installed import Lab, Ledger
+from tests.cluster.lab.cluster import Pod
 from tests.cluster.own_etcd import PREFIX, OwnEtcd
 from tests.cluster.under_load import called, wait_epoch
 
@@ -30,4 +32,10 @@ def test_service_with_an_etcd_of_its_own_outlives_its_primary_and_the_etcd_leade
             callers.wait_more()
             leader = store.kill_leader()
             callers.wait_more()
-            ledger.wait_for(lambda: cluster.pod(leader.namespace, leader.name).restarts == 1, "it starts again")
+            ledger.wait_for(partial(started_again, cluster, leader), "it starts again")
+
+
+def started_again(cluster: Lab, before: Pod) -> bool:
+    """Has a pod begun anew since it was seen, and is it Ready?"""
+    now = cluster.pod(before.namespace, before.name)
+    return now.ready and now.restarts > before.restarts

@@ -36,7 +36,7 @@ def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) 
             message = ledger.wait_told("Degraded", "True", "QuotaExceeded")
             assert "exceeded quota: few" in message
             assert "raise the quota" in message.lower()
-            assert ledger.condition("Available")[0] == "True"
+            ledger.wait_condition("Available", "True")
             callers.wait_more()
             cluster.kubectl("-n", ledger.namespace, "delete", "resourcequota", "few")
             ledger.wait_told("Degraded", "False")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.cluster.front_door import Callers
-from tests.cluster.installed import CALM, Lab, Ledger
+from tests.cluster.installed import CALM, Lab, Ledger, says_it_leads
 from tests.cluster.lab.cluster import Pod
 from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.under_load import called, check_no_call_failed, uids, wait_gone, wait_pods
@@ -29,8 +30,8 @@ def primary(ledger: Ledger, shard: int) -> Pod:
     found: list[Pod] = []
 
     def look() -> bool:
-        wanted = {"deathless.dev/role": "primary", "deathless.dev/shard": str(shard)}
-        found[:] = [pod for pod in ledger.pods() if wanted.items() <= pod.labels.items()]
+        of_shard = [pod for pod in ledger.pods() if pod.labels.get("deathless.dev/shard") == str(shard)]
+        found[:] = [pod for pod in of_shard if says_it_leads(pod)]
         return len(found) == 1
 
     ledger.wait_for(look, f"one pod is primary of shard {shard}")
@@ -45,8 +46,14 @@ def epochs(ledger: Ledger) -> list[int]:
 def test_every_shard_has_its_pods_and_the_status_tells_of_each(ledger: Ledger) -> None:
     wait_pods(ledger, SHARDS * REPLICAS)
     ledger.wait_ready()
-    status = ledger.get()["status"]
-    assert (status["primary"], status["ready"]) == ("2 of 2 shards led", "4/4")
+    wanted = {"primary": "2 of 2 shards led", "ready": "4/4"}
+    status: dict[str, Any] = {}
+
+    def whole() -> bool:
+        status.update(ledger.get()["status"])
+        return wanted.items() <= status.items()
+
+    ledger.wait_for(whole, f"the status tells {wanted}")
     assert [one["primary"].rpartition("-")[0] for one in status["shards"]] == ["ledger", "ledger-s1"]
     assert len({one["serviceId"] for one in status["shards"]}) == SHARDS, "each drew its own"
 

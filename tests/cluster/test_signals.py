@@ -49,10 +49,20 @@ def test_signal_reaches_those_that_are_left_and_says_how_many(process: subproces
 
 
 def test_signal_that_reaches_nobody_is_refused() -> None:
-    with pytest.raises(LabError, match="ended meanwhile"):
-        Here(over()).kill_process(POD)
-    with pytest.raises(LabError, match="no process"):
-        Here().kill_process(POD)
+    for nobody in (Here(over()), Here()):
+        with pytest.raises(LabError, match="has a process"):
+            nobody.kill_process(POD, within_s=0)
+
+
+def test_signal_waits_for_a_process_that_is_yet_to_come(process: subprocess.Popen[bytes]) -> None:
+    lives: list[list[int]] = [[], [over()], [process.pid]]
+
+    class Later(Here):
+        def processes(self, pod: Pod, pattern: str = "") -> list[int]:
+            return lives.pop(0)
+
+    assert Later().kill_process(POD) == 1
+    assert process.wait(60) == -signal.SIGKILL
 
 
 def test_pod_is_frozen_also_where_a_process_ends_meanwhile(process: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from tests.cluster.front_door import Callers
-from tests.cluster.installed import Ledger
+from tests.cluster.installed import LOCK_STORE, NAMESPACE, Ledger
+from tests.cluster.lab.cluster import Pod
 
 SEED = "DEATHLESS_SEED"
 
@@ -33,8 +34,12 @@ def called(ledger: Ledger, *, patient: bool = False) -> Iterator[Callers]:
         patient: give attempts time, for `check_no_call_failed`: how long a pause was, the bench measures.
     """
     ledger.wait_ready()
+    wait_whole(ledger)
     with Callers(ledger.door(), patient=patient) as callers:
         callers.wait_more()
+        callers.wait_each()
+        # A single pod that has just become ready may be refused by a node that has not heard of it.
+        callers.forget_failures()
         yield callers
         callers.wait_more()
         ledger.wait_ready()
@@ -43,11 +48,25 @@ def called(ledger: Ledger, *, patient: bool = False) -> Iterator[Callers]:
 
 
 def check_no_call_failed(callers: Callers) -> None:
-    """No attempt came back without a good answer."""
+    """No attempt came back without a good answer, but for those that a front door gave up in its time."""
     assert not callers.failures, (
         f"{len(callers.failures)} attempts failed beside {len(callers.answered)} answers, none came for up to "
         f"{callers.longest_gap_s():.1f} s: {callers.failures[:5]}"
     )
+
+
+def wait_whole(ledger: Ledger) -> None:
+    """Wait until all its pods are Ready, and all of the installation's lock store where it uses that."""
+    ledger.wait_for(lambda: are_ready(ledger.pods()), "all pods are Ready")
+    if "lock" not in ledger.resource()["spec"]:
+        ledger.wait_for(
+            lambda: are_ready(ledger.cluster.pods(NAMESPACE, LOCK_STORE)), "all members of the lock store are Ready"
+        )
+
+
+def are_ready(pods: Collection[Pod]) -> bool:
+    """Are there pods, all of them Ready at an address and none about to go?"""
+    return bool(pods) and all(pod.ready and pod.address and not pod.going for pod in pods)
 
 
 def wait_epoch(ledger: Ledger, above: int) -> None:

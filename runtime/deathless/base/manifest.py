@@ -139,10 +139,7 @@ class LimitsSpec(Part, frozen=True):
     time_jump_max_s: Annotated[Count | None, told("One time record moves logical time forward by at most this.")] = None
     clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
     turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None
-    log_call_max_s: Annotated[
-        Seconds | None,
-        told("One call to the log's file system longer than this: another replica takes over. More for slow storage."),
-    ] = None
+    log_call_max_s: Annotated[Seconds | None, told("A longer call to the log's storage: another takes over.")] = None
     suspect_after_s: Annotated[Seconds | None, told("Silence of worker AND supervisor before a takeover.")] = None
     heartbeat_s: Annotated[Seconds | None, told("Between supervisors.")] = None
     idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed lsn after this.")] = None

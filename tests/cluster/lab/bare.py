@@ -286,7 +286,7 @@ class BareCluster(Cluster):
 
     def kill_log(self, node: str) -> None:
         """Have every call below /srv/log fail on a node, also on open files, until `start_log`."""
-        self._node(node).signal("log", signal.SIGKILL)
+        self._node(node).end("log")
 
     def start_log(self, node: str) -> None:
         """Mount /srv/log again; pods that were there before keep the dead one until they are replaced."""
@@ -324,10 +324,10 @@ class BareCluster(Cluster):
         """A volume of `small_volume` with no more than `left_bytes` of room."""
         ballast = folder / ".ballast"
         try:
-            with ballast.open("wb") as file, contextlib.suppress(OSError):
+            # Without a buffer nothing is left to be written, and to fail, when it is closed.
+            with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(1 << 16))
-                    file.flush()
             if left_bytes:
                 os.truncate(ballast, max(0, ballast.stat().st_size - left_bytes))
             yield
@@ -342,12 +342,19 @@ class BareCluster(Cluster):
         network = self._network(pod)
         one = self._node(pod.node)
         # In the mangle table: kernels without nft's `queue` have iptables' target.
-        rule = ["POSTROUTING", "!", "-o", "lo", "-j", "NFQUEUE", "--queue-num", "7", "--queue-bypass"]
+        queue = "7"
+        rule = ["POSTROUTING", "!", "-o", "lo", "-j", "NFQUEUE", "--queue-num", queue, "--queue-bypass"]
         program = Path(__file__).with_name("slow_packets.py")
         limits = ["--delay", str(delay_s), "--jitter", str(jitter_s), "--loss", str(loss)]
         name = f"slow-{pod.uid}"
-        one.start(name, [*network, sys.executable, str(program), "--queue", "7", *limits])
+        one.start(name, [*network, sys.executable, str(program), "--queue", queue, *limits])
+
+        def listens() -> bool:
+            lines = one.exec(*network, "cat", "/proc/net/netfilter/nfnetlink_queue").splitlines()
+            return any(line.split()[0] == queue for line in lines)
+
         try:
+            wait_until(listens, f"packets of {pod.name} are held back")  # they pass undelayed before
             one.exec(*network, "iptables", "-t", "mangle", "-A", *rule)
             try:
                 yield

@@ -196,7 +196,7 @@ class Cluster(abc.ABC):
         which = ("-c", container) if container else ()
         return self.kubectl("-n", pod.namespace, "exec", pod.name, *which, "--", *command, timeout_s=timeout_s)
 
-    def wait_rolled_out(self, namespace: str, what: str, within_s: float = 180.0) -> None:
+    def wait_rolled_out(self, namespace: str, what: str, within_s: float = 400.0) -> None:
         """Wait until a Deployment or StatefulSet (`deploy/name`, `statefulset/name`) is as its spec says."""
         limit = f"--timeout={within_s:.0f}s"
         self.kubectl("-n", namespace, "rollout", "status", what, limit, timeout_s=within_s + 10)
@@ -240,19 +240,25 @@ class Cluster(abc.ABC):
                 found.append(int(number))
         return sorted(found)
 
-    def kill_process(self, pod: Pod, pattern: str = "", number: signal.Signals = signal.SIGKILL) -> int:
+    def kill_process(
+        self, pod: Pod, pattern: str = "", number: signal.Signals = signal.SIGKILL, *, within_s: float = 60.0
+    ) -> int:
         """Send a signal to the processes of a pod whose command line has `pattern` in it; return how many got it.
 
+        It waits for one: a worker may be between two lives.
+
         Raises:
-            LabError: there was none.
+            LabError: there was none within `within_s`.
         """
-        pids = self.processes(pod, pattern)
-        if not pids:
-            raise LabError(f"pod {pod.name} has no process with {pattern!r} in its command line")
-        hit = self._signal(pod, pids, number)
-        if not hit:
-            raise LabError(f"every process of pod {pod.name} with {pattern!r} in its command line ended meanwhile")
-        return hit
+        hit: list[int] = []
+
+        def reaches() -> bool:
+            pids = self.processes(pod, pattern)
+            hit[:] = [self._signal(pod, pids, number) if pids else 0]
+            return hit[0] > 0
+
+        wait_until(reaches, f"pod {pod.name} has a process with {pattern!r} in its command line", within_s=within_s)
+        return hit[0]
 
     def _signal(self, pod: Pod, pids: Sequence[int], number: signal.Signals) -> int:
         """Send a signal to processes of a pod; return how many there still were."""
@@ -366,13 +372,13 @@ class Cluster(abc.ABC):
         """Undo `cordon`, and what `drain` leaves behind."""
         self.kubectl("uncordon", node)
 
-    def drain(self, node: str, *, within_s: float = 180.0) -> None:
+    def drain(self, node: str, *, within_s: float = 400.0) -> None:
         """Evict a node's pods politely, as an administrator does before maintenance; budgets are kept."""
         how = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={within_s:.0f}s"]
         self.kubectl("drain", node, *how, timeout_s=within_s + 10)
 
     @contextmanager
-    def drained(self, node: str, *, within_s: float = 180.0) -> Iterator[None]:
+    def drained(self, node: str, *, within_s: float = 400.0) -> Iterator[None]:
         """A node without ordinary pods, which gets them again afterwards."""
         try:
             self.drain(node, within_s=within_s)
