@@ -42,7 +42,7 @@ ARGUMENTS = (
     "--unsafe-no-fsync",  # it goes with its pods; a disk that stalls is no finding
 )
 COMMAND_S = 60
-"""etcdctl's patience on a busy machine; its own is five seconds. It dies of a flag beside a variable of that name."""
+"""etcdctl's patience on a busy machine; its own is five seconds. As variables alone: beside its flag it refuses one."""
 
 
 class OwnEtcd:

@@ -220,7 +220,10 @@ def fenced(resource: ResourceView) -> list[str]:
 
 @asynccontextmanager
 async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIterator[int]:
-    """Forward a local port to the Service's front door by kubectl; yields the port. Raises: PeerUnreachable."""
+    """Forward a local port to the Service's front door by kubectl; yields the port.
+
+    Raises: PeerUnreachable, also when kubectl has not forwarded one within `timeout_s`.
+    """
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise PeerUnreachable("kubectl is not on the PATH", remedy="it forwards the port: install it")

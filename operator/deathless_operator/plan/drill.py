@@ -348,17 +348,15 @@ def _judge(
     mark = mark_of(snapshot.resource, run)
     if report is not None and report.run != mark:
         report = None
-    undone = undo_actions(snapshot, settings, mark, runner=False)
-    wrong = report is not None and bool(report.lost or report.doubled)
-    if run.phase == "Warm" and not wrong:
+    wrong = report is not None and (report.lost or report.doubled)
+    if run.phase == "Warm" and not wrong:  # it waited for what was in the way until its calls were over
         found = _victim(snapshot, spec, settings, run, mark)
         if isinstance(found, Refusal):
-            draft.actions += undone
-            _close(draft, snapshot, spec, ended(run, "Aborted", found.reason, found.message, snapshot.now))
+            _abort(draft, snapshot, spec, settings, run, found)
             return
     if run.phase == "Fault":  # what the fault did may have been told since
         run = begin_fault(snapshot, spec, settings, run).run
-    draft.actions += undone
+    draft.actions += undo_actions(snapshot, settings, mark, runner=False)
     _close(draft, snapshot, spec, judged(run, report, snapshot.target, snapshot.now, shard=spec.fault.shard))
 
 

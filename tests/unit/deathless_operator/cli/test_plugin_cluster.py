@@ -148,6 +148,16 @@ async def test_tunnel_that_fails_says_what_kubectl_said(tmp_path: Path, monkeypa
 
 
 @pytest.mark.asyncio
+async def test_tunnel_that_does_not_come_is_given_up_in_the_callers_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_kubectl(tmp_path, monkeypatch, "import signal; signal.pause()")
+    with pytest.raises(PeerUnreachable, match="no answer"):
+        async with forwarded("ns", "bank", 0.05):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
 async def test_tunnel_needs_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PeerUnreachable, match="kubectl"):

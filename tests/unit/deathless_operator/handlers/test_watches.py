@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -11,6 +12,8 @@ from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, SERVICE
 from deathless_operator.handlers.watches import (
     OWNED,
+    SETTLE_OWNED_S,
+    SETTLE_S,
     NodeTable,
     Patience,
     connection_info,
@@ -38,6 +41,19 @@ def test_only_events_are_handled_and_nothing_is_written() -> None:
     settings = make_settings()
     assert settings.peering.standalone and not settings.posting.enabled and settings.scanning.disabled
     assert settings.watching.inactivity_timeout > 60, "bookmarks come every minute"
+
+
+def test_what_we_made_is_looked_at_later_than_what_people_write() -> None:
+    due: dict[Key, float] = {}
+    registry = make_registry(due.__setitem__, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
+    handlers: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
+    labels = {names.LABEL_SERVICE: "bank"}
+    pod = kopf.Body({"kind": "Pod", "metadata": {"namespace": "shop", "name": "bank-0", "labels": labels}})
+    asyncio.run(handlers["watch-pods"](body=pod))
+    assert due.pop(BANK) == SETTLE_OWNED_S > SETTLE_S
+    body = kopf.Body({"kind": "DeathlessService", "metadata": {"namespace": "shop", "name": "bank"}})
+    asyncio.run(handlers["watch-deathlessservices"](namespace="shop", name="bank", body=body))
+    assert due == {BANK: SETTLE_S}
 
 
 def test_nodes_are_left_out_where_they_may_not_be_watched() -> None:

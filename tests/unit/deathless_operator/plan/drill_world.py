@@ -252,11 +252,16 @@ class World:
             self.look()
         raise AssertionError(f"phase is {self.phase!r}, not {phase!r}")
 
-    def to_fault(self) -> None:
-        """Bring a run to where its fault begins."""
+    def to_warm(self) -> None:
+        """Bring a run to where its calls go well."""
         self.look_until("Pending")
         self.look()
         self.become_warm()
+        self.look_until("Warm")
+
+    def to_fault(self) -> None:
+        """Bring a run to where its fault begins."""
+        self.to_warm()
         self.look_until("Fault")
 
     def traces(self) -> list[str]:

@@ -52,10 +52,7 @@ def test_drill_without_a_schedule_runs_once_and_leaves_nothing_behind(fault: str
 
 def test_victim_is_written_down_before_it_is_touched() -> None:
     world = World(make_spec("PodDelete"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     plan = world.look()
     assert not [one for one in plan.actions if isinstance(one, DeletePod | Apply | EvictPod)]
     assert world.status.active is not None
@@ -83,10 +80,7 @@ def test_pod_that_took_the_victims_place_is_left_alone() -> None:
 
 def test_service_that_fell_ill_meanwhile_is_not_broken_further() -> None:
     world = World(make_spec("PodDelete"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     world.replicas[2] = replica(2, "standby", ready=False)
     for _ in range(5):
         world.look()
@@ -102,10 +96,7 @@ def test_service_that_fell_ill_meanwhile_is_not_broken_further() -> None:
 
 def test_role_that_is_moving_just_now_hits_nobody() -> None:
     world = World(make_spec("PodDelete"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     world.replicas[1] = replica(1, "primary")
     world.look()
     world.end_runner()
@@ -115,10 +106,7 @@ def test_role_that_is_moving_just_now_hits_nobody() -> None:
 
 def test_what_passes_before_the_calls_end_is_waited_for() -> None:
     world = World(make_spec("PodDelete"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     world.replicas[2] = replica(2, "standby", ready=False)
     world.look()
     assert [(one.reason, one.message) for one in world.status.conditions if one.type == "Running"] == [
@@ -131,10 +119,7 @@ def test_what_passes_before_the_calls_end_is_waited_for() -> None:
 
 def test_what_does_not_pass_is_not_waited_for() -> None:
     world = World(make_spec("NodeDrain"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     world.settings = msgspec.structs.replace(world.settings, drill_node_drain=False)
     world.look()
     assert (world.status.verdict, world.status.reason) == ("Aborted", "NodeDrainNotAllowed")
@@ -142,10 +127,7 @@ def test_what_does_not_pass_is_not_waited_for() -> None:
 
 def test_call_lost_before_anything_was_broken_is_told_whatever_was_in_the_way() -> None:
     world = World(make_spec("PodDelete"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     world.replicas[2] = replica(2, "standby", ready=False)
     world.end_runner("Failed", "CallsLost", lost=1)
     world.look()
@@ -217,10 +199,7 @@ def test_node_is_uncordoned_when_the_duration_is_over_and_not_before() -> None:
 
 def test_runner_that_is_gone_ends_the_run_before_anything_is_broken() -> None:
     world = World(make_spec("PodDelete"))
-    world.look_until("Pending")
-    world.look()
-    world.become_warm()
-    world.look_until("Warm")
+    world.to_warm()
     del world.pods["bank-drill"]
     world.look()
     assert world.status.reason == "RunnerLost"
