@@ -86,7 +86,8 @@ TAIL: Final = """
   had 530 again 1.1 s after a restart, and 132 MB of memory then. Deathless is built on kopf, so this is a floor:
   what is above is the look itself.
 """
-PAUSE_S: Final = 0.02  # of a caller between two calls: state, and so a handler's time, grow with each
+PAUSE_S: Final = 0.05  # of a caller between two calls: all nodes share the machine's cores with them
+KEYS: Final = 500  # a key's state, and so its handler's time, grows with each call of it
 CALLS: Final = 50  # answered before a fault and after it
 ROUNDS_MIN: Final = 5  # of a fault, however long they take
 PEERS_KILL: Final[dict[str, float | None]] = {"CloudNativePG's test budget": 10.0, "Patroni's ttl": 30.0}
@@ -121,7 +122,7 @@ class Rounds:
     def __init__(self) -> None:
         self.nobody_s: list[float] = []  # nobody got a good answer
         self.one_s: list[float] = []  # the longest call
-        self.failures: list[str] = []  # what attempts ended in that were repeated
+        self.failures: list[str] = []  # what attempts ended in that were repeated, of the rounds alone
         self.problem = ""
 
     def run(self, cluster: Lab, fault: Fault, how: How) -> None:
@@ -130,18 +131,17 @@ class Rounds:
         with Ledger(cluster, f"bench-{fault.name}") as ledger:
             ledger.wait_ready()
             look = Look(cluster, ledger.namespace, "deathless.dev/service=ledger,deathless.dev/replica")
-            with Callers(ledger.door(), pause_s=PAUSE_S) as callers:
+            with Callers(ledger.door(), keys=KEYS, pause_s=PAUSE_S) as callers:
                 for number in range(how.rounds):
                     if number >= ROUNDS_MIN and time.monotonic() > end:
                         break
-                    seen = len(callers.failures)
+                    seen = len(self.failures)
                     make_whole(ledger, leader_with_primary=fault.with_leader)
                     self._once(ledger, look, callers, fault.break_it)
                     say(
                         f"  {fault.name} {number + 1}/{how.rounds}: {self.nobody_s[-1] * 1000:.0f} ms, one call "
-                        f"{self.one_s[-1] * 1000:.0f} ms, load {os.getloadavg()[0]:.1f}; {callers.failures[seen:]}"
+                        f"{self.one_s[-1] * 1000:.0f} ms, load {os.getloadavg()[0]:.1f}; {self.failures[seen:]}"
                     )
-            self.failures = callers.failures
             try:
                 callers.check_exactly_once()
             except AssertionError as error:
@@ -149,7 +149,7 @@ class Rounds:
 
     def _once(self, ledger: Ledger, look: Look, callers: Callers, break_it: Break) -> None:
         callers.wait_more(CALLS)
-        old, epoch = ledger.primary(), look.epoch()
+        old, epoch, failed = ledger.primary(), look.epoch(), len(callers.failures)
         with ExitStack() as stack:
             since = time.monotonic()
             break_it(ledger, old, stack)
@@ -158,6 +158,7 @@ class Rounds:
             callers.wait_each()
             self.nobody_s.append(callers.longest_gap_s(since - 0.1))
             self.one_s.append(callers.longest_wait_s(since))
+            self.failures += callers.failures[failed:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ from deathless_operator.cluster.kinds import (
     POD,
     SECRET,
     SERVICE,
+    STATEFUL_SET,
 )
-from deathless_operator.cluster.observe import Observer
+from deathless_operator.cluster.observe import REMEMBERED_S, Observer
 from deathless_operator.cluster.trust import Trust
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
@@ -78,6 +79,54 @@ async def test_everything_of_a_service_is_seen_and_no_secret_value(api_server: R
     assert of_pods == [("FailedMount", "bank-0")]
     assert snapshot.failures == (failure,) and not snapshot.cert_manager
     assert "aHVudGVyMg" not in repr(snapshot) and "hunter2" not in repr(snapshot)
+
+
+async def test_belongings_are_read_anew_when_they_are_forgotten_late_or_the_spec_is_another(
+    api_server: RealApiServer, namespace: str
+) -> None:
+    fill(api_server, namespace)
+    now = [100.0]
+    async with Api(api_server.connection()) as api:
+        settings = OperatorSettings(namespace=namespace)
+        trust = Trust(api, namespace=namespace, life_s=1e7)
+        watching = Observer(api, trust, settings, monotonic=lambda: now[0])
+
+        async def maps() -> list[str]:
+            seen = await watching.observe(namespace, "bank")
+            assert seen is not None
+            return sorted(child.name for child in seen.snapshot.children if child.kind == CONFIG_MAP.kind)
+
+        assert await maps() == ["bank-config", "left-over"]
+        api_server.request("DELETE", CONFIG_MAP.path(namespace, "left-over"))
+        assert await maps() == ["bank-config", "left-over"], "nobody told of it"
+        watching.forget(namespace, "bank")
+        assert await maps() == ["bank-config"]
+        api_server.request("POST", CONFIG_MAP.path(namespace), {"metadata": meta(namespace, "second")})
+        now[0] += REMEMBERED_S
+        assert await maps() == ["bank-config", "second"]
+        api_server.request("DELETE", CONFIG_MAP.path(namespace, "second"))
+        bank = api_server.request("GET", SERVICE.path(namespace, "bank"))
+        bank["spec"]["replicas"] = 1
+        api_server.request("PUT", SERVICE.path(namespace, "bank"), bank)
+        assert await maps() == ["bank-config"]
+
+
+async def test_pods_and_stateful_sets_are_never_remembered(api_server: RealApiServer, namespace: str) -> None:
+    fill(api_server, namespace)
+    async with Api(api_server.connection()) as api:
+        watching = observer(api, namespace)
+        seen = await watching.observe(namespace, "bank")
+        assert seen is not None and [pod.name for pod in seen.snapshot.pods] == ["bank-0"]
+        template = {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "replica", "image": "bank:1"}]},
+        }
+        sets = {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "bank", "template": template, "replicas": 0}
+        api_server.request("POST", STATEFUL_SET.path(namespace), {"metadata": meta(namespace, "bank"), "spec": sets})
+        api_server.request("DELETE", POD.path(namespace, "bank-0"), {"gracePeriodSeconds": 0})
+        seen = await watching.observe(namespace, "bank")
+        assert seen is not None and seen.snapshot.pods == ()
+        assert ("StatefulSet", "bank") in {(child.kind, child.name) for child in seen.snapshot.children}
 
 
 async def test_service_that_is_gone_is_none(api_server: RealApiServer, namespace: str) -> None:

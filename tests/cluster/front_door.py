@@ -108,7 +108,14 @@ class Callers:
     """Several callers in a thread of their own."""
 
     def __init__(
-        self, door: Door, *, callers: int = 4, pause_s: float = 0.005, name: str = "", patient: bool = False
+        self,
+        door: Door,
+        *,
+        callers: int = 4,
+        keys: int = KEYS,
+        pause_s: float = 0.005,
+        name: str = "",
+        patient: bool = False,
     ) -> None:
         self.sent: list[str] = []
         self.answered: list[str] = []
@@ -121,6 +128,7 @@ class Callers:
         self._patient = patient
         self._attempt_s, self._connect_s = (PATIENT_S, PATIENT_S) if patient else (ATTEMPT_S, CONNECT_S)
         self._count = callers
+        self._keys = keys
         self._each = [0] * callers  # answers of each
         self._pause_s = pause_s
         self._name = name or uuid.uuid4().hex[:6]
@@ -232,7 +240,7 @@ class Callers:
                 tag = f"{self._name}.{number}.{count}"
                 self.sent.append(tag)
                 began = time.monotonic()
-                await self._until_answered(session, tag, f"k{count % KEYS}")
+                await self._until_answered(session, tag, f"k{count % self._keys}")
                 self.answered.append(tag)
                 self.good_at.append(time.monotonic())
                 self.waited.append((self.good_at[-1], self.good_at[-1] - began))
@@ -269,7 +277,7 @@ class Callers:
 
     async def _held(self) -> list[str]:
         async with self.session() as session:
-            return [tag for key in range(KEYS) for tag in await self._notes(session, f"k{key}")]
+            return [tag for key in range(self._keys) for tag in await self._notes(session, f"k{key}")]
 
     async def _notes(self, session: aiohttp.ClientSession, key: str) -> list[str]:
         end = time.monotonic() + DEADLINE_S

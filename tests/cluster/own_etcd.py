@@ -67,12 +67,21 @@ class OwnEtcd:
     @property
     def lock(self) -> dict[str, Any]:
         """What a service's spec says of it."""
-        endpoints = [f"https://store-{number}.{self._domain}:2379" for number in range(MEMBERS)]
         refs = {"tlsSecretRef": {"name": "store-tls"}, "userSecretRef": {"name": "store-user"}}
-        return {"etcd": {"endpoints": endpoints, **refs}}
+        return {"etcd": {"endpoints": self._endpoints, **refs}}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What `lockStore` of the installation's values says of it."""
+        there = {"endpoints": self._endpoints, "tlsSecret": "store-tls", "userSecret": "store-user"}
+        return {"enabled": False, "external": there}
+
+    @property
+    def _endpoints(self) -> list[str]:
+        return [f"https://store-{number}.{self._domain}:2379" for number in range(MEMBERS)]
 
     def secrets(self, namespace: str) -> list[dict[str, Any]]:
-        """The Secrets that `lock` names."""
+        """The Secrets that `lock` and `values` name."""
         return [
             secret("store-tls", namespace, self._files("client")),
             secret("store-user", namespace, {"username": USER.encode(), "password": PASSWORD.encode()}),

@@ -1,4 +1,4 @@
-"""A service with an etcd of its own, over TLS and with a login, which the installation knows nothing of."""
+"""An etcd that is not the chart's, over TLS and with a login: one service's own, and the whole installation's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.cluster.installed import Lab, Ledger
+from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger, install_for_tests
 from tests.cluster.lab.cluster import Pod
 from tests.cluster.own_etcd import PREFIX, OwnEtcd
 from tests.cluster.under_load import called, wait_epoch
@@ -22,17 +22,41 @@ def test_service_with_an_etcd_of_its_own_outlives_its_primary_and_the_etcd_leade
     with Ledger(cluster, "own", lock=store.lock) as ledger:
         assert "store-tls" in ledger.wait_condition("LockReady", "False", "SecretMissing")
         cluster.apply(*store.secrets(ledger.namespace))
-        with called(ledger) as callers:
-            own = f"{PREFIX}{ledger.namespace}/"
-            held = store.keys()
-            assert held and all(key.startswith(own) for key in held), held
-            epoch = ledger.epoch()
-            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
-            wait_epoch(ledger, epoch)
-            callers.wait_more()
-            leader = store.kill_leader()
-            callers.wait_more()
-            ledger.wait_for(partial(started_again, cluster, leader), "it starts again")
+        outlive(store, ledger)
+
+
+def test_installation_with_an_etcd_that_was_there_before(cluster: Lab, namespace: str, tmp_path: Path) -> None:
+    store = OwnEtcd(cluster, namespace, tmp_path)
+    store.start()
+    secrets = store.secrets(NAMESPACE)
+    try:
+        cluster.apply(*secrets)
+        install_for_tests(cluster, lockStore=store.values)
+        assert len(cluster.pods(NAMESPACE, LOCK_STORE)) == 3  # it is kept: services that began with it need it
+        with Ledger(cluster, "outside") as ledger:
+            outlive(store, ledger)
+    finally:  # the chart's own is used again, with all it holds
+        install_for_tests(cluster)
+        for each in secrets:
+            cluster.kubectl("-n", NAMESPACE, "delete", "secret", each["metadata"]["name"], "--ignore-not-found")
+    with Ledger(cluster, "inside") as ledger:
+        ledger.wait_ready()
+
+
+def outlive(store: OwnEtcd, ledger: Ledger) -> None:
+    """Call a service while its primary dies, and then the leader of its store, whose logins die with its process."""
+    cluster = ledger.cluster
+    with called(ledger) as callers:
+        own = f"{PREFIX}{ledger.namespace}/"
+        held = store.keys()
+        assert held and all(key.startswith(own) for key in held), held
+        epoch = ledger.epoch()
+        cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+        wait_epoch(ledger, epoch)
+        callers.wait_more()
+        leader = store.kill_leader()
+        callers.wait_more()
+        ledger.wait_for(partial(started_again, cluster, leader), "it starts again")
 
 
 def started_again(cluster: Lab, before: Pod) -> bool:

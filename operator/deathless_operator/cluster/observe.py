@@ -1,9 +1,11 @@
 """Seeing one service: everything that a plan may know, read from the API server as one immutable snapshot.
 
 By reads, not from watch caches. A cache has to notice that its watch went silent, that its version expired, and
-that it lags behind our own writes; a read is what is stored now. It costs about twenty small requests (20 ms) each
-time something happens to a service, which is seldom; watches (kopf's) only say when to look, so an event that is
-missed costs time and never truth.
+that it lags behind our own writes; a read is what is stored now. Watches (kopf's) only say when to look, so an event
+that is missed costs time and never truth. The service, its pods, StatefulSets, claim and nodes, which decide what is
+done to pods, are read at every look. What belongs to the service besides (`Belongings`) is fifteen more requests and
+changes seldom, while a takeover is a dozen looks: it is remembered for REMEMBERED_S, or until something was done or
+told of it (`forget`).
 
 Guarantees: reads are quorum reads (no resourceVersion), at most `Api`'s maximum at a time. A node that may not be
 read is shown as fine, never as gone: its absence would have pods deleted. Values of Secrets stay out. Does not:
@@ -16,7 +18,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deathless.base.manifest import ServiceSpec
@@ -42,6 +44,7 @@ from deathless_operator.cluster.kinds import (
     STATEFUL_SET,
     Kind,
 )
+from deathless_operator.cluster.memory import Memory
 from deathless_operator.cluster.trust import Trust, certificate_facts, is_managed, secret_facts
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
@@ -53,6 +56,7 @@ from deathless_operator.plan.snapshot import (
     IssuerFacts,
     NodeView,
     Remains,
+    ResourceView,
     Snapshot,
     Warned,
 )
@@ -65,6 +69,9 @@ MISSING_FRESH_S = 10.0  # who has just installed cert-manager does not wait long
 LISTED = (
     STATEFUL_SET, KUBE_SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, BUDGET, NETWORK_POLICY, CLAIM,
 )  # fmt: skip
+BELONGINGS = tuple(kind for kind in LISTED if kind is not STATEFUL_SET)
+REMEMBERED_S = 5.0
+"""How late a look may see what no watch told of: Secrets, objects without our label, an event that was missed."""
 _ISSUERS = {("cert-manager.io", kind.kind): kind for kind in (ISSUER, CLUSTER_ISSUER)}
 
 logger = logging.getLogger(__name__)
@@ -76,6 +83,16 @@ class Seen:
 
     snapshot: Snapshot
     version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belongings:
+    """What belongs to a service and says nothing of its pods."""
+
+    children: tuple[Object, ...]  # without StatefulSets
+    secrets: tuple[Object, ...]
+    sources: tuple[Object, ...]  # Secrets of the installation
+    record: ChildView | None
 
 
 class Observer:
@@ -106,6 +123,7 @@ class Observer:
         self._cert_manager = False
         self._cert_manager_at = float("-inf")
         self._blind = False  # nodes may not be read
+        self._memory = Memory[Belongings](REMEMBERED_S, monotonic)
 
     async def observe(self, namespace: str, name: str, failures: Iterable[Failure] = ()) -> Seen | None:
         """Return what is there, None when the service is gone.
@@ -124,15 +142,14 @@ class Observer:
             return None
         resource = reading.read_resource(raw)
         cert_manager = await self._has_cert_manager()
-        children, pods, secrets, sources, record = await asyncio.gather(
-            self._children(namespace, name, shards_of(resource.spec), cert_manager=cert_manager),
+        belongings, sets, pods = await asyncio.gather(
+            self._belongings(resource, cert_manager=cert_manager),
+            self._objects([STATEFUL_SET], namespace, name, shards_of(resource.spec)),
             self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
-            self._secrets(namespace, secret_names(name, resource.spec)),
-            self._secrets(self._settings.namespace, {self._settings.lock_tls_secret, self._settings.lock_user_secret}),
-            self._record(namespace, name),
         )
+        children, secrets, record = [*sets, *belongings.children], belongings.secrets, belongings.record
         views = tuple(reading.read_pod(pod) for pod in pods)
-        claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
+        claim_raw = await self._api.find(CLAIM, namespace, claim_name(name, resource.spec))
         claim = reading.read_claim(claim_raw) if claim_raw is not None else None
         nodes = await self._nodes({view.node for view in views if view.node})
         wanted = resource.spec.replicas * resource.spec.shards if resource.spec is not None else 0
@@ -149,7 +166,7 @@ class Observer:
             certificates=tuple(certificate_facts(each) for each in secrets if _name(each) in certificates),
             authority=self._trust.facts(),
             lock_secrets=tuple(secret_facts(each) for each in secrets if _name(each) not in certificates),
-            lock_sources=tuple(secret_facts(each) for each in sources),
+            lock_sources=tuple(secret_facts(each) for each in belongings.sources),
             cert_manager=cert_manager,
             issuer=await self._issuer(namespace, resource.spec) if cert_manager else IssuerFacts(),
             record=record,
@@ -158,6 +175,10 @@ class Observer:
             failures=tuple(failures),
         )
         return Seen(snapshot=snapshot, version=str(raw["metadata"]["resourceVersion"]))
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Read everything anew at the next look at a service: something was done or told of what belongs to it."""
+        self._memory.forget((namespace, name))
 
     async def observe_remains(self, namespace: str, name: str) -> Remains | None:
         """Return what is left of a service that is gone; None: nothing that is to be erased.
@@ -195,9 +216,28 @@ class Observer:
             eraser=reading.read_pod(eraser) if eraser is not None else None,
         )
 
-    async def _children(self, namespace: str, name: str, shards: int, *, cert_manager: bool) -> list[Object]:
+    async def _belongings(self, resource: ResourceView, *, cert_manager: bool) -> Belongings:
+        """Return what belongs to the service, from memory where nothing was told of it since."""
+        namespace, name = resource.namespace, resource.name
+        key, about = (namespace, name), (resource.uid, resource.generation, cert_manager)
+        remembered = self._memory.recall(key, about)
+        if remembered is not None:
+            return remembered
+        mark = self._memory.begin(key)
+        kinds = [*BELONGINGS, CERTIFICATE] if cert_manager else BELONGINGS
+        ours = {self._settings.lock_tls_secret, self._settings.lock_user_secret}
+        children, secrets, sources, record = await asyncio.gather(
+            self._objects(kinds, namespace, name, shards_of(resource.spec)),
+            self._secrets(namespace, secret_names(name, resource.spec)),
+            self._secrets(self._settings.namespace, ours),
+            self._record(namespace, name),
+        )
+        found = Belongings(children=children, secrets=secrets, sources=sources, record=record)
+        self._memory.keep(key, mark, about, found)
+        return found
+
+    async def _objects(self, kinds: Sequence[Kind], namespace: str, name: str, shards: int) -> tuple[Object, ...]:
         """Return every object with our label, and those that merely have a name that is to be ours."""
-        kinds = [*LISTED, CERTIFICATE] if cert_manager else [*LISTED]
         label = f"{names.LABEL_SERVICE}={name}"
         lists = await asyncio.gather(*(self._api.list(kind, namespace, labels=label) for kind in kinds))
         found = [each for part in lists for each in part]
@@ -205,18 +245,12 @@ class Observer:
         expected = expected_names(name, kinds, shards, network_policies=self._settings.network_policies)
         missing = [(kind, wanted) for kind, wanted in expected if (kind.kind, wanted) not in have]
         unlabelled = await asyncio.gather(*(self._api.find(kind, namespace, wanted) for kind, wanted in missing))
-        return found + [each for each in unlabelled if each is not None]
+        return (*found, *(each for each in unlabelled if each is not None))
 
-    async def _secrets(self, namespace: str, wanted: set[str]) -> list[Object]:
+    async def _secrets(self, namespace: str, wanted: set[str]) -> tuple[Object, ...]:
         asked = sorted(wanted - {""})
         found = await asyncio.gather(*(self._api.find(SECRET, namespace, each) for each in asked))
-        return [each for each in found if each is not None]
-
-    async def _claim(self, namespace: str, wanted: str, children: Iterable[Object]) -> Object | None:
-        for each in children:
-            if each["kind"] == CLAIM.kind and _name(each) == wanted:
-                return each
-        return await self._api.find(CLAIM, namespace, wanted)
+        return tuple(each for each in found if each is not None)
 
     async def _issuer(self, namespace: str, spec: ServiceSpec | None) -> IssuerFacts:
         """Return how the issuer stands that the spec names; as ready where nobody can tell.

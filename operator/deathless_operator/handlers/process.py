@@ -135,7 +135,8 @@ class Operator:
         self.metrics.leader.set(1)
         settings, nodes = self.options.settings, NodeTable()
         trust = Trust(api, namespace=settings.namespace, life_s=settings.authority_life_s)
-        reconcilers = self._reconcilers(api, trust, nodes)
+        observer = Observer(api, trust, settings)
+        reconcilers = self._reconcilers(api, trust, observer, nodes)
         workers = Workers(self.queue, reconcilers, self.metrics, resync_s=settings.resync_s)
         stop_watching = asyncio.Event()
         tasks: list[asyncio.Task[Any]] = []
@@ -160,6 +161,7 @@ class Operator:
             )
             registry = make_registry(
                 lambda key, delay_s: self.queue.add(key, delay_s=delay_s),
+                observer.forget,
                 nodes,
                 self.options.connection,
                 watch_nodes=NODE in besides,
@@ -181,11 +183,11 @@ class Operator:
             for task in tasks:
                 task.cancel()
 
-    def _reconcilers(self, api: Api, trust: Trust, nodes: NodeTable) -> Mapping[str, Reconciler]:
+    def _reconcilers(self, api: Api, trust: Trust, observer: Observer, nodes: NodeTable) -> Mapping[str, Reconciler]:
         """Return who looks at which kind."""
         settings = self.options.settings
         recorder = Recorder(api, instance=self.identity, wall=time.time)
-        observer, performer = Observer(api, trust, settings), Performer(api, trust)
+        performer = Performer(api, trust)
         service = ServiceReconciler(
             observer=observer,
             performer=performer,

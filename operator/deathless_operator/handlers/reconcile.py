@@ -88,7 +88,11 @@ class ServiceReconciler:
         if seen is None:
             return await self._bury(key)
         plan = make_plan(seen.snapshot, self._settings)
-        failure = await self._performer.perform(scene_of(seen.snapshot), plan.actions)
+        try:
+            failure = await self._performer.perform(scene_of(seen.snapshot), plan.actions)
+        finally:
+            if plan.actions:
+                self._observer.forget(key.namespace, key.name)
         if failure is not None:
             self._failures[key] = failure
         else:
@@ -161,6 +165,7 @@ class ServiceReconciler:
 
     def _clear(self, key: Key) -> None:
         """Forget what was known of a service."""
+        self._observer.forget(key.namespace, key.name)
         self._failures.pop(key, None)
         self._nodes.place(key, ())
         self._metrics.forget(key.namespace, key.name)

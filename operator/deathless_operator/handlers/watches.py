@@ -5,7 +5,8 @@ been silent for 70 s (bookmarks come every 60 s), and logs in again when a token
 only `on.event` handlers, which keep no state in the objects (no finalizer, no annotation, no event of kopf's), and
 no peering: the lease elects. A watch that fails for good ends kopf's task, and with it the process.
 
-Guarantees: an event adds one key to the queue and does no more. What a watch misses is found by the resync.
+Guarantees: an event adds one key to the queue, has what is remembered of its service forgotten, and does no more.
+What a watch misses is found by the resync.
 
 Does not: know what a key's worker does, or keep objects: of a node only what matters of it is remembered, so that a
 node's heartbeat is no event for anybody.
@@ -22,8 +23,8 @@ from typing import Any
 import kopf
 
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, POD, SERVICE, Kind
-from deathless_operator.cluster.observe import LISTED
+from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, POD, SERVICE, STATEFUL_SET, Kind
+from deathless_operator.cluster.observe import BELONGINGS
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model import names
 
@@ -31,10 +32,12 @@ SILENT_S = 70.0
 SETTLE_S = 0.05  # events of one change come in a bunch
 SETTLE_OWNED_S = 0.2  # a takeover is a dozen of them, and the processor that looking takes is missing where it happens
 REQUEST_TIMEOUT_S = 30.0
-OWNED = (POD, *LISTED)
+OWNED = (POD, STATEFUL_SET, *BELONGINGS)
+READ_ALWAYS = frozenset({POD.kind, STATEFUL_SET.kind})  # at every look: there is nothing to forget
 OURS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
 
 Enqueue = Callable[[Key, float], None]
+Forget = Callable[[str, str], None]
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +91,7 @@ def node_mark(node: Mapping[str, Any]) -> tuple[object, ...]:
 
 def make_registry(
     enqueue: Enqueue,
+    forget: Forget,
     nodes: NodeTable,
     connection: Connection,
     *,
@@ -99,6 +103,7 @@ def make_registry(
 
     Args:
         enqueue: takes a key and in how many seconds it is due.
+        forget: takes namespace and name of a service of whose belongings something was told.
         nodes: whom a node's event is about.
         connection: the API server, the same as ours.
         watch_nodes: whether our account may.
@@ -116,6 +121,8 @@ def make_registry(
 
     async def owned(body: kopf.Body, **_: Any) -> None:
         for key in keys_of(body):
+            if body["kind"] not in READ_ALWAYS:
+                forget(key.namespace, key.name)
             enqueue(key, SETTLE_OWNED_S)
 
     async def node(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name

@@ -20,6 +20,10 @@ class Cluster(Willing):
 
     def __init__(self, world: World) -> None:
         self.world: World | None = world
+        self.forgotten = 0
+
+    def forget(self, *_: object) -> None:
+        self.forgotten += 1
 
     async def observe(self, *_: object) -> Seen | None:
         return Seen(snapshot=self.world.snapshot(), version="1") if self.world is not None else None
@@ -62,6 +66,19 @@ def test_replicas_wanted_are_told_until_the_service_is_gone() -> None:
     assert wanted(looking) == [0]
     looking.cluster.world = None
     assert wanted(looking) == []
+
+
+def test_what_is_remembered_of_a_service_is_forgotten_when_something_was_done_and_when_it_is_gone() -> None:
+    world = running()
+    looking = Looking(world)
+    wanted(looking)
+    assert looking.cluster.forgotten == 0
+    world.edit(replicas=1)
+    wanted(looking)
+    assert looking.cluster.forgotten == 1
+    looking.cluster.world = None
+    wanted(looking)
+    assert looking.cluster.forgotten == 2
 
 
 def test_service_that_goes_wants_no_replicas_and_has_no_conditions() -> None:

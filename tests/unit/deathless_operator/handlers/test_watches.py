@@ -28,13 +28,17 @@ BANK = Key("DeathlessService", "shop", "bank")
 HERE = Connection(server="https://one.test:6443", token_source=lambda: "secret", ca_pem="pem")
 
 
+def ignore(*_: object) -> None:
+    """Take what nobody asks for."""
+
+
 def node(name: str = "n1", *, ready: str = "True", heartbeat: str = "1", **spec: Any) -> dict[str, Any]:
     condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat}
     return {"metadata": {"name": name, "uid": "u"}, "spec": spec, "status": {"conditions": [condition]}}
 
 
 def test_only_events_are_handled_and_nothing_is_written() -> None:
-    registry = make_registry(lambda key, delay: None, NodeTable(), HERE, watch_nodes=True, kinds=[SERVICE, DRILL])
+    registry = make_registry(ignore, ignore, NodeTable(), HERE, watch_nodes=True, kinds=[SERVICE, DRILL])
     assert len(registry._watching.get_all_handlers()) == 2 + len(OWNED) + 1
     assert not registry._changing.get_all_handlers() and not registry._spawning.get_all_handlers()
     assert not registry._indexing.get_all_handlers() and not registry._webhooks.get_all_handlers()
@@ -45,7 +49,7 @@ def test_only_events_are_handled_and_nothing_is_written() -> None:
 
 def test_what_we_made_is_looked_at_later_than_what_people_write() -> None:
     due: dict[Key, float] = {}
-    registry = make_registry(due.__setitem__, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
+    registry = make_registry(due.__setitem__, ignore, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
     handlers: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
     labels = {names.LABEL_SERVICE: "bank"}
     pod = kopf.Body({"kind": "Pod", "metadata": {"namespace": "shop", "name": "bank-0", "labels": labels}})
@@ -56,8 +60,25 @@ def test_what_we_made_is_looked_at_later_than_what_people_write() -> None:
     assert due == {BANK: SETTLE_S}
 
 
+def test_event_of_a_belonging_has_its_service_read_anew_and_one_of_a_pod_or_set_does_not() -> None:
+    forgotten: list[tuple[str, str]] = []
+    registry = make_registry(
+        ignore,
+        lambda *key: forgotten.append(key),
+        NodeTable(),
+        HERE,
+        watch_nodes=False,
+        kinds=[SERVICE],
+    )
+    handlers: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching.get_all_handlers()}
+    for kind in OWNED:
+        body: dict[str, Any] = {"namespace": "shop", "name": "it", "labels": {names.LABEL_SERVICE: "bank"}}
+        asyncio.run(handlers[f"watch-{kind.plural}"](body={"kind": kind.kind, "metadata": body}))
+    assert forgotten == [("shop", "bank")] * (len(OWNED) - 2)
+
+
 def test_nodes_are_left_out_where_they_may_not_be_watched() -> None:
-    registry = make_registry(lambda key, delay: None, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
+    registry = make_registry(ignore, ignore, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE])
     plurals = {str(handler.selector) for handler in registry._watching.get_all_handlers()}
     assert not any(NODE.plural in each for each in plurals)
 
@@ -65,7 +86,13 @@ def test_nodes_are_left_out_where_they_may_not_be_watched() -> None:
 def test_certificates_of_cert_manager_are_watched_where_they_are_served() -> None:
     for served in (True, False):
         registry = make_registry(
-            lambda key, delay: None, NodeTable(), HERE, watch_nodes=False, kinds=[SERVICE], watch_certificates=served
+            ignore,
+            ignore,
+            NodeTable(),
+            HERE,
+            watch_nodes=False,
+            kinds=[SERVICE],
+            watch_certificates=served,
         )
         plurals = {str(handler.selector) for handler in registry._watching.get_all_handlers()}
         assert any(CERTIFICATE.plural in each for each in plurals) is served

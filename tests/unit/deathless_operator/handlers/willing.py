@@ -15,3 +15,6 @@ class Willing:
 
     async def tell(self, *_: object) -> None:
         """Tell an event."""
+
+    def forget(self, *_: object) -> None:
+        """Read anew at the next look."""
