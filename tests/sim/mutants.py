@@ -29,7 +29,7 @@ from deathless.core.primary import Primary
 from deathless.core.results import Results
 from deathless.core.sessions import Session, SessionTable
 from deathless.execution.invocations import Invocations
-from deathless.execution.journal import FORK, Origin, SuspendedMessage
+from deathless.execution.journal import FORK, Event, Origin, SuspendedMessage
 from deathless.execution.operations import Call
 from deathless.execution.turn import Asked
 from deathless.simulation.peer_links import PeerLink, PeerLinks
@@ -196,6 +196,24 @@ def progress_leaked(patch: pytest.MonkeyPatch) -> None:
         return error_reply(Overloaded.code, Overloaded.__name__, "another is in progress")
 
     patch.setattr(Invocations, "_line_up", line_up)
+
+
+def second_message_nested(patch: pytest.MonkeyPatch) -> None:
+    """A message runs on a key whose handler waits, which then goes on with what it had before it waited."""
+
+    leave, resume = Invocations.leave, Invocations.resume
+
+    def left(self: Any, invocation: Any, reply: bytes) -> None:
+        self.tables.held.setdefault(invocation.received.key, invocation.id)  # another may have freed it
+        leave(self, invocation, reply)
+
+    def resumed(self: Any, invocation: Any, event: Event) -> None:
+        invocation.current = self._entities.state.get(invocation.received.key)  # as if it knew of the others' changes
+        resume(self, invocation, event)
+
+    patch.setattr(Invocations, "_blocked", lambda *_: [])
+    patch.setattr(Invocations, "leave", left)
+    patch.setattr(Invocations, "resume", resumed)
 
 
 def activities_not_begun_again(patch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,7 @@ CASES: Final = (
     Case(defect=mutants.peers_forgotten_by_time, options=APART, seed=1, checker="crash", text="position"),
     Case(defect=mutants.positions_not_rolled_back, seed=1, options=SPACELESS, checker="crash", text="position"),
     # Each input is processed once.
+    Case(defect=mutants.second_message_nested, options=BOTH, checker="effects"),
     Case(defect=mutants.read_positions_after_the_effect, seed=1, options=KEPT, checker="agreement"),
     # Each request has one reply, the same for every retry.
     Case(defect="record_replies", seed=3, options=BOTH, checker="agreement"),

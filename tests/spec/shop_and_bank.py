@@ -6,7 +6,9 @@ was there before, lists are in the order in which things came.
 
 from __future__ import annotations
 
-from deathless import Context, OutcomeUnknown, Service, Struct
+from datetime import timedelta
+
+from deathless import CallFailed, Context, OutcomeUnknown, Service, Struct
 
 
 class Cart(Struct):
@@ -87,11 +89,36 @@ async def settle(cart: Cart, ctx: Context) -> list[int]:
     return [total, printed, ctx.random.randint(0, 1 << 30)]
 
 
+@shop.handler
+async def subscribe(cart: Cart, ctx: Context, weeks: int) -> list[int]:
+    """Draw on the bank each week; where it refuses, book everything back and end."""
+    totals: list[int] = []
+    for week in range(1, weeks + 1):
+        await ctx.timer(after=timedelta(weeks=1))
+        try:
+            totals.append(await ctx.call("bank", "till", "draw", {"n": week}, result=int))
+        except CallFailed:
+            for drawn in range(len(totals), 0, -1):
+                ctx.fork("bank", "till", "book", {"n": -drawn, "at_us": 0})
+            break
+        cart.steps.append(f"week {week}")
+    return totals
+
+
 @bank.handler
 def book(till: Till, ctx: Context, n: int, at_us: int) -> None:
     """Book, and say so to the shop."""
     till.booked.append(n)
     ctx.fork("shop", "cart", "hear", {"n": n})
+
+
+@bank.handler
+def draw(till: Till, ctx: Context, n: int) -> int:
+    """Book what fits, and give what there is; the fifth does not fit."""
+    if n == 5:
+        raise ValueError("no more")
+    till.booked.append(n)
+    return sum(till.booked)
 
 
 @bank.handler
