@@ -50,6 +50,7 @@ class Looks:
         assert seen is not None
         actions = make_plan(seen.snapshot, self._settings).actions
         assert await self._performer.perform(scene_of(seen.snapshot), actions) is None
+        self._observer.forget(self._namespace, "bank")
         manifests: list[Any] = [action.manifest for action in actions if isinstance(action, Apply)]
         return [f"{found['kind']} {found['metadata']['name']}" for found in manifests]
 
