@@ -61,10 +61,10 @@ HEAD: Final = """# Benchmarks on Kubernetes
 `make bench-cluster` wrote this page and `bench/results/kubernetes.json`; no number is typed by hand. A real cluster on
 one machine: a control plane (its own etcd does not sync to disk) and three workers, three replicas of a service with
 log on a shared volume, an etcd of three members as lock store, TLS everywhere. Four callers, which pause for 50 ms
-between two calls (20 ms in what was measured before 2026-11-23 14:00 UTC), go through the Service with the times that
-[callers](kubernetes/callers.md#what-a-caller-should-set) names. Of each fault there are two kinds of
-figures: the time in which **nobody** got a good answer, and the longest that **one call** took, with all its attempts:
-a caller whose connection went to a node that is gone waits for its own time-outs besides. Before each round every
+between two calls and use 500 keys (20 ms and 5 keys before 2026-11-23 14:00 UTC), go through the Service with the times
+that [callers](kubernetes/callers.md#what-a-caller-should-set) names. Of each fault there are two kinds of figures: the
+time in which **nobody** got a good answer, and the longest that **one call** took, with all its attempts: a caller
+whose connection went to a node that is gone waits for its own time-outs besides. Before each round every
 replica is Ready and each worker has one replica and one member of the lock store, which is led from another node than
 the primary's unless the line says otherwise; then five seconds pass. kube-proxy acts on a change at once
 (`minSyncPeriod` 20 ms; its default of 1 s would add up to that to what one call takes). Peers are what the named
@@ -123,6 +123,7 @@ class Rounds:
         self.nobody_s: list[float] = []  # nobody got a good answer
         self.one_s: list[float] = []  # the longest call
         self.failures: list[str] = []  # what attempts ended in that were repeated, of the rounds alone
+        self.between = 0  # others, while the cluster was made whole again: pods are moved for that
         self.problem = ""
 
     def run(self, cluster: Lab, fault: Fault, how: How) -> None:
@@ -136,7 +137,9 @@ class Rounds:
                     if number >= ROUNDS_MIN and time.monotonic() > end:
                         break
                     seen = len(self.failures)
+                    before = len(callers.failures)
                     make_whole(ledger, leader_with_primary=fault.with_leader)
+                    self.between += len(callers.failures) - before
                     self._once(ledger, look, callers, fault.break_it)
                     say(
                         f"  {fault.name} {number + 1}/{how.rounds}: {self.nobody_s[-1] * 1000:.0f} ms, one call "
@@ -182,6 +185,7 @@ def broken(fault: Fault, cluster: Lab, how: How) -> Measured:
     kinds = Counter(" ".join(text.split()[:1]).strip(":,{") for text in found.failures)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     note = found.problem or f"none lost, none doubled; attempts that failed and were repeated: {told or 'none'}"
+    note += f"; between rounds, while pods were moved: {found.between}" if found.between else ""
     figures, prefix = [], f"k8s_{fault.name.replace('-', '_')}"
     for kind, text, samples, goals, peers in (
         ("", "nobody was answered", found.nobody_s, (fault.p50, fault.worst), fault.peers),

@@ -111,6 +111,24 @@ async def test_belongings_are_read_anew_when_they_are_forgotten_late_or_the_spec
         assert await maps() == ["bank-config"]
 
 
+async def test_belongings_of_a_former_service_of_the_same_name_are_not_remembered(
+    api_server: RealApiServer, namespace: str
+) -> None:
+    fill(api_server, namespace)
+    bank = api_server.request("GET", SERVICE.path(namespace, "bank"))
+    async with Api(api_server.connection()) as api:
+        watching = observer(api, namespace)
+        assert await watching.observe(namespace, "bank") is not None
+        api_server.request("DELETE", CONFIG_MAP.path(namespace, "left-over"))
+        api_server.request("DELETE", SERVICE.path(namespace, "bank"))
+        again = {key: bank[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "bank"}}
+        made = api_server.request("POST", SERVICE.path(namespace), again)
+        assert made["metadata"]["generation"] == bank["metadata"]["generation"]
+        seen = await watching.observe(namespace, "bank")
+    assert seen is not None
+    assert "left-over" not in {child.name for child in seen.snapshot.children}
+
+
 async def test_pods_and_stateful_sets_are_never_remembered(api_server: RealApiServer, namespace: str) -> None:
     fill(api_server, namespace)
     async with Api(api_server.connection()) as api:

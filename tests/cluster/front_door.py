@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import itertools
 import socket
 import ssl
@@ -77,10 +76,7 @@ class Door:
 
 
 def was_slow(outcome: int | Exception, took_s: float) -> bool:
-    """Did an attempt fail because a front door had been patient for as long as it promises, or the caller late itself?
-
-    A broken pipe is a caller's own: the connection had ended before it wrote, which it had no time to notice, and so
-    nothing was asked of anybody.
+    """Did an attempt fail because a front door had been patient for as long as it promises?
 
     Args:
         outcome: the status, or what the attempt ended in.
@@ -88,8 +84,6 @@ def was_slow(outcome: int | Exception, took_s: float) -> bool:
     """
     if isinstance(outcome, int):
         return outcome in {503, 504} and took_s >= REQUEST_TIMEOUT_S
-    if isinstance(outcome, OSError) and outcome.errno == errno.EPIPE:
-        return True
     ended = isinstance(outcome, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | aiohttp.ClientPayloadError)
     # One that could not be opened was refused, however late.
     return ended and not isinstance(outcome, aiohttp.ClientConnectorError) and took_s >= STOP_GRACE_S

@@ -2,10 +2,10 @@
 
 By reads, not from watch caches. A cache has to notice that its watch went silent, that its version expired, and
 that it lags behind our own writes; a read is what is stored now. Watches (kopf's) only say when to look, so an event
-that is missed costs time and never truth. The service, its pods, StatefulSets, claim and nodes, which decide what is
-done to pods, are read at every look. What belongs to the service besides (`Belongings`) is fifteen more requests and
-changes seldom, while a takeover is a dozen looks: it is remembered for REMEMBERED_S, or until something was done or
-told of it (`forget`).
+that is missed costs time and never truth. The service, its pods, StatefulSets and nodes, which decide what is done to
+pods, and a claim that is not ours, which no watch tells of, are read at every look. What belongs to the service besides
+(`Belongings`) is fifteen more requests and changes seldom, while a takeover is a dozen looks: it is remembered for
+REMEMBERED_S, or until something was done or told of it (`forget`).
 
 Guarantees: reads are quorum reads (no resourceVersion), at most `Api`'s maximum at a time. A node that may not be
 read is shown as fine, never as gone: its absence would have pods deleted. Values of Secrets stay out. Does not:
@@ -149,7 +149,7 @@ class Observer:
         )
         children, secrets, record = [*sets, *belongings.children], belongings.secrets, belongings.record
         views = tuple(reading.read_pod(pod) for pod in pods)
-        claim_raw = await self._api.find(CLAIM, namespace, claim_name(name, resource.spec))
+        claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
         claim = reading.read_claim(claim_raw) if claim_raw is not None else None
         nodes = await self._nodes({view.node for view in views if view.node})
         wanted = resource.spec.replicas * resource.spec.shards if resource.spec is not None else 0
@@ -251,6 +251,12 @@ class Observer:
         asked = sorted(wanted - {""})
         found = await asyncio.gather(*(self._api.find(SECRET, namespace, each) for each in asked))
         return tuple(each for each in found if each is not None)
+
+    async def _claim(self, namespace: str, wanted: str, children: Iterable[Object]) -> Object | None:
+        for each in children:
+            if each["kind"] == CLAIM.kind and _name(each) == wanted:
+                return each
+        return await self._api.find(CLAIM, namespace, wanted)
 
     async def _issuer(self, namespace: str, spec: ServiceSpec | None) -> IssuerFacts:
         """Return how the issuer stands that the spec names; as ready where nobody can tell.

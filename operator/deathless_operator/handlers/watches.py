@@ -32,8 +32,8 @@ SILENT_S = 70.0
 SETTLE_S = 0.05  # events of one change come in a bunch
 SETTLE_OWNED_S = 0.2  # a takeover is a dozen of them, and the processor that looking takes is missing where it happens
 REQUEST_TIMEOUT_S = 30.0
-OWNED = (POD, STATEFUL_SET, *BELONGINGS)
-READ_ALWAYS = frozenset({POD.kind, STATEFUL_SET.kind})  # at every look: there is nothing to forget
+READ_ALWAYS = (POD, STATEFUL_SET)  # of what is ours: at every look, so there is nothing to forget
+OWNED = (*READ_ALWAYS, *BELONGINGS)
 OURS = f"{names.LABEL_MANAGED_BY}={names.FIELD_MANAGER}"
 
 Enqueue = Callable[[Key, float], None]
@@ -121,8 +121,11 @@ def make_registry(
 
     async def owned(body: kopf.Body, **_: Any) -> None:
         for key in keys_of(body):
-            if body["kind"] not in READ_ALWAYS:
-                forget(key.namespace, key.name)
+            enqueue(key, SETTLE_OWNED_S)
+
+    async def belonging(body: kopf.Body, **_: Any) -> None:
+        for key in keys_of(body):
+            forget(key.namespace, key.name)
             enqueue(key, SETTLE_OWNED_S)
 
     async def node(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
@@ -131,8 +134,10 @@ def make_registry(
 
     for kind in kinds:
         _on(kind, ours, registry)
-    for kind in (*OWNED, CERTIFICATE) if watch_certificates else OWNED:
+    for kind in READ_ALWAYS:
         _on(kind, owned, registry)
+    for kind in (*BELONGINGS, CERTIFICATE) if watch_certificates else BELONGINGS:
+        _on(kind, belonging, registry)
     if watch_nodes:
         _on(NODE, node, registry)
     return registry

@@ -34,7 +34,6 @@ CONTROL = "control"
 """Name of the node that runs the control plane; its taint keeps ordinary pods away."""
 
 _HOME = "/etc/kubernetes"  # on each node
-_GOGC = 400  # memory is plentiful, and processor that a collector takes here is missing for all nodes; 100 by default
 _ON_CONTROL = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 
@@ -71,7 +70,7 @@ class ControlPlane:
             "kube-proxy": self._kube_proxy,
         }[name](node)
         binary = name if name in self._binaries else f"kube-{name}"
-        node.start(name, ["env", f"GOGC={_GOGC}", str(self._binaries[binary]), *flags])
+        node.start(name, [str(self._binaries[binary]), *flags])
 
     def ready(self) -> bool:
         """Tell whether the API server says that it is ready."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
-from deathless_operator.cluster.kinds import CERTIFICATE, NETWORK_POLICY
+from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, NETWORK_POLICY, Kind
 from deathless_operator.cluster.observe import (
     LISTED,
     Observer,
@@ -112,3 +113,30 @@ def test_warning_stands_until_its_controller_has_tried_again() -> None:
     observer = Observer(api, None, settings, wall=lambda: NOW)  # type: ignore[arg-type]  # as far as they are asked
     found = asyncio.run(observer._warnings("ns", "bank", 1))
     assert [NOW - warned.at for warned in found] == [0.0, BACK_OFF_S + 300.0]
+
+
+class Lists:
+    """An API server that holds nothing, and of what kinds it was asked for lists."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+
+    async def list(self, kind: Kind, *_: object, **__: object) -> list[dict[str, object]]:
+        self.kinds.append(kind)
+        return []
+
+    async def find(self, *_: object) -> None:
+        return None
+
+
+def test_certificates_are_read_as_soon_as_cert_manager_is_there_whatever_is_remembered() -> None:
+    api = Lists()
+    observer = Observer(api, None, OperatorSettings())  # type: ignore[arg-type]  # as far as they are asked
+    resource = running().snapshot().resource
+
+    async def read() -> None:
+        for cert_manager in (False, False, True):
+            await observer._belongings(resource, cert_manager=cert_manager)
+
+    asyncio.run(read())
+    assert (api.kinds.count(CONFIG_MAP), api.kinds.count(CERTIFICATE)) == (2, 1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.unit.deathless_operator.handlers.willing import Willing
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, World, running
 
+from deathless_operator.cluster.errors import ApiUnreachable
 from deathless_operator.cluster.kinds import SERVICE
 from deathless_operator.cluster.observe import Seen
 from deathless_operator.handlers.metrics import Metrics
@@ -79,6 +81,19 @@ def test_what_is_remembered_of_a_service_is_forgotten_when_something_was_done_an
     looking.cluster.world = None
     wanted(looking)
     assert looking.cluster.forgotten == 2
+
+
+def test_what_was_begun_and_broke_off_is_forgotten_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise ApiUnreachable("gone")
+
+    world = running()
+    looking = Looking(world)
+    monkeypatch.setattr(looking.cluster, "perform", broken)
+    world.edit(replicas=1)
+    with pytest.raises(ApiUnreachable):
+        wanted(looking)
+    assert looking.cluster.forgotten == 1
 
 
 def test_service_that_goes_wants_no_replicas_and_has_no_conditions() -> None:
