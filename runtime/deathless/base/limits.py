@@ -40,6 +40,7 @@ class Limits:
     pending_messages_max: int = 65536  # admitted, not yet in a frame
     pending_bytes_max: int = 64 << 20  # the same, bytes
     pending_queries_max: int = 8192  # queries that wait for a proof
+    waiting_results_max: int = 200_000  # who waits for results of invocations; one more asks again later
     connections_max: int = 4096  # per worker
     session_window_max: int = 65536  # messages of one session without an acknowledged reply
     session_reply_bytes_max: int = 64 << 20  # replies of one session that are not acknowledged; then it admits nothing
@@ -105,6 +106,7 @@ class Limits:
             (self.heartbeat_s * 3 <= self.suspect_after_s + 1e-9, "3 * heartbeat_s <= suspect_after_s"),
             (self.reign_min_s <= self.reign_max_s, "reign_min_s <= reign_max_s"),
             (self.key_bytes_max < 65536, "key_bytes_max < 65536"),
+            (self.reply_bytes_max <= 32 << 20, "reply_bytes_max <= 33554432"),  # clients read packets of twice this
             (self.checkpoints_kept >= 2, "checkpoints_kept >= 2"),
         )
         for holds, formula in relations:

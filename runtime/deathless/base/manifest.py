@@ -94,6 +94,9 @@ class LimitsSpec(Part, frozen=True):
     pending_messages_max: Annotated[Count | None, told("Admitted, not yet in a frame.")] = None
     pending_bytes_max: Annotated[Count | None, told("The same, bytes.")] = None
     pending_queries_max: Annotated[Count | None, told("Queries that wait for a proof.")] = None
+    waiting_results_max: Annotated[
+        Count | None, told("Callers that wait for results of handlers that wait; one more asks again later.")
+    ] = None
     connections_max: Annotated[Count | None, told("Per worker.")] = None
     session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
     session_reply_bytes_max: Annotated[

@@ -49,6 +49,7 @@ ONE_REPLY: Final = struct.Struct("<IBQIIQI")  # REPLIES with one reply, up to th
 FRAME_HEAD: Final = struct.Struct("<QQII")
 PEER_COMMIT: Final = struct.Struct("<QQ")
 STALE: Final = 1
+ANSWER_BYTES_MAX: Final = 256 << 10  # of answers in one packet, which a slow line brings soon; a longer one goes alone
 
 
 class Type(enum.IntEnum):
@@ -360,12 +361,26 @@ def _items(body: bytes, at: int, count: int) -> tuple[tuple[int, ...], list[byte
     return ids, [blob[start:end] for start, end in pairwise((0, *ends))]
 
 
+def _stretches(answers: Sequence[bytes]) -> Iterator[slice[int, int, None]]:
+    """Cut answers that are too long for one packet: each stretch has ANSWER_BYTES_MAX bytes at most, or one answer."""
+    start = size = 0
+    for at, answer in enumerate(answers):
+        size += len(answer)
+        if size > ANSWER_BYTES_MAX and at > start:
+            yield slice(start, at)
+            start, size = at, len(answer)
+    yield slice(start, len(answers))
+
+
 def encode_replies(session: int, seqs: Sequence[int], replies: Sequence[bytes]) -> bytes:
-    """Give a REPLIES packet; reply i answers seq i."""
+    """Give a REPLIES packet, or several where one would be too long; reply i answers seq i."""
     if len(replies) == 1:  # a client that waits for each call: the same bytes, in one step
         size = len(replies[0])
         return ONE_REPLY.pack(ONE_REPLY.size - 4 + size, Type.REPLIES, session, 1, 0, seqs[0], size) + replies[0]
-    return packet(Type.REPLIES, REPLIES_HEAD.pack(session, len(seqs), 0), *_columns(seqs, replies))
+    columns = _columns(seqs, replies)
+    if len(columns[2]) > ANSWER_BYTES_MAX:
+        return b"".join(encode_replies(session, seqs[some], replies[some]) for some in _stretches(replies))
+    return packet(Type.REPLIES, REPLIES_HEAD.pack(session, len(seqs), 0), *columns)
 
 
 def decode_replies(body: bytes) -> tuple[int, tuple[int, ...], list[bytes]]:
@@ -378,9 +393,15 @@ def decode_replies(body: bytes) -> tuple[int, tuple[int, ...], list[bytes]]:
 
 
 def encode_queries(ids: Sequence[int], messages: Sequence[bytes], *, stale: bool, answers: bool = False) -> bytes:
-    """Give a QUERIES packet, or with `answers` an ANSWERS packet."""
-    kind = Type.ANSWERS if answers else Type.QUERIES
-    return packet(kind, QUERIES_HEAD.pack(len(ids), STALE if stale else 0), *_columns(ids, messages))
+    """Give a QUERIES packet, or with `answers` an ANSWERS packet, several where one would be too long."""
+    return _encode_ids(Type.ANSWERS if answers else Type.QUERIES, ids, messages, STALE if stale else 0)
+
+
+def _encode_ids(kind: Type, ids: Sequence[int], items: Sequence[bytes], flags: int = 0) -> bytes:
+    columns = _columns(ids, items)
+    if len(columns[2]) > ANSWER_BYTES_MAX and len(items) > 1 and kind != Type.QUERIES:
+        return b"".join(_encode_ids(kind, ids[some], items[some], flags) for some in _stretches(items))
+    return packet(kind, QUERIES_HEAD.pack(len(ids), flags), *columns)
 
 
 def decode_queries(body: bytes) -> tuple[bool, tuple[int, ...], list[bytes]]:
@@ -410,8 +431,8 @@ def decode_attach(body: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def encode_results(ids: Sequence[int], replies: Sequence[bytes]) -> bytes:
-    """Give a RESULTS packet; reply i answers id i."""
-    return packet(Type.RESULTS, QUERIES_HEAD.pack(len(ids), 0), *_columns(ids, replies))
+    """Give a RESULTS packet, or several where one would be too long; reply i answers id i."""
+    return _encode_ids(Type.RESULTS, ids, replies)
 
 
 def decode_results(body: bytes) -> tuple[tuple[int, ...], list[bytes]]:

@@ -7,7 +7,7 @@
 A connection that asks for the same again, after a doubt or a reconnect, waits once. Who waits is not logged: a client
 asks the next primary again.
 
-Guarantees: at most `pending_queries_max` wait; one more is dropped, its client asks again. Does not: prove, keep
+Guarantees: at most `waiting_results_max` wait; one more is dropped, its client asks again. Does not: prove, keep
 results (core.results does). Imports core, codec and base.
 """
 
@@ -45,8 +45,9 @@ class Attached:
     def __init__(self, *, results: Results, holds: Callable[[int], bool], limits: Limits) -> None:
         self._results = results
         self._holds = holds
-        self._max = limits.pending_queries_max
+        self._max = limits.waiting_results_max
         self._waiting: dict[int, dict[tuple[Conn, int], None]] = {}  # invocation -> (connection, its id)
+        self._of: dict[Conn, dict[tuple[int, int], None]] = {}  # the same by connection: (its id, invocation)
         self._unknown: list[Unknown] = []
         self._count = 0  # Invariant: of those that wait, and of the held ones, with a proof under way or not
         self._unconfirmed: dict[int, None] = {}  # invocations whose end no proof covers yet
@@ -75,8 +76,10 @@ class Attached:
                 continue
             elif reply is None and (invocation in self._unconfirmed or self._holds(invocation)):
                 waiting = self._waiting.setdefault(invocation, {})
-                self._count += (conn, number) not in waiting
-                waiting[conn, number] = None
+                if (conn, number) not in waiting:
+                    self._count += 1
+                    waiting[conn, number] = None
+                    self._of.setdefault(conn, {})[number, invocation] = None
             else:
                 self._count += 1
                 self._unknown.append(Unknown(conn, number, invocation, saw_lsn, reply))
@@ -93,6 +96,10 @@ class Attached:
             self._unconfirmed.pop(invocation, None)
             for conn, number in self._waiting.pop(invocation, ()):
                 self._count -= 1
+                of_conn = self._of[conn]
+                del of_conn[number, invocation]
+                if not of_conn:
+                    del self._of[conn]
                 ids, replies = answers.setdefault(conn, ([], []))
                 ids.append(number)
                 replies.append(reply)
@@ -115,11 +122,10 @@ class Attached:
 
     def connection_lost(self, conn: Conn) -> None:
         """Forget who is gone."""
-        for invocation in list(self._waiting):
+        for number, invocation in self._of.pop(conn, ()):
             waiting = self._waiting[invocation]
-            for key in [key for key in waiting if key[0] == conn]:
-                del waiting[key]
-                self._count -= 1
+            del waiting[conn, number]
+            self._count -= 1
             if not waiting:
                 del self._waiting[invocation]
 
@@ -127,6 +133,9 @@ class Attached:
         """Raise AssertionError when the count can't be right."""
         waiting = sum(map(len, self._waiting.values()))
         assert all(self._waiting.values())
+        assert all(self._of.values())
+        by_conn = {(conn, number, one) for conn, of_conn in self._of.items() for number, one in of_conn}
+        assert by_conn == {(conn, number, one) for one, keys in self._waiting.items() for conn, number in keys}
         assert waiting + len(self._unknown) <= self._count <= self._max
 
 

@@ -34,6 +34,7 @@ events give equal effects. Does not: IO, decode results. Imports codec and base.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Generic, TypeVar, assert_never
 
@@ -478,12 +479,12 @@ class ClientMachine(Generic[W]):
         main, session = self._main, self._session
         if main is None:
             return
-        owed = session.owed
+        patience_s = session.patience_s if session.owed else math.inf
         parts = session.pump(main.state, now)
         if not parts:
             return
         out.append(Send(link=main.id, data=parts[0] if len(parts) == 1 else b"".join(parts)))
-        if not owed and session.owed:
+        if session.owed and session.patience_s < patience_s:  # until now it owed us nothing, or only results
             main.heard_at = now
             main.pinged = False
             session.be_patient(now)

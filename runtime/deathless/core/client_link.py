@@ -15,10 +15,10 @@ from deathless.core.client_events import LinkId
 PRIMARY_ROLE: Final = "primary"
 PING_S: Final = 0.05  # silence of a primary that owes us something before we ping it
 SUSPECT_S: Final = 0.1  # silence before we ask another replica
-RESULTS_PATIENCE_S: Final = 0.5  # all three are so much longer while only results are owed, which may take days
+RESULTS_PATIENCE_S: Final = 0.5  # the two are so much longer while only results are owed, which may take days
 WATCH_S: Final = 0.5  # how long one watcher is kept while `main` stays silent, before another is asked
 RESEND_S: Final = 0.5  # a live primary without progress gets everything again after this; doubles
-RESEND_MAX_S: Final = 8.0
+RESEND_MAX_S: Final = 8.0  # the first pause already while only results are owed
 ACK_S: Final = 0.05  # replies are acknowledged by themselves after this
 BACKOFF_MIN_S: Final = 0.001  # after a round of all replicas without success; doubles
 BACKOFF_MAX_S: Final = 0.25

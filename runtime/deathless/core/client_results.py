@@ -4,7 +4,8 @@
          ^----------rewind-------'   another primary, or a doubt: asking again changes nothing
 
 What is asked for is an invocation, the same for every client and every primary, so nothing of it hangs on a session.
-Guarantees: each result is handed out once per waiter. Does not: know connections. Imports nothing of ours.
+Guarantees: each result is handed out once per waiter, which waits for one at a time. Does not: know connections.
+Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ W = TypeVar("W")
 class ResultWindow(Generic[W]):
     """Results without an answer."""
 
-    __slots__ = ("_next_id", "_unsent", "_waiting")
+    __slots__ = ("_id_of", "_next_id", "_unsent", "_waiting")
 
     def __init__(self) -> None:
         self._next_id = 1
         self._waiting: dict[int, tuple[int, W]] = {}  # id -> (invocation, waiter)
         self._unsent: dict[int, None] = {}  # ids, in order
+        self._id_of: dict[int, int] = {}  # identity of a waiter -> its id
 
     def __len__(self) -> int:
         """Count of results without an answer."""
@@ -40,16 +42,14 @@ class ResultWindow(Generic[W]):
         for invocation, waiter in zip(invocations, waiters, strict=True):
             self._waiting[self._next_id] = (invocation, waiter)
             self._unsent[self._next_id] = None
+            self._id_of[id(waiter)] = self._next_id
             self._next_id += 1
 
     def withdraw(self, waiter: W) -> bool:
         """Forget one who waits. False: not known."""
-        for key, entry in self._waiting.items():
-            if entry[1] is waiter:
-                del self._waiting[key]
-                self._unsent.pop(key, None)
-                return True
-        return False
+        key = self._id_of.pop(id(waiter), 0)
+        self._unsent.pop(key, None)
+        return self._waiting.pop(key, None) is not None
 
     def take(self, count_max: int) -> tuple[list[int], list[int]] | None:
         """Give (ids, invocations) of the next packet; None: nothing to ask for now."""
@@ -66,6 +66,7 @@ class ResultWindow(Generic[W]):
             entry = self._waiting.pop(key, None)
             if entry is not None:
                 self._unsent.pop(key, None)
+                self._id_of.pop(id(entry[1]), None)
                 waiters.append(entry[1])
                 fresh.append(reply)
         return waiters, fresh
@@ -79,4 +80,5 @@ class ResultWindow(Generic[W]):
         waiters = [waiter for _, waiter in self._waiting.values()]
         self._waiting.clear()
         self._unsent.clear()
+        self._id_of.clear()
         return waiters

@@ -133,9 +133,9 @@ class ClientSession(Generic[W]):
         self.registering = False
 
     def be_patient(self, now: float) -> None:
-        """Something moved, or is owed from now on: patience begins anew."""
-        self._resend_wait = RESEND_S
-        self._resend_at = now + RESEND_S
+        """Something moved, or is owed from now on: patience begins anew, longer where only results are owed."""
+        self._resend_wait = RESEND_MAX_S if self.results.in_flight and self.patience_s else RESEND_S
+        self._resend_at = now + self._resend_wait
 
     # ---- what callers want -----------------------------------------------------------------------------------
 

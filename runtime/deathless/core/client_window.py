@@ -324,13 +324,14 @@ class QueryWindow(Generic[W]):
         in_flight_max: sent queries without an answer, at most.
     """
 
-    __slots__ = ("_in_flight_max", "_next_id", "_unsent", "_waiting")
+    __slots__ = ("_id_of", "_in_flight_max", "_next_id", "_unsent", "_waiting")
 
     def __init__(self, in_flight_max: int) -> None:
         self._in_flight_max = in_flight_max
         self._next_id = 1
         self._waiting: dict[int, tuple[bytes, W, bool]] = {}  # id -> (message, waiter, stale)
         self._unsent: dict[bool, dict[int, None]] = {False: {}, True: {}}  # ids per lane, in order
+        self._id_of: dict[int, int] = {}  # identity of a waiter -> its id
 
     def __len__(self) -> int:
         """Count of queries without an answer."""
@@ -350,16 +351,17 @@ class QueryWindow(Generic[W]):
         for message, waiter in zip(messages, waiters, strict=True):
             self._waiting[self._next_id] = (message, waiter, stale)
             self._unsent[stale][self._next_id] = None
+            self._id_of[id(waiter)] = self._next_id
             self._next_id += 1
 
     def withdraw(self, waiter: W) -> bool:
         """Forget a query. False: not known."""
-        for key, entry in self._waiting.items():
-            if entry[1] is waiter:
-                del self._waiting[key]
-                self._unsent[entry[2]].pop(key, None)
-                return True
-        return False
+        key = self._id_of.pop(id(waiter), 0)
+        entry = self._waiting.pop(key, None)
+        if entry is None:
+            return False
+        self._unsent[entry[2]].pop(key, None)
+        return True
 
     def take(self, stale: bool, *, count_max: int, bytes_max: int) -> tuple[list[int], list[bytes]] | None:
         """Give (ids, messages) of the next packet; None: nothing to send now."""
@@ -387,6 +389,7 @@ class QueryWindow(Generic[W]):
             entry = self._waiting.pop(key, None)
             if entry is not None:
                 self._unsent[entry[2]].pop(key, None)
+                self._id_of.pop(id(entry[1]), None)
                 waiters.append(entry[1])
                 fresh.append(answer)
         return waiters, fresh
@@ -405,4 +408,5 @@ class QueryWindow(Generic[W]):
         waiters = [entry[1] for entry in self._waiting.values()]
         self._waiting.clear()
         self._unsent = {False: {}, True: {}}
+        self._id_of.clear()
         return waiters

@@ -26,6 +26,7 @@ import asyncio
 import os
 import random
 import socket
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from types import TracebackType
@@ -134,8 +135,9 @@ class Client:
         self._waiters: list[Waiter] = []
         self._queries: dict[bool, tuple[list[bytes], list[Waiter]]] = {False: ([], []), True: ([], [])}
         self._scheduled = False  # a flush is due at the end of this turn of the loop
-        self._room: list[asyncio.Future[None]] = []  # callers that wait for the queue
-        self._ready: list[asyncio.Future[None]] = []  # callers of `ready`
+        self._room: deque[asyncio.Future[None]] = deque()  # callers that wait for the queue
+        self._woken = 0  # of these, those there is room for now, which did not go on yet
+        self._ready: deque[asyncio.Future[None]] = deque()  # callers of `ready`
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -416,12 +418,18 @@ class Client:
 
     def give_up(self, waiter: Waiter, waited_s: float) -> DeathlessError:
         """Stop waiting for a call. Gives the error that says what is known; the call may stay in the session."""
-        self._flush()
-        if self._machine.withdraw(waiter):
+        if self._withdraw(waiter):
             return self._unserved(waited_s)
         problem = self._machine.last_problem
         why = f"; last problem: {problem}" if problem and self._machine.state is not State.READY else ""
         return OutcomeUnknown(f"no reply within {waited_s:g} s{why}")
+
+    def _withdraw(self, waiter: Waiter) -> bool:
+        """Forget one who waits. True: what it waited for was never sent, and will not be."""
+        self._flush()
+        unsent = self._machine.withdraw(waiter)
+        self._changed()
+        return unsent
 
     def _traced(self, message: bytes) -> bytes:
         """Give a call as a part of the trace that is active where this is called, if one is."""
@@ -467,28 +475,49 @@ class Client:
 
     @property
     def _full(self) -> bool:
+        return self._left <= 0
+
+    @property
+    def _left(self) -> int:
+        """How many calls there is room for."""
         window = self._machine.window
-        if window.queued + len(self._messages) >= self._queue_max or window.queued_bytes > QUEUE_BYTES_MAX:
-            return True
-        return len(self._results) >= self._queue_max
+        if window.queued_bytes > QUEUE_BYTES_MAX:
+            return 0
+        return self._queue_max - max(window.queued + len(self._messages), len(self._results))
 
     async def _wait_room(self) -> None:
+        enter = self._room.append
         while self._full:
             waiting: asyncio.Future[None] = self._running().create_future()
-            self._room.append(waiting)
-            await waiting
+            enter(waiting)
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                if not waiting.cancelled():  # it was woken: its room is for the next
+                    self._woken -= 1
+                    self._make_way()
+                raise
+            self._woken -= 1
+            enter = self._room.appendleft  # who came later and found the room took it
+
+    def _make_way(self) -> None:
+        self._woken += wake(self._room, self._left - self._woken)
 
     def _waiter(self, future: asyncio.Future[Any], result: type[T] | None) -> Waiter:
         return future if result is None else Typed(future, msgspec.msgpack.Decoder(result).decode, self.attach_to)
 
     async def _wait(self, future: asyncio.Future[Any], waiter: Waiter, limit_s: float | None) -> Any:
-        if limit_s is None:
-            return await future
-        handle = self._running().call_later(limit_s, self._time_out, future, waiter, limit_s)
+        handle = None
+        if limit_s is not None:
+            handle = self._running().call_later(limit_s, self._time_out, future, waiter, limit_s)
         try:
             return await future
+        except asyncio.CancelledError:
+            self._withdraw(waiter)
+            raise
         finally:
-            handle.cancel()
+            if handle is not None:
+                handle.cancel()
 
     def _time_out(self, future: asyncio.Future[Any], waiter: Waiter, timeout: float) -> None:
         if not future.done():
@@ -535,7 +564,7 @@ class Client:
 
     def _changed(self) -> None:
         """The machine took an event in: wake those who wait for it."""
-        if self._room and not self._full:
-            wake(self._room)
+        if self._room:
+            self._make_way()
         if self._ready and self._machine.state is State.READY:
-            wake(self._ready)
+            wake(self._ready, len(self._ready))

@@ -12,6 +12,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, cast
 
 from deathless.base.config import TlsConfig
@@ -37,7 +38,7 @@ from deathless.core.client_events import (
     TimerFired,
     error_of,
 )
-from deathless.shell.client_waiters import Waiter, complete, fail, refuse
+from deathless.shell.client_waiters import Typed, Waiter, complete, fail, refuse
 from deathless.shell.members import read_members
 from deathless.shell.packets import CLOSING_TURNS, split_address
 from deathless.shell.service_copy import read_shards
@@ -210,6 +211,14 @@ class Driver:
         if not self._wanted:
             self._loop.call_soon(self._ask_results)
         self._wanted.append((invocation, waiter))
+        future = waiter.future if isinstance(waiter, Typed) else waiter
+        if isinstance(future, asyncio.Future):  # a result may take days: who is cancelled must not be kept for it
+            future.add_done_callback(partial(self._gone, waiter))
+
+    def _gone(self, waiter: Waiter, future: asyncio.Future[object]) -> None:
+        if future.cancelled() and not self._closed:
+            self._machine.withdraw(waiter)
+            self._changed()
 
     def _ask_results(self) -> None:
         wanted, self._wanted = self._wanted, []

@@ -7,6 +7,7 @@ connections or sessions. Imports core, codec and base.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
@@ -181,12 +182,15 @@ def refuse(waiter: Waiter, error: DeathlessError) -> None:
         waiter.refused(error)
 
 
-def wake(waiting: list[asyncio.Future[None]]) -> None:
-    """Wake those who wait for room, or for a primary."""
-    for future in waiting:
+def wake(waiting: deque[asyncio.Future[None]], count: int) -> int:
+    """Wake at most so many of those who wait for room, or for a primary, in their order; gives how many."""
+    woken = 0
+    while waiting and woken < count:
+        future = waiting.popleft()
         if not future.done():
             future.set_result(None)
-    waiting.clear()
+            woken += 1
+    return woken
 
 
 def check_key(key: bytes) -> None:

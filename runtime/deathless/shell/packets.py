@@ -7,6 +7,7 @@ off at a named maximum, so it stalls nobody (I10). Does not: interpret packets b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -24,6 +25,7 @@ _LOG = logging.getLogger("deathless.packets")
 DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
 HELLO_MAX_S = 5.0  # a connection that has not said who it is by then is closed
 CLOSING_TURNS = 8  # of the event loop, until asyncio has closed the socket below a TLS connection
+CLOSED_S = 1.0  # the longest that the end of a connection we closed is waited for
 HELLO_BYTES_MAX = 64 << 10  # received without it
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
 SOON_S = 0.005  # the longest that `send_soon` waits
@@ -183,6 +185,7 @@ class ClientConnection(asyncio.Protocol):
         self._lost = lost
         self._reader = PacketReader(packet_bytes_max)
         self._transport: asyncio.Transport | None = None
+        self._ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -204,6 +207,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._transport = None
+        self._ended.set()
         self._lost()
 
     @property
@@ -227,10 +231,15 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """After `close`: until the socket is closed too, which takes TLS, and a handshake that failed, a few turns."""
-        turns = CLOSING_TURNS
-        while self._transport is not None or turns > 0:
-            turns -= 1
+        """After `close`: until the socket is closed too, which takes TLS, and a handshake that failed, a few turns.
+
+        uvloop closes a connection whose opening was cancelled after it stood, and tells its protocol nothing: that end
+        is waited for CLOSED_S and no longer.
+        """
+        if self._transport is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), CLOSED_S)
+        for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
 
 

@@ -61,6 +61,7 @@ def test_every_limit_in_seconds_is_a_finite_number(name: str, value: float) -> N
         ({"reign_min_s": 31.0}, "reign_min_s <= reign_max_s"),
         ({"key_bytes_max": 65536}, "key_bytes_max < 65536"),
         ({"checkpoints_kept": 1}, "checkpoints_kept >= 2"),
+        ({"reply_bytes_max": (32 << 20) + 1}, "reply_bytes_max <= 33554432"),
     ],
 )
 def test_a_broken_relation_is_named_by_its_formula(changes: dict[str, float], formula: str) -> None:
@@ -84,6 +85,7 @@ def test_a_broken_relation_is_named_by_its_formula(changes: dict[str, float], fo
         {"reign_min_s": 30.0},
         {"key_bytes_max": 65535},
         {"checkpoints_kept": 2},
+        {"reply_bytes_max": 32 << 20},
     ],
 )
 def test_a_relation_that_just_holds_is_accepted(changes: dict[str, float]) -> None:

@@ -218,6 +218,33 @@ def test_results_read_back_as_they_were_written(rows: list[tuple[int, bytes]]) -
     assert wire.decode_results(body) == (tuple(ids), replies)
 
 
+LONG = st.lists(st.integers(0, 100), min_size=1, max_size=30)
+
+
+@given(lengths=LONG, limit=st.integers(1, 120))
+def test_long_answers_go_in_several_packets_each_short_or_of_one_answer(lengths: list[int], limit: int) -> None:
+    ids, items = list(range(5, 5 + len(lengths))), [b"%d" % (n % 10) * n for n in lengths]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "ANSWER_BYTES_MAX", limit)
+        several = {
+            Type.REPLIES: wire.encode_replies(9, ids, items),
+            Type.ANSWERS: wire.encode_queries(ids, items, stale=False, answers=True),
+            Type.RESULTS: wire.encode_results(ids, items),
+        }
+        [(kind, whole)] = PacketReader(PACKET_MAX).feed(wire.encode_queries(ids, items, stale=True))
+    assert kind == Type.QUERIES  # the asker cuts these itself
+    assert wire.decode_queries(whole) == (True, tuple(ids), items)
+    for expected, data in several.items():
+        found: list[tuple[int, bytes]] = []
+        for kind, body in PacketReader(PACKET_MAX).feed(data):
+            assert kind == expected
+            told = wire.decode_replies(body) if kind == Type.REPLIES else (9, *wire.decode_results(body))
+            assert told[0] == 9
+            assert len(told[1]) == 1 or sum(map(len, told[2])) <= limit
+            found += zip(told[1], told[2], strict=True)
+        assert found == list(zip(ids, items, strict=True))
+
+
 @given(session=U64, through=U64)
 def test_what_a_peer_confirms_is_read_as_it_was_written(session: int, through: int) -> None:
     [(kind, body)] = PacketReader(PACKET_MAX).feed(wire.encode_peer_commit(session, through))

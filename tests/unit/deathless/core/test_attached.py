@@ -19,7 +19,7 @@ class Desk:
     """Those who wait, and what runs."""
 
     def __init__(self, *running: int, at_most: int = 100) -> None:
-        limits = Limits(pending_queries_max=at_most)
+        limits = Limits(waiting_results_max=at_most)
         self.running = set(running)
         self.results = Results(limits)
         self.attached = Attached(results=self.results, holds=self.running.__contains__, limits=limits)

@@ -7,7 +7,7 @@ from client_net import Net
 from deathless.base.errors import Closed, OutcomeUnknown, SessionExpired
 from deathless.codec.wire import Type, ok_reply
 from deathless.core.client_events import CloseRequested, ResultsWanted
-from deathless.core.client_link import RESEND_S, RESULTS_PATIENCE_S
+from deathless.core.client_link import PING_S, RESEND_MAX_S, RESEND_S, RESULTS_PATIENCE_S
 from deathless.core.client_results import ResultWindow
 
 DONE = ok_reply(b"\xc0")
@@ -33,6 +33,8 @@ def test_an_answer_that_comes_before_it_is_asked_again_counts() -> None:
     window.rewind()
     assert window.accept([1], [DONE]) == (["a"], [DONE])
     assert window.take(1) is None
+    assert not window._id_of, "who was answered is not kept"
+    assert not window.withdraw("a")
 
 
 def test_one_who_does_not_wait_any_more_is_forgotten() -> None:
@@ -75,8 +77,10 @@ def test_a_result_is_asked_of_the_next_primary_too() -> None:
 def test_a_result_is_asked_for_again_where_nothing_comes_of_it() -> None:
     net = Net("p").start()
     net.tell(ResultsWanted(invocations=[30], waiters=["a"]))
-    net.advance(RESEND_S * 4)
-    assert len(asked(net, "p")) > 1
+    net.advance(RESEND_MAX_S * 0.9)
+    assert len(asked(net, "p")) == 1, "a hundred thousand may be waited for"
+    net.advance(RESEND_MAX_S * 0.2)
+    assert len(asked(net, "p")) == 2
     net.replicas["p"].finish(30, DONE)
     assert net.done == {"a": DONE}
 
@@ -88,6 +92,32 @@ def test_who_waits_for_results_alone_pings_seldom() -> None:
     before = net.replicas["p"].packets.count(Type.PING)
     net.advance(10.0)
     assert 10 <= net.replicas["p"].packets.count(Type.PING) - before <= 10.0 / RESULTS_PATIENCE_S
+
+
+def test_a_call_beside_results_finds_a_primary_that_was_rightly_silent_until_then() -> None:
+    net = Net("p", "s").start()
+    net.advance(1.0)
+    net.tell(ResultsWanted(invocations=[30], waiters=["a"]))
+    net.advance(RESULTS_PATIENCE_S)
+    net.replicas["p"].freeze()
+    dialed = len(net.dialed)
+    net.call("x")
+    net.advance(PING_S * 0.9)
+    assert len(net.dialed) == dialed, "suspected before it had the time to answer"
+    net.replicas["p"].thaw()
+    net.advance(0.0)
+    assert set(net.done) == {"x"}
+
+
+def test_a_call_beside_results_is_sent_again_as_soon_as_any() -> None:
+    net = Net("p").start()
+    net.tell(ResultsWanted(invocations=[30], waiters=["a"]))
+    net.advance(1.0)
+    net.replicas["p"].dropping = True
+    net.call("x")
+    net.replicas["p"].dropping = False
+    net.advance(RESEND_S * 1.1)
+    assert set(net.done) == {"x"}
 
 
 def test_a_frozen_primary_is_left_by_who_waits_for_results_alone() -> None:

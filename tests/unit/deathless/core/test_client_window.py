@@ -206,6 +206,7 @@ def test_queries_are_told_apart_by_lane_and_sent_again_when_in_doubt() -> None:
     assert queries.take(True, count_max=9, bytes_max=9) == ([3], [b"c"])
     assert queries.in_flight == 3
     assert queries.accept([2, 77], [b"B", b"?"]) == (["b"], [b"B"])
+    assert len(queries._id_of) == 2, "who was answered is not kept"
     queries.rewind()
     assert queries.unsent(True)
     assert queries.take(False, count_max=9, bytes_max=9) == ([1], [b"a"])

@@ -240,7 +240,86 @@ async def test_cancelled_call_stays_in_the_session_and_disturbs_nobody() -> None
         assert len(shard.applied) == 3
 
 
+async def test_cancelled_call_and_query_that_were_never_sent_are_not_sent_later() -> None:
+    async with served() as (shard, servers), Client("bank", addresses(servers), window_max=1) as client:
+        servers[0].replica.become("standby", 1)
+        asked = [
+            asyncio.ensure_future(client.call("deposit", "alice", n=1)),
+            asyncio.ensure_future(client.query("balance", "alice")),
+        ]
+        while not (client._machine.window.queued and len(client._machine.queries)):  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        for each in asked:
+            each.cancel()
+        await asyncio.wait(asked)
+        assert (client._machine.window.queued, len(client._machine.queries)) == (0, 0)
+        lead(servers, 0, 2)
+        assert await client.call("deposit", "alice", n=3) == {"n": 3}
+        assert len(shard.applied) == 1
+
+
 # ---- maxima ----------------------------------------------------------------------------------------------------
+
+
+async def test_room_goes_to_as_many_as_it_has_place_for_in_their_order_and_past_who_was_cancelled() -> None:
+    async with (
+        served(shard=waiting_shard()) as (_, servers),
+        Client("bank", addresses(servers), queue_max=1) as client,
+    ):
+        first = asyncio.ensure_future(client.call("wait", "k", one=7))
+        while not servers[0].replica.attached:  # noqa: ASYNC110  gives way, does not sleep
+            await asyncio.sleep(0)
+        others = [asyncio.ensure_future(client.call("wait", "k", one=8 + n)) for n in range(3)]
+        await asyncio.sleep(0)
+        woken = list(client._room)
+        assert len(woken) == 3
+        driver = client._driver
+        assert driver is not None
+        asked_in: list[int] = []
+
+        def changed() -> None:
+            client._changed()
+            client._changed()  # another event, before anybody could go on
+            if woken[0].done():
+                asked_in.append(sum(future.done() for future in woken))
+                others[0].cancel()  # in the moment in which there is room for it
+                driver._changed = lambda: None  # nothing else happens that would let anybody in
+
+        driver._changed = changed
+        servers[0].replica.finish(7, THREE)
+        assert await first == 3
+        with pytest.raises(asyncio.CancelledError):
+            await others[0]
+        assert asked_in == [1]
+        assert [future.done() for future in woken] == [True, True, False]
+        driver._changed = client._changed
+        while len(servers[0].replica.attached) < 2:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        assert servers[0].replica.attached[1][2] == 9
+        for each in others[1:]:
+            each.cancel()
+        await asyncio.wait(others)
+
+
+@pytest.mark.parametrize("timed_out", [True, False], ids=["timed out", "cancelled"])
+async def test_room_that_comes_because_somebody_gave_up_is_used(timed_out: bool) -> None:
+    async with (
+        served(shard=waiting_shard()) as (_, servers),
+        Client("bank", addresses(servers), queue_max=1) as client,
+    ):
+        first = client.submit("wait", "k", {"one": 7})
+        while not servers[0].replica.attached:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(client.call("now", "k", one=1))
+        await asyncio.sleep(0)
+        [woken] = client._room
+        if timed_out:
+            client.give_up(first, 1.0)
+        else:
+            first.cancel()
+            await asyncio.sleep(0)
+        assert woken.done()
+        assert await second == {"one": 1}
 
 
 async def test_full_queue_refuses_submit_and_lets_others_wait() -> None:
@@ -450,6 +529,33 @@ async def test_calls_whose_handlers_wait_have_a_maximum_too() -> None:
         replica.finish(7, THREE)
         assert await first == 3
         assert await second == {"one": 1}
+
+
+@pytest.mark.parametrize("typed", [None, int], ids=["plain", "typed"])
+async def test_who_is_cancelled_while_its_handler_waits_is_not_kept_until_it_ends(typed: type[int] | None) -> None:
+    async with (
+        served(shard=waiting_shard()) as (_, servers),
+        Client("bank", addresses(servers), queue_max=1) as client,
+    ):
+        for number in range(3):
+            call = asyncio.ensure_future(client.call("wait", "k", one=number, result=typed))
+            while len(servers[0].replica.attached) <= number:  # noqa: ASYNC110  as above
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert len(client._machine.results) == 0
+
+
+async def test_a_pending_call_that_is_cancelled_while_its_handler_waits_is_not_kept_either() -> None:
+    async with served(shard=waiting_shard()) as (_, servers), Client("bank", addresses(servers)) as client:
+        call = client.submit("wait", "k", {"one": 7})
+        while not servers[0].replica.attached:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        assert len(client._machine.results) == 1
+        call.cancel()
+        await asyncio.sleep(0)
+        assert len(client._machine.results) == 0
 
 
 async def test_a_client_that_ends_tells_who_waits_for_a_result() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Coroutine
 
@@ -10,6 +11,7 @@ import pytest
 import uvloop
 
 from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
+from deathless.shell import packets
 from deathless.shell.packets import (
     SOON_BYTES,
     ClientConnection,
@@ -226,6 +228,41 @@ def test_what_we_send_arrives_whole_and_in_order_though_the_other_end_reads_late
         other.close()
         connection.close()
         await connection.wait_closed()
+
+    run(work())
+
+
+class Cancelled(ClientConnection):
+    """Its opening is given up in the moment in which it stands."""
+
+    opening: asyncio.Task[object]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.opening.cancel()
+
+
+def test_connection_whose_opening_was_cancelled_when_it_stood_is_not_waited_for_for_ever(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packets, "CLOSED_S", 0.01)
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            connection = Cancelled(Hello(1, "peer", "s", "test"), lambda packets: None, lambda: None, 1 << 20)
+            opening = loop.create_connection(lambda: connection, *server.getsockname())
+            connection.opening = asyncio.ensure_future(opening)
+            with pytest.raises(asyncio.CancelledError):
+                await connection.opening
+            connection.close()
+            await connection.wait_closed()
+            other, _ = server.accept()
+            with other:
+                other.setblocking(False)
+                with contextlib.suppress(ConnectionResetError):
+                    while await loop.sock_recv(other, 100):
+                        pass
 
     run(work())
 
