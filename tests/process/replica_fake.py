@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from deathless.codec.messages import decode
@@ -260,3 +261,32 @@ class ReplicaServer:
             self._server = None
         for transport in list(self.transports.values()):
             transport.abort()
+
+
+@asynccontextmanager
+async def served(
+    count: int = 1, shard: FakeShard | None = None
+) -> AsyncIterator[tuple[FakeShard, list[ReplicaServer]]]:
+    """A service of `count` replicas; the first leads."""
+    shard = shard or FakeShard()
+    servers = [ReplicaServer(shard, f"r{i}") for i in range(count)]
+    for server in servers:
+        await server.start()
+    for index, server in enumerate(servers):
+        server.replica.become("standby" if index else "primary", 1, servers[0].address)
+    try:
+        yield shard, servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def addresses(servers: list[ReplicaServer]) -> list[str]:
+    """Where they are."""
+    return [server.address for server in servers]
+
+
+def lead(servers: list[ReplicaServer], index: int, epoch: int) -> None:
+    """One of them leads from now on."""
+    for i, server in enumerate(servers):
+        server.replica.become("primary" if i == index else "standby", epoch, servers[index].address)

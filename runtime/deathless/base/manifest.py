@@ -94,9 +94,7 @@ class LimitsSpec(Part, frozen=True):
     pending_messages_max: Annotated[Count | None, told("Admitted, not yet in a frame.")] = None
     pending_bytes_max: Annotated[Count | None, told("The same, bytes.")] = None
     pending_queries_max: Annotated[Count | None, told("Queries that wait for a proof.")] = None
-    waiting_results_max: Annotated[
-        Count | None, told("Callers that wait for results of handlers that wait; one more asks again later.")
-    ] = None
+    waiting_results_max: Annotated[Count | None, told("Who waits for results of invocations.")] = None
     connections_max: Annotated[Count | None, told("Per worker.")] = None
     session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
     session_reply_bytes_max: Annotated[
@@ -123,9 +121,7 @@ class LimitsSpec(Part, frozen=True):
     suspended_bytes_max: Annotated[
         Count | None, told("All that suspended handlers and messages that wait keep; then nothing more is suspended.")
     ] = None
-    journal_bytes_max: Annotated[
-        Count | None, told("What one suspended handler was given; then it is given errors instead.")
-    ] = None
+    journal_bytes_max: Annotated[Count | None, told("What one handler was given; then it is given errors.")] = None
     operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
     activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
     results_max: Annotated[
