@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from bench import dbos_peer, restate_peer
-from bench.cluster import POLL_S, RECOVERED_S, Cluster
+from bench.cluster import POLL_S, RECOVERED_S, Cluster, NotReady
 from bench.figures import Figure, figure, median, percentile
 from bench.messaging import MIB, WAIT_S, two
 from bench.peers import Missing, Peer, Turns
@@ -124,7 +124,7 @@ async def suspended(setting: Setting) -> list[Figure]:
 async def _wait_invocations(cluster: Cluster, count: int) -> None:
     async with asyncio.timeout(RECOVERED_S):
         while True:
-            with contextlib.suppress(DeathlessError):
+            with contextlib.suppress(DeathlessError, NotReady):  # asked too late, while calls in their thousands begin
                 told = await ask((await cluster.primary()).client, "status", cluster.access, answer_s=30.0)
                 messaging = told.get("messaging")
                 if isinstance(messaging, dict) and messaging["invocations"] == count:
