@@ -29,18 +29,21 @@ def test_installation_with_an_etcd_that_was_there_before(cluster: Lab, namespace
     store = OwnEtcd(cluster, namespace, tmp_path)
     store.start()
     secrets = store.secrets(NAMESPACE)
-    try:
-        cluster.apply(*secrets)
-        install_for_tests(cluster, lockStore=store.values)
-        assert len(cluster.pods(NAMESPACE, LOCK_STORE)) == 3  # it is kept: services that began with it need it
-        with Ledger(cluster, "outside") as ledger:
-            outlive(store, ledger)
-    finally:  # the chart's own is used again, with all it holds
-        install_for_tests(cluster)
-        for each in secrets:
-            cluster.kubectl("-n", NAMESPACE, "delete", "secret", each["metadata"]["name"], "--ignore-not-found")
-    with Ledger(cluster, "inside") as ledger:
-        ledger.wait_ready()
+    with Ledger(cluster, "inside") as before:
+        before.wait_ready()
+        with called(before):
+            try:
+                cluster.apply(*secrets)
+                install_for_tests(cluster, lockStore=store.values)
+                assert len(cluster.pods(NAMESPACE, LOCK_STORE)) == 3  # it is kept: services that began with it need it
+                assert "DL4007" in before.wait_condition("StorageReady", "False", "HalfCopy")
+                with Ledger(cluster, "outside") as ledger:
+                    outlive(store, ledger)
+            finally:  # the chart's own is used again, with all it holds
+                install_for_tests(cluster)
+                for each in secrets:
+                    cluster.kubectl("-n", NAMESPACE, "delete", "secret", each["metadata"]["name"], "--ignore-not-found")
+            before.wait_ready()
 
 
 def outlive(store: OwnEtcd, ledger: Ledger) -> None:

@@ -37,7 +37,7 @@ MEANINGS: Final = {
     "DL4004": Meaning("StorageReady", "NewerFormat", "use the image that wrote the log, or a newer one"),
     "DL4005": Meaning("StorageReady", "ForeignDirectory", "point spec.logStorage at this service's own log"),
     "DL4006": Meaning("LockReady", "StoreOlderThanLog", "etcd was restored from a backup: `deathless adopt`"),
-    "DL4007": Meaning("StorageReady", "HalfCopy", "the volume is empty or another one: mount the right one"),
+    "DL4007": Meaning("StorageReady", "HalfCopy", "the volume or lock store is empty or another: use the right one"),
     "DL4008": Meaning("Degraded", "Diverged", "a handler is not deterministic: `deathless check`"),
     "DL4009": Meaning("UpgradeRequired", "OtherCode", "set spec.image and spec.module back to what wrote the log"),
 }

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import inspect
 import logging
 import os
@@ -62,6 +61,7 @@ from deathless.shell.adopted import read_adoption
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.children import die_with_parent
 from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, filesystem_type
+from deathless.shell.garbage import Garbage
 from deathless.shell.loading import fingerprint, load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.lock_answers import ask_on
@@ -104,8 +104,6 @@ PING_S = 0.05  # an idle primary is heard by its followers this often
 PING_MS = round(PING_S * 1000)
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
 TLS_TICKS = 40  # between two looks at the certificates' files
-COLLECT_TICKS = 20  # between two collections of young garbage, with no turn under way
-FULL_COLLECT_TICKS = 1200  # and of all; states are bytes, which cost it nothing
 
 
 class WatchedFileSystem(RealFileSystem):
@@ -275,9 +273,7 @@ class Worker:
             self.client_address = announced(client, config.advertise_host)
             replication = announced(replication, config.advertise_host)
             self._line.send(AddressesAre(self.client_address, replication, code.hex()))
-            gc.collect()
-            gc.freeze()
-            gc.disable()
+            self._garbage = Garbage()
             self._loop.add_signal_handler(signal.SIGTERM, self._post, ev.StopOrdered())
             self._loop.call_soon(self._tick)
             self.engine.begin()
@@ -379,10 +375,7 @@ class Worker:
             ping = packet(Type.PING)
             for number in self._followers:
                 self._connections[number].send(ping)
-        if cells[TICKS] % FULL_COLLECT_TICKS == 0:
-            gc.collect()
-        elif cells[TICKS] % COLLECT_TICKS == 0:
-            gc.collect(1)
+        self._garbage.tick()
         if cells[TICKS] % TLS_TICKS == 0:
             refresh(self.config.tls)
         self._checkpoints.confirmed(self.engine.core.confirmed_lsn)
