@@ -492,12 +492,10 @@ class Client:
             enter(waiting)
             try:
                 await waiting
-            except asyncio.CancelledError:
-                if not waiting.cancelled():  # it was woken: its room is for the next
+            finally:
+                if not waiting.cancelled():  # it was woken; where it needs no room after all, that is for the next
                     self._woken -= 1
-                    self._make_way()
-                raise
-            self._woken -= 1
+                    asyncio.get_running_loop().call_soon(self._make_way)
             enter = self._room.appendleft  # who came later and found the room took it
 
     def _make_way(self) -> None:

@@ -1,8 +1,8 @@
 """When a worker collects garbage: the young often, everything only when it holds much more than it did.
 
 A full collection looks at every object that could be in a cycle and stops the world for that long. States are bytes and
-cost it nothing; handlers that wait are objects: with 100,000 of them it takes a large part of a second. Where memory
-does not grow there is nothing to find among the old, so time alone is no reason to look.
+cost it nothing; handlers that wait are objects, and there may be a hundred thousand. Where memory does not grow there
+is nothing to find among the old, so time alone is no reason to look.
 
 Guarantees: no collection inside a turn, since Python's own is off. Does not: bound memory (limits do). Imports nothing
 of ours.
@@ -16,7 +16,7 @@ from typing import Final
 
 YOUNG_TICKS: Final = 20  # between two collections of what is young
 GROWTH: Final = 1.5  # everything is looked at when so many times what was left the last time is held
-GROWTH_MIN: Final = 500_000  # blocks of memory beyond, at least; some 40 MB
+GROWTH_MIN: Final = 500_000  # blocks of memory beyond, at least
 
 
 class Garbage:

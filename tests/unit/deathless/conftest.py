@@ -1,17 +1,26 @@
-"""Golden bytes: what format version 1 writes, kept as files so that a change of one byte is seen.
+"""What is put back after a test, and golden bytes: what format version 1 writes, so that a change of one is seen.
 
 `DEATHLESS_REWRITE_GOLDEN=1` writes the files anew; do that only together with a new format version.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "golden"
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """A worker takes the collection of garbage over from Python; this process goes on."""
+    yield
+    gc.enable()
+    gc.unfreeze()
 
 
 @pytest.fixture

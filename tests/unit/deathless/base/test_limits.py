@@ -11,6 +11,7 @@ import pytest
 import deathless
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import REPLICATED, Limits
+from deathless.core.client_link import REPLY_PACKET_BYTES_MAX
 
 NAMES = [field.name for field in fields(Limits)]
 
@@ -68,6 +69,12 @@ def test_a_broken_relation_is_named_by_its_formula(changes: dict[str, float], fo
     with pytest.raises(InvalidConfig) as raised:
         replace(Limits(), **changes).validate()  # type: ignore[arg-type]  # which field is drawn
     assert raised.value.message == f"limits: {formula} must hold"
+
+
+def test_the_longest_reply_fits_twice_into_what_a_client_reads() -> None:
+    replace(Limits(), reply_bytes_max=REPLY_PACKET_BYTES_MAX // 2).validate()
+    with pytest.raises(InvalidConfig):
+        replace(Limits(), reply_bytes_max=REPLY_PACKET_BYTES_MAX // 2 + 1).validate()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from deathless.base.errors import (
     InvocationUnknown,
     OutcomeUnknown,
     Overloaded,
+    TooLarge,
 )
 from deathless.codec.messages import decode
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
@@ -196,6 +197,7 @@ async def test_room_goes_to_as_many_as_it_has_place_for_in_their_order_and_past_
         assert await first == 3
         with pytest.raises(asyncio.CancelledError):
             await others[0]
+        await asyncio.sleep(0)
         assert asked_in == [1]
         assert [future.done() for future in woken] == [True, True, False]
         driver._changed = client._changed
@@ -205,6 +207,40 @@ async def test_room_goes_to_as_many_as_it_has_place_for_in_their_order_and_past_
         for each in others[1:]:
             each.cancel()
         await asyncio.wait(others)
+
+
+async def test_room_that_is_not_needed_after_all_is_for_the_next() -> None:
+    async with (
+        served(shard=waiting_shard()) as (_, servers),
+        Client("bank", addresses(servers), queue_max=1) as client,
+    ):
+        first = asyncio.ensure_future(client.call("wait", "k", one=7))
+        while not servers[0].replica.attached:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        long = "k" * 100_000  # which is seen when there is room
+        refused = asyncio.ensure_future(client.call_many("now", [long], [{"one": 1}]))
+        await asyncio.sleep(0)
+        last = asyncio.ensure_future(client.call("now", "k", one=1))
+        await asyncio.sleep(0)
+        _, woken = client._room
+        driver = client._driver
+        assert driver is not None
+
+        def changed() -> None:
+            client._changed()
+            if refused_first.done():
+                driver._changed = lambda: None  # nothing else happens that would let anybody in
+
+        refused_first = client._room[0]
+        driver._changed = changed
+        servers[0].replica.finish(7, THREE)
+        assert await first == 3
+        with pytest.raises(TooLarge):
+            await refused
+        await asyncio.sleep(0)
+        assert woken.done()
+        driver._changed = client._changed
+        assert await last == {"one": 1}
 
 
 @pytest.mark.parametrize("timed_out", [True, False], ids=["timed out", "cancelled"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,11 +12,7 @@ from deathless.shell.garbage import GROWTH_MIN, YOUNG_TICKS, Garbage
 ALL = 2
 
 
-@pytest.fixture(autouse=True)
-def _python_collects_again() -> Iterator[None]:
-    yield
-    gc.unfreeze()
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector")
 
 
 class Heap:

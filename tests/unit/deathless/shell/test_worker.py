@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from deathless.base.errors import Internal, InvalidService, Overloaded
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, packet
 from deathless.core import events as ev
 from deathless.shell import filesystem, lock_answers
+from deathless.shell.garbage import Garbage
 from deathless.shell.identity import prepare
 from deathless.shell.orders import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
 from deathless.shell.packets import ClientConnection, split_address
@@ -37,12 +38,7 @@ def touch(state: Nothing, ctx: Context) -> int:
 '''
 
 
-@pytest.fixture(autouse=True)
-def _collector() -> Iterator[None]:
-    """A worker switches the garbage collector off; this process goes on."""
-    yield
-    gc.enable()
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("collector")
 
 
 class Told:
@@ -211,6 +207,21 @@ def test_follower_of_an_unproved_primary_asks_the_lock_until_then(
         told.order(Stop())
 
     served(config, look)
+
+
+def test_garbage_is_looked_at_at_each_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(Garbage, "tick", lambda _: looked.append(1))
+    config = config_in(tmp_path)
+
+    async def look(told: Told) -> None:
+        await to_standby(told)
+        while len(looked) < 3:  # noqa: ASYNC110  nothing there can be waited on
+            await asyncio.sleep(0)
+        assert not gc.isenabled()
+        told.order(Stop())
+
+    assert served(config, look)[0] == 0
 
 
 def test_follower_of_a_primary_that_proves_does_not_ask(tmp_path: Path) -> None:
