@@ -60,7 +60,9 @@ HEAD: Final = """# Benchmarks on Kubernetes
 
 `make bench-cluster` wrote this page and `bench/results/kubernetes.json`; no number is typed by hand. A real cluster on
 one machine: a control plane (its own etcd does not sync to disk) and three workers, three replicas of a service with
-log on a shared volume, an etcd of three members as lock store, TLS everywhere. Four callers, which pause for 50 ms
+log on a shared volume, an etcd of three members as lock store, TLS everywhere. A replica asks for one core
+([how much it needs](kubernetes/operations.md#how-much-cpu-a-replica-should-ask-for); a fifth of one before 2026-11-24
+12:00 UTC). Four callers, which pause for 50 ms
 between two calls and use 500 keys (20 ms and 5 keys before 2026-11-23 14:00 UTC), go through the Service with the times
 that [callers](kubernetes/callers.md#what-a-caller-should-set) names. Of each fault there are two kinds of figures: the
 time in which **nobody** got a good answer, and the longest that **one call** took, with all its attempts: a caller
@@ -88,6 +90,7 @@ TAIL: Final = """
 """
 PAUSE_S: Final = 0.05  # of a caller between two calls: all nodes share the machine's cores with them
 KEYS: Final = 500  # a key's state, and so its handler's time, grows with each call of it
+RESOURCES: Final = {"requests": {"cpu": "1", "memory": "128Mi"}}  # a takeover is work: see the page
 CALLS: Final = 50  # answered before a fault and after it
 ROUNDS_MIN: Final = 5  # of a fault, however long they take
 PEERS_KILL: Final[dict[str, float | None]] = {"CloudNativePG's test budget": 10.0, "Patroni's ttl": 30.0}
@@ -129,7 +132,7 @@ class Rounds:
     def run(self, cluster: Lab, fault: Fault, how: How) -> None:
         """Break the primary again and again."""
         end = time.monotonic() + how.within_s
-        with Ledger(cluster, f"bench-{fault.name}") as ledger:
+        with Ledger(cluster, f"bench-{fault.name}", resources=RESOURCES) as ledger:
             ledger.wait_ready()
             look = Look(cluster, ledger.namespace, "deathless.dev/service=ledger,deathless.dev/replica")
             with Callers(ledger.door(), keys=KEYS, pause_s=PAUSE_S) as callers:
