@@ -146,7 +146,10 @@ def test_full_volume_refuses_calls_until_there_is_room_and_loses_nothing(bare: B
         with bare.full_volume(folder):
             ledger.wait_for(lambda: refused(callers, "507"), "calls are refused for want of room")
             ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 1, "the metrics tell a full log")
+            ledger.wait_condition("StorageReady", "False", "OutOfSpace")
+            ledger.wait_condition("Ready", "False", "OutOfSpace")
         callers.wait_more()
+        ledger.wait_condition("Ready", "True")
         ledger.wait_for(lambda: figure(door, "deathless_replica_full") == 0, "the metrics tell of room")
 
 

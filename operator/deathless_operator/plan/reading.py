@@ -98,6 +98,7 @@ def read_announcement(value: str) -> Announcement | None:
         instance=text(found, "instance"),
         role=text(found, "role"),
         epoch=number(found, "epoch"),
+        full=found.get("full") is True,
         condition=text(found, "condition"),
         problem=text(found, "problem"),
         text=text(found, "text"),

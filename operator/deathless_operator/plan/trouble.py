@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from deathless_operator.model import names
 from deathless_operator.plan.conditions import Findings
-from deathless_operator.plan.pods import PULL_REASONS, container, every_replica, held, trouble
+from deathless_operator.plan.pods import PULL_REASONS, container, every_replica, held, serves, trouble
 from deathless_operator.plan.snapshot import PodView, Snapshot, Warned
 
 
@@ -54,6 +54,8 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
     for part, ordinal, pod in every_replica(snapshot):
         if held(part, ordinal, pod):
             continue
+        if pod.announced is not None and pod.announced.full and serves(pod):
+            _tell_full(pod.name, findings)
         code, words = trouble(pod)
         pod_words = words or _pod_words(pod)
         if pod_words:
@@ -68,6 +70,17 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
             f"{pod.name}: {words[:800]}. What to do: {meaning.remedy}",
         )
     return said
+
+
+def _tell_full(primary: str, findings: Findings) -> None:
+    """Tell that a primary refuses calls for want of room: it is ready, and callers are not served all the same."""
+    meaning = MEANINGS["DL1003"]
+    message = (
+        f"{primary}: the log has no room. Calls are refused with DL1003, queries are answered, what was confirmed "
+        f"stays. What to do: {meaning.remedy}"
+    )
+    for kind in (meaning.condition, "Available", "Ready"):
+        findings.tell(kind, "False", meaning.reason, message)
 
 
 def _pod_words(pod: PodView) -> str:

@@ -370,8 +370,8 @@ class Worker:
         self._unproved_since = since
         cells[PROVED] = round((self.engine.proved_at or 0.0) * 1e9)
         primary = self.engine.core.primary
+        cells[FULL] = int(primary is not None and primary.full)
         if primary is not None:
-            cells[FULL] = int(primary.full)
             ping = packet(Type.PING)
             for number in self._followers:
                 self._connections[number].send(ping)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.deathless_operator.plan.plan_world import SPEC, World, claim, is_going, running, set_ready
+from tests.unit.deathless_operator.plan.plan_world import SPEC, World, claim, is_going, role, running, set_ready
 
 from deathless.base.errors import StorageUnfit
+from deathless_operator.model.names import STATUS_ANNOTATION
 from deathless_operator.plan.conditions import ORDER, Findings
 from deathless_operator.plan.snapshot import Announcement, ContainerView, Failure, PodView, Snapshot, Warned
 from deathless_operator.plan.trouble import (
@@ -64,6 +66,33 @@ def test_unknown_code_is_told_with_its_page() -> None:
     findings = Findings()
     tell_replicas(with_pod(containers=(ContainerView(name="replica", message="DL9001 broken"),)), findings)
     assert "docs/errors/DL9001.md" in findings.told["Degraded"].message
+
+
+def test_primary_without_room_is_told_though_it_is_ready_and_only_while_it_says_so() -> None:
+    world = running()
+    leader = next(name for name, pod in world.replicas().items() if role(pod) == "primary")
+    say_full(world, leader, full=True)
+    world.operate()
+    for kind in ("StorageReady", "Available", "Ready"):
+        found = world.condition(kind)
+        assert (found["status"], found["reason"]) == ("False", "OutOfSpace")
+        assert all(words in found["message"] for words in (leader, "DL1003", "grow the volume"))
+    assert "OutOfSpace" in world.told
+    say_full(world, leader, full=False)
+    world.operate()
+    assert [world.condition(kind)["status"] for kind in ("StorageReady", "Available", "Ready")] == ["True"] * 3
+
+
+def test_replica_that_serves_no_more_tells_nothing_of_room() -> None:
+    findings = Findings()
+    tell_replicas(with_pod(announced=Announcement(full=True), ready=False), findings)
+    assert findings.told == {}
+
+
+def say_full(world: World, name: str, *, full: bool) -> None:
+    """A replica announces whether its log has room."""
+    annotations = world.pods[name]["metadata"]["annotations"]
+    annotations[STATUS_ANNOTATION] = json.dumps(json.loads(annotations[STATUS_ANNOTATION]) | {"full": full})
 
 
 def test_passing_trouble_and_fenced_replicas_are_no_condition() -> None:
