@@ -40,6 +40,10 @@ _PATHS = {
 }
 
 
+class NoNetem(LabError):
+    """The kernel can't hold packets back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod as the API server described it a moment ago."""
@@ -324,10 +328,19 @@ class Cluster(abc.ABC):
 
     @contextmanager
     def slow_link(self, pod: Pod, *, delay_s: float = 0.0, jitter_s: float = 0.0, loss: float = 0.0) -> Iterator[None]:
-        """A pod whose outgoing packets are late by `delay_s` +- `jitter_s`, or lost with probability `loss`."""
+        """A pod whose outgoing packets are late by `delay_s` +- `jitter_s`, or lost with probability `loss`.
+
+        Raises:
+            NoNetem: the node's kernel can't do that.
+        """
         netem = f"delay {delay_s * 1e3:.3f}ms {jitter_s * 1e3:.3f}ms loss {loss * 100:.3f}%".split()
         network = self._network(pod)
-        self.node_exec(pod.node, *network, "tc", "qdisc", "replace", "dev", "eth0", "root", "netem", *netem)
+        try:
+            self.node_exec(pod.node, *network, "tc", "qdisc", "replace", "dev", "eth0", "root", "netem", *netem)
+        except CommandFailed as failed:
+            if "qdisc kind is unknown" in str(failed):
+                raise NoNetem(f"the kernel of {pod.node} has no netem, which slows links there") from failed
+            raise
         try:
             yield
         finally:

@@ -1,27 +1,31 @@
 """A cluster of kind: nodes are containers of a Docker engine. For machines that have one.
 
-Why: it is what most developers have. The faults are those of the Docker engine: pause and unpause, disconnect and
-connect, kill and start.
+Why: it is what most developers have. The faults are those of the Docker engine, pause and unpause, kill and start; a
+node is unplugged by its own packet filter, since one that is connected again to Docker's network has another address.
 
-Guarantees: the cluster has a name of its own and no other of the user's is touched.
+Guarantees: the cluster has a name of its own and no other of the user's is touched. Tests reach Services and pods by
+their addresses, as they do on the `bare` cluster: the engine's machine is given routes, and loses them at the end.
 
 Does not: give a node a log file system of its own, small volumes or links without netem; tests that need those ask
-for the `bare` cluster. It builds nothing: kind, kubectl and helm come from the search path.
+for the `bare` cluster. It builds nothing: kind, kubectl and helm come from the search path, and nodes pull the images
+that are not ours. Where the engine runs in a virtual machine, its routes do not lead there from outside.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from tests.cluster.lab.cluster import SHARED, Cluster
-from tests.cluster.lab.machine import run, say, state_folder, succeeds, wait_until
+from tests.cluster.lab.machine import LabError, run, say, state_folder, succeeds, wait_until
 
 NAME = "deathless"
 _CONTROL = f"{NAME}-control-plane"
 _WORKERS = (f"{NAME}-worker", f"{NAME}-worker2", f"{NAME}-worker3")
-_NETWORK = "kind"
+_SERVICES = "10.96.0.0/16"  # kind's default
+_UNPLUGGED = "deathless_lab_unplugged"
 _MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 _ASIDE = "/var/tmp/kube-apiserver.yaml"
 
@@ -68,9 +72,29 @@ class KindCluster(Cluster):
         say("starting kind")
         how = ["--name", NAME, "--kubeconfig", str(self.kubeconfig), "--config", "-", "--wait", "180s"]
         run("kind", "create", "cluster", *how, stdin=json.dumps(config), timeout_s=900)
+        self._route("replace")
+
+    def _route(self, verb: str) -> None:
+        """Have the engine's machine know the way to Services and pods, or know it no more.
+
+        Done from a container, since whoever may use the engine need not be root.
+        """
+        image = run("docker", "inspect", "--format", "{{.Image}}", _CONTROL).strip()
+        ways = {}
+        for node in json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]:
+            address = next(one["address"] for one in node["status"]["addresses"] if one["type"] == "InternalIP")
+            ways[node["spec"]["podCIDR"]] = address
+            if node["metadata"]["name"] == _CONTROL:
+                ways[_SERVICES] = address
+        script = " && ".join(f"ip route {verb} {addresses} via {node}" for addresses, node in ways.items())
+        how = ("--rm", "--network", "host", "--cap-add", "NET_ADMIN", "--entrypoint", "sh")
+        run("docker", "run", *how, image, "-c", script)
 
     def down(self) -> None:
         """End it, whatever is left of it."""
+        if self.running():
+            with suppress(LabError):  # somebody took some of them away
+                self._route("delete")
         run("kind", "delete", "cluster", "--name", NAME, "--kubeconfig", self.kubeconfig, timeout_s=300)
         shutil.rmtree(state_folder() / "kind-shared", ignore_errors=True)
 
@@ -100,10 +124,16 @@ class KindCluster(Cluster):
         run("docker", "unpause", node)
 
     def unplug_node(self, node: str) -> None:
-        run("docker", "network", "disconnect", _NETWORK, node)
+        # Packets that come in or go through are dropped on their way in, and so are those that leave.
+        text = (
+            f"table inet {_UNPLUGGED} {{\n"
+            '  chain incoming { type filter hook prerouting priority -300; iifname "eth0" drop; }\n'
+            '  chain outgoing { type filter hook postrouting priority 300; oifname "eth0" drop; }\n}\n'
+        )
+        self.node_exec(node, "nft", "-f", "-", stdin=text)
 
     def plug_node(self, node: str) -> None:
-        run("docker", "network", "connect", _NETWORK, node)
+        self.node_exec(node, "nft", "delete", "table", "inet", _UNPLUGGED)
 
     def kill_api_server(self) -> None:
         # Without its manifest kubelet does not start it again; the process is killed all the same.
