@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build the container image with buildah, also on a machine that reaches no container registry.
+"""Build the container image: with buildah, also on a machine that reaches no container registry; else with Docker.
 
 Why it exists: the tests on a real cluster run the image that is shipped, built from the Dockerfile that is shipped.
 Its base, `python:3.11-slim-bookworm`, comes from a registry; where there is none, the same distribution with the same
@@ -9,8 +9,8 @@ What it guarantees: how the machine reaches its package indexes and which author
 of the build as read-only mounts; nothing of it is written into a layer, the environment or the history. Unchanged
 steps come from the store, so a change of code alone takes seconds. The archive appears under its name when complete.
 
-What it does not: push anywhere, or run the image. It needs root, buildah and, for the base, mmdebstrap. With a Docker
-engine none of this is needed: `docker build .` does.
+What it does not: push anywhere, or run the image. Buildah needs root and, for the base, mmdebstrap. Where it can't work
+and a Docker engine answers, that engine builds, as `docker build .` does; it takes the base from a registry.
 
 Usage: tools/image.py [--tag NAME] [--output FILE] [--file DOCKERFILE] [FOLDER]
     prints the path of a docker archive (`docker load`, `kind load image-archive`, `ctr images import` take it).
@@ -87,7 +87,7 @@ def require(*programs: str) -> None:
     """Raise `Left` when the machine cannot build images."""
     missing = [name for name in programs if shutil.which(name) is None]
     if os.geteuid() != 0:
-        raise Left("image left out: building with buildah needs root here; with a Docker engine use `docker build .`")
+        raise Left("image left out: building with buildah needs root here, and no Docker engine answers")
     if missing:
         raise Left(f"image left out: missing {', '.join(missing)} (apt-get install {' '.join(missing)})")
 
@@ -162,6 +162,31 @@ class Store:
             self.buildah("rmi", "--prune")
 
 
+def docker_answers() -> bool:
+    """Tell whether a Docker engine can build here."""
+    if shutil.which("docker") is None:
+        return False
+    return (
+        subprocess.run(["docker", "version"], capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode
+        == 0
+    )
+
+
+def build_with_docker(folder: Path, file: Path, tag: str, archive: Path) -> Path:
+    """Build as `build` does, with a Docker engine. Raises: Failed."""
+    started = time.monotonic()
+    run("docker", "build", "--quiet", "--tag", tag, "--file", file, folder)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    partial = archive.with_name(f".{archive.name}.{os.getpid()}")
+    try:
+        run("docker", "save", "--output", partial, tag)
+        partial.replace(archive)
+    finally:
+        partial.unlink(missing_ok=True)
+    say(f"{tag}: built and saved by Docker in {time.monotonic() - started:.1f} s")
+    return archive
+
+
 def _mirror() -> str:
     """Return the mirror this machine takes Debian's packages from."""
     sites = run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages").split()
@@ -222,6 +247,8 @@ def build(folder: Path, file: Path, tag: str, archive: Path) -> Path:
         Left: the machine lacks something.
         Failed: a step failed.
     """
+    if (os.geteuid() != 0 or shutil.which("buildah") is None) and docker_answers():
+        return build_with_docker(folder, file, tag, archive)
     require("buildah")
     store = Store(store_folder())
     if not store.has(BASE):
@@ -237,7 +264,7 @@ def build(folder: Path, file: Path, tag: str, archive: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; see the module's docstring for output and exit codes."""
-    parser = argparse.ArgumentParser(description="Build the container image with buildah.")
+    parser = argparse.ArgumentParser(description="Build the container image.")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT, help="the build's context (default: this tree)")
     parser.add_argument("--file", type=Path, help="the Dockerfile (default: FOLDER/Dockerfile)")
     parser.add_argument("--tag", default=TAG, help=f"the image's name (default {TAG})")

@@ -81,3 +81,25 @@ def test_image_without_its_tools_is_left_out_in_one_line(tmp_path: Path) -> None
     assert done.returncode == 3
     assert done.stdout.startswith("image left out: ")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_image_is_built_by_docker_where_buildah_is_not_and_appears_whole(tmp_path: Path) -> None:
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(f"""#!/bin/sh
+echo "$*" >> {tmp_path}/asked
+case "$1" in save) echo image > "$3"; [ "$4" != broken:1 ];; esac
+""")
+    docker.chmod(0o755)
+    archive = tmp_path / "image.tar"
+    done = run(
+        "image.py", tmp_path / "cache", docker.parent, "--tag", "bank:1", "--output", str(archive), str(tmp_path)
+    )
+    assert (done.returncode, done.stdout) == (0, f"{archive}\n")
+    assert f"build --quiet --tag bank:1 --file {tmp_path}/Dockerfile {tmp_path}\n" in (tmp_path / "asked").read_text()
+    archive.unlink()
+    done = run(
+        "image.py", tmp_path / "cache", docker.parent, "--tag", "broken:1", "--output", str(archive), str(tmp_path)
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["asked", "bin"]
