@@ -125,9 +125,11 @@ def test_services_are_found_by_name_across_nodes(cluster: AnyCluster, image: str
 
 
 @pytest.mark.parametrize("top", [SHARED, LOG])
-def test_one_folder_is_shared_by_all_nodes(cluster: AnyCluster, image: str, namespace: str, top: str) -> None:
-    if top == LOG and not isinstance(cluster, BareCluster):
-        pytest.skip("nodes of kind have no log file system of their own")
+def test_one_folder_is_shared_by_all_nodes(
+    image: str, namespace: str, top: str, request: pytest.FixtureRequest
+) -> None:
+    # Nodes of kind have no log file system of their own.
+    cluster: AnyCluster = request.getfixturevalue("bare" if top == LOG else "cluster")
     cluster.shared_folder(namespace)
     folder = f"{top}/{namespace}"
     one, two = cluster.workers[:2]
