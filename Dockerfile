@@ -7,7 +7,7 @@ ENV PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT
 RUN python3 -m venv --without-pip /opt/deathless
 COPY requirements-image.txt /build/
 # Byte code that is never compared with its source: a layer has no reliable times of modification.
-RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --require-hashes --only-binary :all: \
+RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --only-binary :all: \
       -r /build/requirements-image.txt \
  && find /opt/deathless/lib -name '*.pyx' -o -name '*.pxd' -o -name '*.[ch]' -o -name '*.pyi' | xargs rm -f \
  && /opt/deathless/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/deathless/lib
@@ -16,7 +16,7 @@ RUN python3 -m pip --python /opt/deathless/bin/python install --no-cache-dir --n
 FROM requirements AS code
 COPY requirements-build.txt /build/
 RUN python3 -m venv --without-pip /opt/build \
- && python3 -m pip --python /opt/build/bin/python install --no-cache-dir --require-hashes -r /build/requirements-build.txt
+ && python3 -m pip --python /opt/build/bin/python install --no-cache-dir --no-deps --require-hashes -r /build/requirements-build.txt
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY runtime/deathless runtime/deathless

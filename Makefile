@@ -50,7 +50,7 @@ $(VENV)/.requirements: requirements.txt $(VENV)/.created
 	@echo 'Installing the locked requirements'
 	@if $(BIN)/python -c 'import pip' 2>/dev/null; then pip='$(BIN)/python -m pip'; \
 	else pip="$$(cat $(VENV)/.created) -m pip --python $(BIN)/python"; fi; \
-	$$pip install $(PIP_FLAGS) --require-hashes -r requirements.txt
+	$$pip install $(PIP_FLAGS) --no-deps --require-hashes -r requirements.txt && $$pip check
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.requirements

@@ -179,6 +179,14 @@ def test_lock_that_misses_a_requirement_is_refused() -> None:
         locked("click==8.5.1\n")
 
 
+def test_lock_is_installed_without_resolving_or_somebodys_release_day_breaks_it() -> None:
+    """A release of coverage did: pytest-cov asks for `coverage[toml]`, and pip took the newest, which had no hash."""
+    text = "".join((ROOT / name).read_text().replace("\\\n", " ") for name in ("Makefile", "Dockerfile"))
+    installs = [line for line in text.splitlines() if "--require-hashes" in line]
+    assert len(installs) >= 2
+    assert not [line for line in installs if line.count("--require-hashes") != line.count("--no-deps")]
+
+
 def test_environment_that_runs_the_tests_is_the_locked_one() -> None:
     pins = locked((ROOT / "requirements.txt").read_text())
     installed: dict[str, str] = {
