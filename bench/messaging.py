@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench import grpc_peer, nats_peer, restate_peer
+from bench import bare_peer, grpc_peer, nats_peer, restate_peer
 from bench.cluster import POLL_S, Cluster, Program
 from bench.figures import Figure, Goal, figure, median
 from bench.floor import Floor
@@ -207,7 +207,10 @@ async def service_calls(setting: Setting) -> list[Figure]:
     took, floors = [], []
     unary = Peer(partial(_grpc_unary, 1, turns * count, rate=False))
     restate = partial(restate_peer.calls_us, setting.folder, calls=5 * count, size=64)
-    singly = Turns(setting, {GRPC: unary, restate_peer.NAME: Peer(restate, restate_peer.server_binary)})
+    bare = Peer(partial(bare_peer.calls_us, setting.folder, calls=10 * count))
+    singly = Turns(
+        setting, {bare_peer.NAME: bare, GRPC: unary, restate_peer.NAME: Peer(restate, restate_peer.server_binary)}
+    )
     at_once = Turns(setting, {GRPC: Peer(partial(_grpc_unary, 256, turns * count, rate=True))})
     async with two(setting, 1) as pair:
         with Floor(setting.folder) as floor:

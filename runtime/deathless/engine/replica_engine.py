@@ -3,8 +3,9 @@
     event -> core.replica -> effects -> (log, lock, shard, outside) -> events -> ...
 
 One queue, one loop: the effects of an event are carried out before the next event is taken, so the order written in
-`core.effects` is the order of the world. Completions go through `Outside.complete`: the real world appends them at
-once, the simulation delays, drops or freezes them.
+`core.effects` is the order of the world. Only a frame waits until no event does: to run and sync it takes long, and
+what the proof of the frame before it releases shall not wait for that. Completions go through `Outside.complete`: the
+real world appends them at once, the simulation delays, drops or freezes them.
 
 Guarantees: an error of the file system, a corrupt log or a broken invariant stops the replica (I8); nothing is retried
 on the same descriptor. Space is reserved before messages run (I6). Does not: sockets, processes, clocks of its own.
@@ -101,6 +102,7 @@ class ReplicaEngine:
         self._limits = limits
         self._safeguards = safeguards
         self._queue: deque[ev.Event] = deque()
+        self._frame: fx.RunFrame | None = None  # to be run once the queue is empty; the core forms one at a time
         self._busy = False
         self._stopped = False
 
@@ -130,8 +132,14 @@ class ReplicaEngine:
             return
         self._busy = True
         try:
-            while self._queue and not self._stopped:
-                self._take(self._queue.popleft())
+            while not self._stopped:
+                if self._queue:
+                    self._take(self._queue.popleft())
+                elif self._frame is not None:
+                    frame, self._frame = self._frame, None
+                    self._run(frame)
+                else:
+                    break
         finally:
             self._busy = False
 
@@ -154,11 +162,18 @@ class ReplicaEngine:
                 self._fail(as_ours(error, type(effect).__name__))
                 return
 
+    def _run(self, frame: fx.RunFrame) -> None:
+        try:
+            self.outside.complete(self._run_frame(frame.runs, frame.confirmed_lsn))
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(as_ours(error, type(frame).__name__))
+
     def _fail(self, error: DeathlessError) -> None:
         """I8: any sync error, corrupt log or broken invariant stops the replica."""
         if self._stopped:
             return
         self._queue.clear()
+        self._frame = None
         self._carry_out(self.core.handle(ev.Failed(error), self.outside.now(), self.outside.wall_us()))
 
     def _perform(self, effect: fx.Effect) -> None:
@@ -166,8 +181,9 @@ class ReplicaEngine:
         match effect:
             case fx.Send(conn, data):
                 self.outside.send(conn, data)
-            case fx.RunFrame(runs, confirmed_lsn):
-                complete(self._run_frame(runs, confirmed_lsn))
+            case fx.RunFrame():
+                assert self._frame is None
+                self._frame = effect
             case fx.Prove(number):
                 self._prove(number)
             case fx.RunQueries(conn, ids, messages, stale):

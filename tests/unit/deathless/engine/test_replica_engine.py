@@ -546,6 +546,23 @@ def test_events_posted_while_effects_are_carried_out_wait_for_their_turn(monkeyp
     assert node.engine.deadline() is not None
 
 
+def test_what_a_proof_releases_leaves_before_the_next_frame_is_run() -> None:
+    answered: list[int] = []
+
+    class Watches(Echo):
+        def execute(
+            self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
+        ) -> tuple[list[bytes], list[int]]:
+            answered.append(len(node.replies()))
+            return super().execute(session, first_seq, first_lsn, now_us, messages)
+
+    world = World(limits=replace(LIMITS, frame_messages_max=2))
+    node = world.primary(executor=Watches())
+    node.call(node.register(), 1, *(b"%d" % seq for seq in range(6)))
+    assert answered == [0, 0, 2, 2, 4, 4], "two messages in a frame"
+    assert len(node.replies()) == 6
+
+
 # ---- messaging -----------------------------------------------------------------------------------------------------
 
 
