@@ -202,6 +202,14 @@ class Cluster:
             process.kill()
             process.wait()
 
+    def kill(self, name: str, worker: int) -> None:
+        """Kill one replica's supervisor and worker, whose process id its report says."""
+        process = self._processes.pop(name)
+        process.kill()
+        with contextlib.suppress(ProcessLookupError):  # it ends with its supervisor
+            os.kill(worker, signal.SIGKILL)
+        process.wait()
+
     async def close(self) -> None:
         """End all; in order where they are well."""
         for process in self._processes.values():

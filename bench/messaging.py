@@ -211,7 +211,16 @@ async def service_calls(setting: Setting) -> list[Figure]:
     singly = Turns(
         setting, {bare_peer.NAME: bare, GRPC: unary, restate_peer.NAME: Peer(restate, restate_peer.server_binary)}
     )
-    at_once = Turns(setting, {GRPC: Peer(partial(_grpc_unary, 256, turns * count, rate=True))})
+    chats_of_restate = partial(
+        restate_peer.calls_per_s, setting.folder, outstanding=256, calls=setting.size(10, 2), size=64
+    )
+    at_once = Turns(
+        setting,
+        {
+            GRPC: Peer(partial(_grpc_unary, 256, turns * count, rate=True)),
+            restate_peer.NAME: Peer(chats_of_restate, restate_peer.server_binary),
+        },
+    )
     async with two(setting, 1) as pair:
         with Floor(setting.folder) as floor:
             await pair.ask.call("chat", "warm", calls=10 * count, size=64, timeout=WAIT_S)
@@ -250,8 +259,8 @@ async def service_calls(setting: Setting) -> list[Figure]:
             "service_call_p50_us", "call and reply between services, 1 outstanding, p50", value, "us",
             samples=turns * count, floor=base, goal=Goal("at most", 3.0, floors=True),
             peers=singly.values(),
-            note=f"{value / base:.2f} x floor; median over {turns} sagas of {count} calls one after the other; "
-            f"workers of both: {cost_one * 1e6:.0f} us of processor time per call{singly.note()}",
+            note=f"{value / base:.2f} x floor; median over {turns} sagas, of each the mean of {count} calls one after the "
+            f"other; workers of both: {cost_one * 1e6:.0f} us of processor time per call{singly.note()}",
         ),
         figure(
             "service_calls_256_per_s", "call and reply between services, 256 outstanding", median(rates), "calls/s",

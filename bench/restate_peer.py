@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ class Restate:
 
     def __init__(self, ingress: str) -> None:
         self.ingress = ingress
+        self._chats = 0  # of `call_rate`, with each key
 
     async def call(self, path: str, **arguments: int) -> Any:
         """Call a handler and wait for its reply."""
@@ -84,6 +86,24 @@ class Restate:
         if last != 2 * calls:
             raise ValueError("calls were lost or doubled")
         return (time.perf_counter() - began) * 1e6 / calls
+
+    async def call_rate(self, outstanding: int, calls: int, size: int) -> float:
+        """Calls per second from service to service, so many sagas of so many calls at once."""
+        loop = asyncio.get_running_loop()
+        arguments = {"calls": calls, "size": size}
+
+        async def chats() -> None:
+            urls = [f"http://{self.ingress}/asker/at{number}/chat" for number in range(outstanding)]
+            told = await asyncio.gather(*(loop.run_in_executor(pool, post, url, arguments) for url in urls))
+            self._chats += 1
+            if told != [self._chats * calls] * outstanding:
+                raise ValueError("calls were lost or doubled")
+
+        with ThreadPoolExecutor(outstanding) as pool:
+            await chats()
+            began = time.perf_counter()
+            await chats()
+            return outstanding * calls / (time.perf_counter() - began)
 
 
 @contextlib.asynccontextmanager
@@ -124,6 +144,12 @@ async def calls_us(folder: Path, *, calls: int, size: int) -> float:
     """Microseconds of a call from service to service, one outstanding. Raises: Missing."""
     async with serving(folder) as restate:
         return await restate.call_us(calls, size)
+
+
+async def calls_per_s(folder: Path, *, outstanding: int, calls: int, size: int) -> float:
+    """Calls per second from service to service, many outstanding. Raises: Missing."""
+    async with serving(folder) as restate:
+        return await restate.call_rate(outstanding, calls, size)
 
 
 async def _register(admin: str, service: str, log: Path, server: asyncio.subprocess.Process) -> None:

@@ -104,6 +104,19 @@ async def _restart(cluster: Cluster, count: int) -> float:
     return took
 
 
+async def _killed(cluster: Cluster, count: int) -> float:
+    """Kill the only replica wherever its last checkpoint stands; gives how long until it served, seconds."""
+    name = cluster.names[0]
+    worker = (await cluster.primary()).worker_pid
+    began = time.perf_counter()
+    cluster.kill(name, worker)
+    cluster.start(name)
+    await cluster.wait_ready()
+    took = time.perf_counter() - began
+    await _wait_invocations(cluster, count)
+    return took
+
+
 async def suspended(setting: Setting) -> list[Figure]:
     """Handlers that each wait for one timer: memory, and the time until a restarted service serves."""
     count = setting.size(100_000, 1_000)
@@ -123,6 +136,7 @@ async def suspended(setting: Setting) -> list[Figure]:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+        killed = await _killed(pair.asker, count)
         took = await _restart(pair.asker, count)
     return [
         figure(
@@ -132,6 +146,10 @@ async def suspended(setting: Setting) -> list[Figure]:
         figure(
             "suspended_recovery_s", f"start to serving with {count:,} handlers that wait", took, "s", samples=1,
             note="after an orderly stop; each ran again to where it waits",
+        ),
+        figure(
+            "suspended_killed_s", f"kill -9 of the only replica to serving with {count:,} handlers that wait", killed,
+            "s", samples=1, note="worker and supervisor; what was logged since the last checkpoint is read and run too",
         ),
     ]  # fmt: skip
 
