@@ -259,8 +259,8 @@ async def service_calls(setting: Setting) -> list[Figure]:
             "service_call_p50_us", "call and reply between services, 1 outstanding, p50", value, "us",
             samples=turns * count, floor=base, goal=Goal("at most", 3.0, floors=True),
             peers=singly.values(),
-            note=f"{value / base:.2f} x floor; median over {turns} sagas, of each the mean of {count} calls one after the "
-            f"other; workers of both: {cost_one * 1e6:.0f} us of processor time per call{singly.note()}",
+            note=f"{value / base:.2f} x floor; median over {turns} sagas, of each the mean of {count} calls one after "
+            f"the other; workers of both: {cost_one * 1e6:.0f} us of processor time per call{singly.note()}",
         ),
         figure(
             "service_calls_256_per_s", "call and reply between services, 256 outstanding", median(rates), "calls/s",
