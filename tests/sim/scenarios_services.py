@@ -13,10 +13,11 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import Adopt
 from deathless.core import events as ev
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import LAB_LIMITS, Cluster, Setup, Surroundings
+from deathless.simulation.cluster import LAB_LIMITS, Cluster, Setup
 from deathless.simulation.injector import ADMIN_CONN
 from deathless.simulation.network import Network, NetworkProfile
 from deathless.simulation.scheduler import Scheduler, draw
+from deathless.simulation.surroundings import Surroundings
 from deathless.simulation.verdict import agreement, recover, stops
 from deathless.simulation.visits import Hop, Visit, applied_tags, make_service
 from deathless.simulation.workload import Request

@@ -7,12 +7,13 @@ import pytest
 
 from deathless.execution.context import Context
 from deathless.execution.service import Service
-from deathless.simulation.cluster import SPAN_US, Cluster, Surroundings, draw_setup
+from deathless.simulation.cluster import SPAN_US, Cluster, draw_setup
 from deathless.simulation.faults import FaultKind, draw_plan
 from deathless.simulation.injector import Injector
 from deathless.simulation.network import Network
 from deathless.simulation.run import BEGIN_US, SETTLE_BOUND_US
 from deathless.simulation.scheduler import Scheduler, draw
+from deathless.simulation.surroundings import Surroundings
 
 pytestmark = pytest.mark.sim
 HOUR_US = 3_600_000_000

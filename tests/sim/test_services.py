@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from deathless.codec.peer_messages import Target
 from deathless.simulation import spool
 from deathless.simulation.__main__ import main
 from deathless.simulation.run import Options
 from deathless.simulation.scheduler import draw
-from deathless.simulation.seeds import EVERY_SEED, services_of
+from deathless.simulation.seeds import EVERY_SEED, services_of, shards_of
 from deathless.simulation.services import make_services, run_services
 from deathless.simulation.visits import ACTIVITIES, RESTS_US, Shape, draw_client, draw_visits
 
@@ -37,6 +38,38 @@ def test_services_under_faults_lose_and_double_nothing(seed: int) -> None:
     assert result.good, "\n".join(
         map(str, [*result.violations[:5], f"see: python -m deathless.simulation --services --trace {seed}"])
     )
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_shards_of_services_under_faults_lose_and_double_nothing(seed: int) -> None:
+    result = run_services(seed, 2, Options(shards=2))
+    assert result.good, "\n".join(map(str, result.violations[:5]))
+
+
+def sent_by(seed: int) -> dict[str, set[Target]]:
+    """To whom each shard of two services sent in a run without faults."""
+    services = make_services(seed, 2, Options(shards=2, kinds=()))
+    for cluster in services.clusters.values():
+        cluster.start()
+    assert services.run_until(lambda: services.served, 12_000_000)
+    for cluster in services.clusters.values():
+        cluster.close()
+    return {name: {target for target, _ in cluster.shared.left} for name, cluster in services.clusters.items()}
+
+
+def test_every_shard_sends_to_the_others_of_its_service_and_to_those_of_others() -> None:
+    all_sent = [sent_by(seed) for seed in range(12)]
+    targets = {f"{service}-{shard}": Target(service, shard) for service in ("ant", "bee") for shard in (0, 1)}
+    for name, target in targets.items():
+        assert set().union(*(sent[name] for sent in all_sent)) == {*targets.values()} - {target}, name
+
+
+def test_some_seeds_of_the_command_run_services_of_several_shards() -> None:
+    drawn = {shards_of(seed, services_of(seed, EVERY_SEED)) for seed in range(12)}
+    assert drawn == {1, 2}
+    assert {shards_of(seed, services_of(seed, None)) for seed in range(0, 2000, 10)} == {1}
+    assert {shards_of(seed, services_of(seed, None)) for seed in range(9, 2000, 10)} == {1, 2}
+    assert {shards_of(seed, 5) for seed in range(12)} == {1}
 
 
 def test_a_primary_that_froze_before_it_collected_finds_its_files_collected_by_its_successor() -> None:

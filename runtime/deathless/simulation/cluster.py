@@ -11,22 +11,22 @@ simulation's parts.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.detection import Detector
-from deathless.execution.service import Service
 from deathless.simulation.checkers.history import History
 from deathless.simulation.client_node import ClientNode
 from deathless.simulation.disk import SimDisk
-from deathless.simulation.lab import HOOKS, encode_request, lab
+from deathless.simulation.lab import HOOKS, encode_request
 from deathless.simulation.lock import LockProfile, SimLockStore
 from deathless.simulation.network import Network, NetworkProfile
 from deathless.simulation.replica_node import ReplicaNode, Shared
 from deathless.simulation.scheduler import Scheduler, draw
+from deathless.simulation.surroundings import Surroundings
 from deathless.simulation.tap import Tap
 from deathless.simulation.worker_node import WorkerNode
 from deathless.simulation.workload import Request, WorkloadProfile, draw_profile, draw_repeats, draw_requests
@@ -122,16 +122,6 @@ def _draw_limits(chance: random.Random) -> Limits:
     return Limits(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What clusters of several services share: time, the network, and where each service's replicas are."""
-
-    scheduler: Scheduler
-    network: Network
-    definition: Service = lab
-    directory: Mapping[str, list[str]] = field(default_factory=dict)
-
-
 class Cluster:
     """A running cluster.
 
@@ -160,15 +150,12 @@ class Cluster:
         self.history = History()
         self.key_replies: list[tuple[str, bytes]] = []  # (idempotency key, reply) as callers saw them
         self.shared = Shared(
-            scheduler=self.scheduler,
-            network=self.network,
+            beside=beside,
             disk=self.disk,
             lock_store=self.lock_store,
             lock_profile=setup.lock,
             limits=setup.limits,
             safeguards=setup.safeguards,
-            definition=beside.definition,
-            directory=beside.directory,
         )
         self.replicas = {name: ReplicaNode(name, self.shared) for name in setup.names()}
         for node in self.replicas.values():
@@ -208,7 +195,7 @@ class Cluster:
             history=self.history,
             asked=self._asked,
             answered=lambda key, reply: self.key_replies.append((key.decode(), reply)),
-            service=self.shared.definition.name,
+            service=self.shared.beside.service_name,
             encode=encode,
             resulted=lambda invocation, reply: self.results.append((invocation, reply)),
         )

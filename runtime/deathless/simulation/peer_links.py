@@ -81,7 +81,7 @@ class PeerLinks:
         if not self._current(link):
             return
         host = self._worker.host
-        addresses = host.addresses_of(link.target.service)
+        addresses = host.addresses_of(link.target)
         if not addresses:
             self._again(link)
             return
@@ -92,7 +92,7 @@ class PeerLinks:
             host.network,
             self._worker.process,
             address,
-            Hello(1, "peer", link.target.service, host.service_name),
+            Hello(1, "peer", host.name_of(link.target), host.service_name),
             received=lambda packets: self._received(link, connection, packets),
             ready=lambda: None,
             lost=lambda: self._lost(link, connection),

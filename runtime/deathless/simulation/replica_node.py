@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Final
 
 from deathless.base.errors import DataCorrupt, DeathlessError, Internal
@@ -24,17 +23,15 @@ from deathless.codec.peer_messages import ActivityStart, Target
 from deathless.core.spool import Spool
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
-from deathless.execution.service import Service
 from deathless.simulation.clock import SimClock
 from deathless.simulation.disk import Inode, SimDisk, SimFileSystem
 from deathless.simulation.interposed import DiskWeather, InterposedFileSystem
-from deathless.simulation.lab import lab
 from deathless.simulation.line import ToSupervisor, ToWorker
 from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
-from deathless.simulation.network import Network
-from deathless.simulation.scheduler import Process, ProcessState, Scheduler
+from deathless.simulation.scheduler import Process, ProcessState
 from deathless.simulation.spool import SimSpool
 from deathless.simulation.supervisor_node import SupervisorNode
+from deathless.simulation.surroundings import Surroundings
 from deathless.simulation.worker_node import Page, WorkerNode
 
 LINE_US: Final = 30  # over the socket pair
@@ -51,22 +48,16 @@ class Shared:
     def __init__(
         self,
         *,
-        scheduler: Scheduler,
-        network: Network,
+        beside: Surroundings,
         disk: SimDisk,
         lock_store: SimLockStore | None,
         lock_profile: LockProfile,
         limits: Limits,
         safeguards: Safeguards,
-        definition: Service = lab,
-        directory: Mapping[str, list[str]] = MappingProxyType({}),
     ) -> None:
-        self.definition = definition  # the service that all replicas run
-        self.directory = directory  # service -> client addresses of its replicas
+        self.beside = beside
         self.left: list[tuple[Target, bytes]] = []  # packets that left any replica for a peer
         self.began: list[ActivityStart] = []  # activities that any replica began
-        self.scheduler = scheduler
-        self.network = network
         self.disk = disk
         self.lock_store = lock_store  # None: the lock is in the directory, the fence is "seal"
         self.lock_profile = lock_profile
@@ -150,21 +141,23 @@ class ReplicaNode:
     def __init__(self, name: str, shared: Shared) -> None:
         self.name = name
         self.shared = shared
-        self.scheduler = shared.scheduler
-        self.network = shared.network
+        beside = shared.beside
+        self.scheduler = beside.scheduler
+        self.network = beside.network
         self.limits = shared.limits
-        self.definition = shared.definition
-        self.service_name = shared.definition.name
+        self.definition = beside.definition
+        self.sharding = beside.sharding
+        self.service_name = beside.service_name
         self.safeguards = shared.safeguards
         self.local = shared.lock_store is None  # the fence `seal` is kept off network storage
-        self.clock = SimClock(shared.scheduler)
+        self.clock = SimClock(self.scheduler)
         self.weather = DiskWeather()
         self.page: Page | None = None
-        self.chance = shared.scheduler.fork(f"replica/{name}")
-        self.spool: Spool = SimSpool(shared.scheduler.fork(f"spool/{name}"))
+        self.chance = self.scheduler.fork(f"replica/{name}")
+        self.spool: Spool = SimSpool(self.scheduler.fork(f"spool/{name}"))
         self.powered = False
         self.stopping = False  # it was told to stop, and has not been started again
-        process = shared.scheduler.process
+        process = self.scheduler.process
         self.worker = process(name, name, self._worker_exited)
         self.helper = process(f"{name}.helper", name, self._helper_exited)
         self.supervisor = process(f"{name}.sup", name, self._supervisor_exited)
@@ -195,9 +188,13 @@ class ReplicaNode:
         """See Host."""
         return self.chance.randbytes(16)
 
-    def addresses_of(self, service: str) -> list[str]:
+    def name_of(self, target: Target) -> str:
         """See Host."""
-        return self.shared.directory.get(service, [])
+        return self.shared.beside.name_of(target)
+
+    def addresses_of(self, target: Target) -> list[str]:
+        """See Host."""
+        return self.shared.beside.directory.get(self.name_of(target), [])
 
     def left_for(self, target: Target, data: bytes) -> None:
         """See Host."""

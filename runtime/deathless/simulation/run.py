@@ -35,6 +35,7 @@ class Options:
         kinds: of faults that may come; None: all.
         between: kinds of faults between services that come, all of them and many; None: drawn.
         limits: of services, over what is drawn.
+        shards: of each service, where there are several services.
     """
 
     replicas: int | None = None
@@ -42,6 +43,7 @@ class Options:
     kinds: Sequence[FaultKind] | None = None
     between: Sequence[str] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
+    shards: int = 1
     safeguards: Safeguards = ALL_SAFEGUARDS
     keep_trace: bool = False
 

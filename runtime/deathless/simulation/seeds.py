@@ -13,6 +13,7 @@ from deathless.simulation.run import Options, Result, run_seed
 from deathless.simulation.services import SERVICES_MAX, run_services
 
 SERVICES_EVERY: Final = 10  # seeds, of which the last is a run of services that call each other
+SHARDED_MAX: Final = 3  # services of a run that may have shards: each shard is a whole cluster
 EVERY_SEED: Final = 0  # what the command line says for: services in every seed, as many as the seed says
 
 
@@ -26,10 +27,17 @@ def services_of(seed: int, services: int | None) -> int:
     return 2 + turn % (SERVICES_MAX - 1) if place == SERVICES_EVERY - 1 else 1
 
 
+def shards_of(seed: int, services: int) -> int:
+    """Say how many shards each service of a seed's run has: several in a third of the runs with few services."""
+    return 2 if 1 < services <= SHARDED_MAX and seed % 3 == 0 else 1
+
+
 def run(work: tuple[int, int, Options]) -> Result:
     """Run one seed, with so many services, under these options."""
     seed, services, options = work
-    return run_services(seed, services, options) if services > 1 else run_seed(seed, options)
+    if services == 1:
+        return run_seed(seed, options)
+    return run_services(seed, services, replace(options, shards=shards_of(seed, services)))
 
 
 def run_one(work: tuple[int, int, Options]) -> Result:

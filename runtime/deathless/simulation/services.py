@@ -1,5 +1,7 @@
 """Several services in one scheduler and one network, each a whole cluster with its own disk, lock and faults.
 
+Where services have shards, each shard is such a cluster: what follows says service and means that.
+
     clusters start -> clients visit while faults come to every service, and between them -> all is healed -> every visit
     has its answer, every outbox is empty, nobody waits -> the replicas of each service agree -> verdict
 
@@ -17,9 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from deathless.base.limits import Limits
+from deathless.base.shards import Sharding, shard_name
 from deathless.simulation.between import BetweenInjector, draw_between, spread, with_more
 from deathless.simulation.checkers.history import Violation
-from deathless.simulation.cluster import SPAN_US, Cluster, Setup, Surroundings, draw_setup
+from deathless.simulation.cluster import SPAN_US, Cluster, Setup, draw_setup
 from deathless.simulation.faults import FaultKind, FaultPlan, draw_plan
 from deathless.simulation.injector import Injector
 from deathless.simulation.lock import LockProfile
@@ -27,6 +30,7 @@ from deathless.simulation.network import Network
 from deathless.simulation.run import ANSWER_BOUND_US, BEGIN_US, SETTLE_BOUND_US, Options, Result, allowed_stops
 from deathless.simulation.scheduler import Scheduler, draw
 from deathless.simulation.services_verdict import judge_services
+from deathless.simulation.surroundings import Surroundings
 from deathless.simulation.visits import NAMES, Visit, VisitProfile, draw_client, draw_visits, make_service
 from deathless.simulation.workload import Request
 
@@ -39,7 +43,7 @@ SLOW_LOCK: Final = LockProfile(latency_min_us=500, latency_max_us=40_000)
 
 @dataclass(slots=True)
 class Services:
-    """Clusters that talk, and what their clients ask for."""
+    """Clusters that talk, each by its service's name, or as `ant-1` of several shards; what their clients ask for."""
 
     scheduler: Scheduler
     profile: VisitProfile
@@ -83,22 +87,27 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
     first = draw_setup(seed, safeguards=options.safeguards)
     network = Network(scheduler, scheduler.fork("network"), first.network)
     profile = draw_visits(draw(seed, "visits"), count, span_us=SPAN_US)
-    setups = {name: _setup(seed, name, options, first, dense=profile.dense) for name in profile.names}
-    directory = {name: [f"{replica}:1" for replica in setup.names()] for name, setup in setups.items()}
+    parts = _parts(profile.names, options.shards)
+    setups = {name: _setup(seed, name, options, first, dense=profile.dense) for name in parts}
+    directory = {
+        shard_name(service, sharding.shard, sharding.shards): [f"{replica}:1" for replica in setups[name].names()]
+        for name, (service, sharding) in parts.items()
+    }
     clusters: dict[str, Cluster] = {}
     visits: dict[str, Visit] = {}
     plans: dict[str, FaultPlan] = {}
     chance = draw(seed, "between")
     given = () if options.between is None and options.kinds is not None else options.between
-    between = draw_between(chance, profile.names, BEGIN_US, SPAN_US, given)
+    between = draw_between(chance, tuple(parts), BEGIN_US, SPAN_US, given)
     more = spread(chance, between, {name: setup.names() for name, setup in setups.items()})
     healed_us = max((fault.heal_us for fault in between), default=0) + 1_000
     for name, setup in setups.items():
-        beside = Surroundings(scheduler, network, make_service(name), directory)
+        service, sharding = parts[name]
+        beside = Surroundings(scheduler, network, make_service(service), directory, sharding)
         cluster = clusters[name] = Cluster(seed, setup, beside=beside)
         cluster.outsiders = [r for other, each in setups.items() if other != name for r in each.names()]
         for client in setup.client_names():
-            asked = draw_client(draw(seed, f"visits/{client}"), profile, name, client)
+            asked = draw_client(draw(seed, f"visits/{client}"), profile, service, client, sharding)
             visits |= {visit.request.tag: visit for visit in asked}
             cluster.add_client(client, [visit.request for visit in asked], profile.window, _encoder(visits))
         plan = draw_plan(
@@ -113,6 +122,17 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
         Injector(cluster, plans[name])
     BetweenInjector(clusters, between)
     return Services(scheduler, profile, clusters, visits, plans)
+
+
+def _parts(names: tuple[str, ...], shards: int) -> dict[str, tuple[str, Sharding]]:
+    """Give the service and shard of each cluster, by its name."""
+    if shards == 1:
+        return {name: (name, Sharding()) for name in names}
+    return {
+        f"{name}-{shard}": (name, Sharding(shard=shard, shards=shards, peers=dict.fromkeys(names, shards)))
+        for name in names
+        for shard in range(shards)
+    }
 
 
 def _setup(seed: int, name: str, options: Options, first: Setup, *, dense: bool) -> Setup:

@@ -60,8 +60,8 @@ class KeptOutbox(Outbox):
 class KeptStarts(HandlerExecutor):
     """An executor that keeps for the verdict which activities its turns ever asked for."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.ever: list[ActivityStart] = []
 
     def take_outputs(self) -> Outputs | None:
@@ -99,10 +99,10 @@ def judge_services(
         violations += agreement(cluster, found[name])
         violations += released(cluster, found[name])
         violations += _results(name, cluster, found[name])
-        violations += check_wire(name, _left(cluster), {t.service: each for t, each in sent[name].ever.items()})
+        violations += check_wire(name, _left(cluster), {_name(t): each for t, each in sent[name].ever.items()})
         violations += check_told(cluster.tap.told)
         violations += _activities(cluster, found[name])
-    violations += _between(found, sent)
+    violations += _between({name: cluster.shared.beside.target for name, cluster in clusters.items()}, found, sent)
     violations += _effects(clusters, visits, found)
     return violations
 
@@ -124,7 +124,11 @@ def _left(cluster: Cluster) -> Iterator[tuple[str, int, bytes]]:
             assert kind == Type.BATCH
             batch = decode_batch(body)
             for position, message in enumerate(cut_messages(batch), batch.run.first_seq):
-                yield target.service, position, message
+                yield _name(target), position, message
+
+
+def _name(target: Target) -> str:
+    return "/".join(map(str, target))
 
 
 def _activities(cluster: Cluster, found: Recovered) -> list[Violation]:
@@ -136,16 +140,18 @@ def _activities(cluster: Cluster, found: Recovered) -> list[Violation]:
     return check_activities(began, logged, gave)
 
 
-def _between(found: Mapping[str, Recovered], sent: Mapping[str, KeptOutbox]) -> list[Violation]:
+def _between(
+    targets: Mapping[str, Target], found: Mapping[str, Recovered], sent: Mapping[str, KeptOutbox]
+) -> list[Violation]:
     """Each message of each pair was taken in once, in the order in which it was sent; each request has one answer."""
     violations: list[Violation] = []
     for receiver, recovered in found.items():
         for sender, outbox in sent.items():
             ours = sender == receiver
-            was_sent = outbox.ever.get(SELF if ours else Target(receiver, 0), [])
-            was_got = recovered.received.get("" if ours else sender, [])
+            was_sent = outbox.ever.get(SELF if ours else targets[receiver], [])
+            was_got = recovered.received.get(SELF if ours else targets[sender], [])
             violations += check_pair(sender, receiver, was_sent, was_got)
-            back = sent[receiver].ever.get(SELF if ours else Target(sender, 0), [])
+            back = sent[receiver].ever.get(SELF if ours else targets[sender], [])
             answers = [message for message in back if message[0] == Kind.RESPONSE]
             violations += check_answers(
                 f"{receiver} of {sender}",

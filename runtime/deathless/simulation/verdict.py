@@ -18,7 +18,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.ids import Lsn
 from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
-from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, decode_body
+from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, Target, decode_body
 from deathless.codec.wire import accepted_invocation
 from deathless.core.keys import KeyTable
 from deathless.core.outbox import Outbox
@@ -62,7 +62,7 @@ class Recovered:
     replies: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session, seq) -> reply
     sessions: dict[tuple[int, ...], bytes] = field(default_factory=dict)  # (session,) -> nonce
     order: list[tuple[int, int]] = field(default_factory=list)  # (session, seq) by lsn
-    received: dict[str, list[bytes]] = field(default_factory=dict)  # messages of each peer; "": of the service itself
+    received: dict[Target, list[bytes]] = field(default_factory=dict)  # of each peer; SELF: of the service itself
     taken: dict[int, int] = field(default_factory=dict)  # session of a peer -> how many messages of it
     outcomes: list[Outcome] = field(default_factory=list)  # of activities
     tags: list[str] = field(default_factory=list)  # of the messages that were run, each where it ran
@@ -92,7 +92,8 @@ def recover(
     identity = Identity(service.service_id, service.incarnation, service.fence, view.store_id)
     log = ShardLog(filesystem, limits, "oracle", identity)
     keys = KeyTable(limits)
-    executor = make_executor(cluster.shared.definition, limits, service.seed, keys, Cells(bytearray(PAGE_BYTES)))
+    beside, running = cluster.shared.beside, Cells(bytearray(PAGE_BYTES))
+    executor = make_executor(beside.definition, limits, service.seed, keys, running, sharding=beside.sharding)
     found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, outbox=outbox))
     seen: dict[bytes, None] = {}
     place = found.shard.place
@@ -151,7 +152,7 @@ def _note_received(found: Recovered, session: int, message: bytes) -> None:
     """Keep what the log took in from a peer, or from the service itself."""
     target = SELF if session == SELF_SESSION else found.shard.peers.target_of(session)
     assert target is not None, f"session {session} is no peer's"
-    found.received.setdefault(target.service, []).append(message)
+    found.received.setdefault(target, []).append(message)
     found.taken[session] = found.taken.get(session, 0) + 1
 
 
@@ -213,7 +214,7 @@ def agreement(cluster: Cluster, found: Recovered) -> list[Violation]:
 def _tables(shard: Shard) -> list[object]:
     """Everything else that is a function of the log."""
     held = [each for each in shard.outbox.snapshot() if each.messages]
-    outbox = [(each.service, each.first_position, list(each.messages)) for each in held]
+    outbox = [(each.service, each.shard, each.first_position, list(each.messages)) for each in held]
     kept = [shard.results.snapshot(), shard.unknown.snapshot()]
     return [shard.sessions.snapshot(), *kept, shard.peers.snapshot(), outbox]
 

@@ -22,11 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from itertools import count, islice
 from typing import Final
 
 import msgspec
 
 from deathless.base.errors import CallFailed, Invalid, OutcomeUnknown
+from deathless.base.shards import Sharding
 from deathless.codec.map_entries import PREFIX, take_apart
 from deathless.codec.messages import Kind, encode
 from deathless.execution.context import Context
@@ -35,6 +37,7 @@ from deathless.execution.service import Service
 from deathless.simulation.workload import Request
 
 NAMES: Final = ("ant", "bee", "cat", "dog", "elk")
+ONE_SHARD: Final = Sharding()
 DEPTH_MAX: Final = 4
 KEYS: Final = 2  # of each service at each depth
 VISITS_MAX: Final = 12  # in one plan, those of a burst counted as one
@@ -321,13 +324,15 @@ def _tags(hop: Hop, tag: str) -> Iterator[str]:
                 yield from _tags(each, further)
 
 
-def draw_client(chance: random.Random, profile: VisitProfile, service: str, client: str) -> list[Visit]:
-    """Draw everything one client of one service will ask for."""
+def draw_client(
+    chance: random.Random, profile: VisitProfile, service: str, client: str, sharding: Sharding = ONE_SHARD
+) -> list[Visit]:
+    """Draw everything one client of one service, or of one shard of it, will ask for."""
     visits: list[Visit] = []
     for number in range(profile.requests):
         tag = f"{client}/{number}"
         then = _draw_plan(chance, profile, service, 0, [VISITS_MAX])
-        key = f"d0-{chance.randrange(KEYS)}"
+        key = _key_of(sharding, chance.randrange(KEYS))
         rests, acts = _draw_pauses(chance, profile)
         request = Request(
             model="visit",
@@ -340,6 +345,12 @@ def draw_client(chance: random.Random, profile: VisitProfile, service: str, clie
         )
         visits.append(Visit(request, Hop(service, key, "call", then, rests, acts)))
     return visits
+
+
+def _key_of(sharding: Sharding, number: int) -> str:
+    """Give one of the keys that a client of this shard begins with."""
+    keys = (f"d0-{each}" for each in count())
+    return next(islice((key for key in keys if sharding.owns(key.encode())), number, None))
 
 
 def cells_of(state: Mapping[bytes, bytes]) -> dict[str, Cell]:

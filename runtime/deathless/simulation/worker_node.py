@@ -20,6 +20,7 @@ import msgspec
 from deathless.base.errors import ActivityFailed, DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.base.shards import Sharding
 from deathless.codec.checkpoint import decode
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
@@ -123,6 +124,7 @@ class Host(Protocol):
     name: str
     service_name: str
     definition: Service
+    sharding: Sharding
     chance: random.Random
     clock: SimClock
     network: Network
@@ -144,8 +146,12 @@ class Host(Protocol):
         """16 bytes drawn."""
         ...
 
-    def addresses_of(self, service: str) -> list[str]:
-        """Client addresses of all replicas of a service."""
+    def name_of(self, target: Target) -> str:
+        """What a service, or a shard of it, is called in handshakes."""
+        ...
+
+    def addresses_of(self, target: Target) -> list[str]:
+        """Client addresses of all its replicas."""
         ...
 
     def left_for(self, target: Target, data: bytes) -> None:
@@ -231,7 +237,9 @@ class WorkerNode:
         if record is None:
             raise Internal("the service is not in the lock store; the supervisor writes it first")
         sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
-        executor = HandlerExecutor(host.definition, limits, record.seed, keys, self.page.running)
+        executor = HandlerExecutor(
+            host.definition, limits, record.seed, keys, self.page.running, sharding=host.sharding
+        )
         identity = Identity(record.service_id, record.incarnation, record.fence, view.store_id)
         log = ShardLog(filesystem, limits, host.name, identity, host.safeguards)
         log.prepare()
@@ -502,7 +510,8 @@ class WorkerNode:
         primary = engine.core.primary
         assert primary is not None
         record = engine.service
-        hello = PeerHello(record.name, 0, record.service_id, record.incarnation)
+        host = self.host
+        hello = PeerHello(host.definition.name, host.sharding.shard, record.service_id, record.incarnation)
         return struct_packet(
             Type.PEER_HELLO, PeerIntroduction(hello, primary.epoch, primary.messaging.outreach.first_kept(target))
         )
