@@ -1,4 +1,4 @@
-"""What a cluster is called, and what it calls others: shards by their handshakes' names, services of one by their own."""
+"""What a cluster is called, and what it calls others: shards as handshakes name them, services of one by their own."""
 
 from __future__ import annotations
 
