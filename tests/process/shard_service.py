@@ -40,6 +40,12 @@ async def call(ledger: Ledger, ctx: Context, to: str, tag: str) -> int:
     return total
 
 
+@crossing.handler
+async def wait(ledger: Ledger, ctx: Context) -> int:
+    """Wait for somebody who never comes."""
+    return await ctx.promise(int)
+
+
 @crossing.query
 def look(ledger: Ledger) -> Ledger:
     """Everything."""

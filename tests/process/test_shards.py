@@ -4,72 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from replica_set import ReplicaSet, wait_for
-from shard_service import Ledger
+from replica_set import wait_for
+from shard_set import SHARDS, Both, running
 
-from deathless.base.shards import shard_directory, shard_of
-from deathless.shell.admin import Access, access_of
+from deathless.base.shards import shard_of
 from deathless.shell.client import Client
 
-MODULE = Path(__file__).with_name("shard_service.py")
-SHARDS = 2
 PAIRS = (("bob", "alice"), ("alice", "bob"))  # of shards 0 and 1; who sends, and to whom
 KILLED = (0, 1, 0)  # the shard whose primary is killed, one after the other
-
-
-class OneShard(ReplicaSet):
-    """The replicas of one shard."""
-
-    def __init__(self, folder: Path, service: Path, shard: int) -> None:
-        folder.mkdir()
-        settings = {"module": f"{MODULE}:crossing", "shard": shard, "shards": SHARDS}
-        super().__init__(folder, replicas=2, service="crossing", **settings)
-        self.directory = Path(shard_directory(str(service), shard, SHARDS))
-
-    def _access(self) -> Access:
-        return access_of(self.config(self.names[0]))
-
-
-class Both:
-    """Both shards."""
-
-    def __init__(self, folder: Path) -> None:
-        self.directory = folder / "crossing"
-        self.shards = [OneShard(folder / f"of{shard}", self.directory, shard) for shard in range(SHARDS)]
-
-    def client(self) -> Client:
-        """A client that is told the number: it may be made before the service's first start."""
-        return Client("crossing", [f"dir:{self.directory}"], shards=SHARDS)
-
-    def look(self, key: str) -> Ledger:
-        """What a key holds."""
-
-        async def ask() -> Ledger:
-            async with self.client() as client:
-                found = await client.query("look", key, result=Ledger)
-                assert isinstance(found, Ledger)
-                return found
-
-        return asyncio.run(ask())
-
-    def describe(self) -> str:
-        """Both, for a failing test."""
-        return "\n".join(shard.describe() for shard in self.shards)
-
-
-@contextmanager
-def running(folder: Path) -> Iterator[Both]:
-    """Both shards, running."""
-    both = Both(folder)
-    with ExitStack() as stack:
-        for shard in both.shards:
-            stack.enter_context(shard)
-        yield both
 
 
 class Callers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import ssl
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import click
@@ -22,7 +22,7 @@ import msgspec
 from deathless.base.errors import InvalidArgument, OperatorsOnly, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answer
-from deathless_operator.cli.plugin_options import common, on_cluster, service_argument
+from deathless_operator.cli.plugin_options import InvocationId, common, on_cluster, service_argument, shard_option
 from deathless_operator.cluster.errors import NotFound
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names
@@ -102,22 +102,40 @@ def _operate(
     return 0
 
 
+def _about(page: str, **named: int | None) -> str:
+    """Give a page with what stands behind its path; None: nothing."""
+    said = {name: value for name, value in named.items() if value is not None}
+    return f"{page}?{urlencode(said)}" if said else page
+
+
 @click.command()
 @service_argument
-@click.argument("number", metavar="[ID]", default=0, type=click.IntRange(min=0))
+@click.argument("number", metavar="[ID]", default=None, type=InvocationId())
 @click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Begin there.")
+@shard_option
 @common
 @ignored_json_option
 @answer_option
-def invocations(service: str, number: int, first: int, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Print the handlers that wait, the oldest first; or all about the one named ID, as JSON."""
-    page = f"invocations/{number}/history" if number else f"invocations?from={first}" if first else "invocations"
+def invocations(
+    service: str,
+    number: str | None,
+    first: int,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> int:
+    """Print the handlers that wait, the oldest first, of all shards; or all about the one named ID, as JSON."""
+    if number is not None:
+        page = _about(f"invocations/{number}/history", shard=shard)
+    else:
+        page = _about("invocations", **{"from": first or None}, shard=shard)
     return _operate(service, page, namespace, kubeconfig, timeout)
 
 
 @click.command()
 @service_argument
-@click.argument("number", metavar="ID", type=number_type)
+@click.argument("number", metavar="ID", type=InvocationId())
 @click.argument("order", type=click.Choice(ORDERS))
 @click.option("--operation", default=None, type=number_type, help="Of `resume`: which wait ends; the only one if none.")
 @click.option("--value", default=None, metavar="JSON", help="Of `resume`: what it ends with; null if none.")
@@ -126,7 +144,7 @@ def invocations(service: str, number: int, first: int, namespace: str, kubeconfi
 @answer_option
 def order(
     service: str,
-    number: int,
+    number: str,
     order: str,
     operation: int | None,
     value: str | None,
@@ -139,6 +157,7 @@ def order(
     \b
     kubectl deathless order bank 512 cancel
     kubectl deathless order bank 512 resume --value true
+    kubectl deathless order bank 1-512 cancel
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
     body: dict[str, object] = {}
     if order != "resume" and (operation is not None or value is not None):
@@ -155,33 +174,35 @@ def order(
 
 @click.command()
 @service_argument
+@shard_option
 @common
 @ignored_json_option
 @answer_option
-def parked(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
+def parked(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the messages that were set aside, as JSON."""
-    return _operate(service, "parked", namespace, kubeconfig, timeout)
+    return _operate(service, _about("parked", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command("retry-parked")
 @service_argument
-@click.argument("lsn", type=number_type)
+@click.argument("lsn", type=InvocationId())
 @common
 @ignored_json_option
 @answer_option
-def retry_parked(service: str, lsn: int, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Run the message LSN that was set aside once more."""
+def retry_parked(service: str, lsn: str, namespace: str, kubeconfig: str, timeout: float) -> int:
+    """Run the message LSN (of shard 1: 1-LSN) that was set aside once more."""
     return _operate(service, f"parked/{lsn}/retry", namespace, kubeconfig, timeout, {})
 
 
 @click.command()
 @service_argument
+@shard_option
 @common
 @ignored_json_option
 @answer_option
-def peers(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
+def peers(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the services that this one sends to and hears from, as JSON."""
-    return _operate(service, "peers", namespace, kubeconfig, timeout)
+    return _operate(service, _about("peers", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command("adopt-peer")
@@ -190,6 +211,7 @@ def peers(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
 @click.option("--service-id", required=True, metavar="HEX", help="Of the one created anew; `peers` names it.")
 @click.option("--incarnation", required=True, type=number_type, metavar="N", help="Likewise.")
 @click.option("--peer-shard", default=0, type=click.IntRange(min=0), metavar="K", help="Which shard of it.")
+@shard_option
 @common
 @ignored_json_option
 @answer_option
@@ -199,6 +221,7 @@ def adopt_peer(
     service_id: str,
     incarnation: int,
     peer_shard: int,
+    shard: int | None,
     namespace: str,
     kubeconfig: str,
     timeout: float,
@@ -208,27 +231,29 @@ def adopt_peer(
     What it sent to the one before and was not confirmed is dropped; handlers that wait for that get PeerReplaced.
     """
     body: dict[str, object] = {"serviceId": service_id, "incarnation": incarnation, "shard": peer_shard}
-    return _operate(service, f"peers/{quote(peer, safe='')}/adopt", namespace, kubeconfig, timeout, body)
+    page = _about(f"peers/{quote(peer, safe='')}/adopt", shard=shard)
+    return _operate(service, page, namespace, kubeconfig, timeout, body)
 
 
 @click.command()
 @service_argument
+@shard_option
 @common
 @ignored_json_option
 @answer_option
-def unknown(service: str, namespace: str, kubeconfig: str, timeout: float) -> int:
+def unknown(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Print the activities of which nobody knows whether they were done, as JSON."""
-    return _operate(service, "unknown", namespace, kubeconfig, timeout)
+    return _operate(service, _about("unknown", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command()
 @service_argument
-@click.argument("number", metavar="ID", type=number_type)
+@click.argument("number", metavar="ID", type=InvocationId())
 @click.argument("operation", type=number_type)
 @common
 @ignored_json_option
 @answer_option
-def settle(service: str, number: int, operation: int, namespace: str, kubeconfig: str, timeout: float) -> int:
+def settle(service: str, number: str, operation: int, namespace: str, kubeconfig: str, timeout: float) -> int:
     """Take the activity OPERATION of the invocation ID off the list of unknown ones: somebody has seen to it."""
     return _operate(service, f"unknown/{number}/{operation}/settle", namespace, kubeconfig, timeout, {})
 

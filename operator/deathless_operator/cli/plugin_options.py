@@ -13,7 +13,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from deathless.base.shards import SHARDS_MAX
+from deathless.base.errors import InvalidArgument
+from deathless.base.shards import SHARDS_MAX, read_invocation
 from deathless_operator.cli.plugin_cluster import Cluster
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.connection import connect
@@ -45,6 +46,21 @@ def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str
     with contextlib.suppress(Exception):
         found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find)
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+class InvocationId(click.ParamType[str]):
+    """The id of an invocation: `512`, or `1-512` of shard 1; the service says which of them it takes."""
+
+    name = "id"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See click."""
+        text = str(value)
+        try:
+            read_invocation(text, SHARDS_MAX if "-" in text else 1)
+        except InvalidArgument:
+            self.fail(f"{text!r} is no id: 512, or 1-512 of shard 1", param, ctx)
+        return text
 
 
 def common(function: Command) -> Command:

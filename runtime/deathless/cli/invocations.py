@@ -230,7 +230,7 @@ def resume(invocation: int, operation: int, value: str, manifest: str, directory
 
 
 @invocations.command("retry-parked")
-@click.argument("lsn", metavar="LSN", type=click.IntRange(min=1))
+@click.argument("lsn", metavar="LSN", type=InvocationId())
 @service_options
 @json_option
 def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
@@ -242,16 +242,18 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
 
     \b
     deathless invocations retry-parked 512
+    deathless invocations retry-parked 1-512
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
     from deathless.codec.peer_messages import RETRY
 
     told = asyncio.run(ask_primary(found, "order", {"command": RETRY, "invocation": str(lsn)}))
+    again = msgspec.convert(told["invocation"], int)
     if as_json:
-        print_json({"parked": lsn, "invocation": told["invocation"], "done": "retried"})
+        print_json({"parked": lsn, "invocation": again, "done": "retried", **shard_of_it(found)})
     else:
-        print(f"what was parked at lsn {lsn} is invocation {told['invocation']}")
+        print(f"what was parked at lsn {lsn} is invocation {_shown(found, again)}")
     return 0
 
 

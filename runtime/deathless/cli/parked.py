@@ -7,7 +7,7 @@ import asyncio
 import click
 import msgspec
 
-from deathless.cli.options import json_option, service_options, target
+from deathless.cli.options import json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table
 
 
@@ -42,7 +42,7 @@ def parked(manifest: str, directory: str, as_json: bool) -> int:
     told = msgspec.convert(asyncio.run(ask_primary(found, "parked")), _Parked)
     messages = told.parked
     if as_json:
-        print_json({"parked": messages, "count": max(told.count, len(messages))})
+        print_json({"parked": messages, "count": max(told.count, len(messages)), **shard_of_it(found)})
     elif not messages:
         print("nothing is parked")
     else:

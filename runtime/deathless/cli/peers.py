@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
-from deathless.cli.options import json_option, service_options, target
+from deathless.cli.options import json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
 
     told = msgspec.convert(asyncio.run(ask_primary(found, "peers")), _Found).peers
     if as_json:
-        print_json({"peers": told})
+        print_json({"peers": told, **_own_shard(found)})
     elif not told:
         print("this service has sent to nobody and heard from nobody")
     else:
@@ -78,6 +78,12 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
             ],
         )
     return 0
+
+
+def _own_shard(found: Target) -> dict[str, int]:
+    """Give what --json says of our shard, where there are several; a peer's `shard` is one of its own."""
+    said = shard_of_it(found)
+    return {"ownShard": said["shard"]} if said else {}
 
 
 def _standing(peer: Peer) -> str:
@@ -129,7 +135,7 @@ def adopt(
         asked["shard"] = shard
     asyncio.run(ask_primary(found, "adopt-peer", asked))
     if as_json:
-        print_json({"adopted": service, "serviceId": service_id, "incarnation": incarnation})
+        print_json({"adopted": service, "serviceId": service_id, "incarnation": incarnation, **_own_shard(found)})
     else:
         print(f"{service} is adopted as {service_id[:8]}/{incarnation}")
     return 0

@@ -58,12 +58,11 @@ from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
 from deathless.shell.active_trace import tracer
-from deathless.shell.admin import access_of
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request, problem
-from deathless.shell.ingress_operators import Operators, Page, find_page, primary_asker, refusal_to_callers
+from deathless.shell.ingress_operators import Operators, Page, find_page, refusal_to_callers, shard_askers
 from deathless.shell.ingress_pending import Headers, Pending
 from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, place_of, wait_of
 from deathless.shell.ingress_tls import front_tls
@@ -194,7 +193,7 @@ class Ingress:
             self._describe(request)
         elif len(parts) == 2 and parts[0] == INVOCATIONS[1]:
             self._result(request, *place_of(parts[1], self.client.shards))
-        elif (page := find_page(parts)) is None:
+        elif (page := find_page(parts, self.client.shards)) is None:
             return False
         else:
             self._operators.admit(shown)
@@ -444,7 +443,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             labels=labels_of(config),
             replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
             operators=Operators(
-                asked=primary_asker(lambda: client.shard(config.shard).primary, access_of(config)),
+                asked=shard_askers(lambda shard: client.shard(shard).primary, config),
                 token=config.operator_token,
                 token_file=config.operator_token_file,
                 refusal=refusal_to_callers(config),

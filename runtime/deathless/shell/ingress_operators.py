@@ -12,6 +12,11 @@
 
 The primary answers, over its client port, what it answers to `deathless`; nothing is kept here.
 
+Of a service with several shards every ingress asks the primaries of all of them, because callers reach any: an id in a
+path names its shard (`2-512`) and that one is asked, wherever the request came in. A plain one is refused before
+anybody is asked: each shard may have an invocation of that number, and an order must not end another's. Lists and
+adopting take `?shard=k`; without it a list tells of all shards, each entry with its own, or says which does not answer.
+
 Who may: a page here shows other callers' data, and an order ends their calls. So whoever asks must show what opens the
 client port to tools, or the operators' own token where there is one. Where the ingress asks for less than the client
 port (TLS without a client certificate, nothing at all beyond this machine), callers can't be told from operators, and
@@ -29,6 +34,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -45,7 +51,7 @@ from deathless.base.errors import (
     UnknownHandler,
     UnknownService,
 )
-from deathless.base.shards import SHARDS_MAX
+from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, shard_name
 from deathless.codec.peer_messages import RETRY, SETTLE, is_service_name
 from deathless.shell.admin import Access, ask
 from deathless.shell.packets import split_address
@@ -54,10 +60,11 @@ TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
 _LOG: Final = logging.getLogger("deathless.ingress")
 _NUMBER: Final = re.compile(rb"\d{1,19}")
+_LISTS: Final = ("invocations", "parked", "peers", "unknown")  # commands, each named as what it lists
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 Ask = Callable[[str, dict[str, str]], Awaitable[dict[str, object]]]
-"""Asks the primary, as `deathless` does."""
+"""Asks the primary of a shard, as `deathless` does."""
 
 
 class _Resume(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,29 +89,39 @@ class Page(NamedTuple):
     arguments: dict[str, str]
     done: str = ""  # what the invocation is when an order was carried out; empty: it is no order, and so asked by GET
     body: type[msgspec.Struct] = _Nothing  # of an order
+    shard: int | None = None  # that the id in the path names; None: no id stands there, `?shard=k` may
 
 
-def find_page(parts: Sequence[bytes]) -> Page | None:
+def find_page(parts: Sequence[bytes], shards: int) -> Page | None:
     """Give the page of an address behind `/{service}/-/`; None: there is none.
 
-    Raises: UnknownHandler for a number that is none.
+    Args:
+        parts: of the path.
+        shards: how many the service has.
+
+    Raises: UnknownHandler for a number that is none; InvalidArgument for an id that names no shard of several.
     """
     match parts:
         case [b"invocations"]:
             return Page("invocations", {})
-        case [b"invocations", number, b"history"]:
-            return Page("invocation", {"invocation": _number(number)})
-        case [b"invocations", number, (b"cancel" | b"kill") as command]:
-            return Page("order", {"command": command.decode(), "invocation": _number(number)}, _DONE[command])
-        case [b"invocations", number, b"resume"]:
-            return Page("order", {"command": "resume", "invocation": _number(number)}, "resumed", _Resume)
-        case [b"parked", number, b"retry"]:
-            return Page("order", {"command": RETRY, "invocation": _number(number)}, "retried")
+        case [b"invocations", raw, b"history"]:
+            shard, number = _id(raw, shards)
+            return Page("invocation", {"invocation": number}, shard=shard)
+        case [b"invocations", raw, (b"cancel" | b"kill") as command]:
+            shard, number = _id(raw, shards)
+            return Page("order", {"command": command.decode(), "invocation": number}, _DONE[command], shard=shard)
+        case [b"invocations", raw, b"resume"]:
+            shard, number = _id(raw, shards)
+            return Page("order", {"command": "resume", "invocation": number}, "resumed", _Resume, shard)
+        case [b"parked", raw, b"retry"]:
+            shard, number = _id(raw, shards)
+            return Page("order", {"command": RETRY, "invocation": number}, "retried", shard=shard)
         case [b"unknown"]:
             return Page("unknown", {})
-        case [b"unknown", number, operation, b"settle"]:
-            named = {"invocation": _number(number), "operation": _number(operation)}
-            return Page("order", {"command": SETTLE, **named}, "settled")
+        case [b"unknown", raw, operation, b"settle"]:
+            shard, number = _id(raw, shards)
+            named = {"invocation": number, "operation": _number(operation)}
+            return Page("order", {"command": SETTLE, **named}, "settled", shard=shard)
         case [b"peers"]:
             return Page("peers", {})
         case [b"peers", name, b"adopt"]:
@@ -113,6 +130,14 @@ def find_page(parts: Sequence[bytes]) -> Page | None:
             return Page("parked", {})
         case _:
             return None
+
+
+def _id(raw: bytes, shards: int) -> tuple[int, str]:
+    """Give the shard of an id and its number; that of what is parked is written as that of an invocation."""
+    if shards == 1:
+        return 0, _number(raw)
+    shard, number = read_invocation(raw[:100].decode("ascii", "replace"), shards)
+    return shard, str(number)
 
 
 def _number(raw: bytes) -> str:
@@ -169,15 +194,15 @@ class Operators:
     """Answers operators of one service.
 
     Args:
-        asked: asks the primary; None where nobody is let in.
+        asked: asks the primary, of each shard in their order; empty where nobody is let in.
         token: the operators' own; empty: they show what callers show.
         token_file: the same, in a file that counts while it holds one.
         refusal: why that is not enough here; empty: it is.
     """
 
-    def __init__(self, *, asked: Ask | None = None, token: str = "", token_file: str = "", refusal: str = "") -> None:
-        assert asked is not None or refusal, "somebody is let in"
-        self._ask = asked
+    def __init__(self, *, asked: Sequence[Ask] = (), token: str = "", token_file: str = "", refusal: str = "") -> None:
+        assert asked or refusal, "somebody is let in"
+        self._asked = tuple(asked)
         self._given = token.encode()
         self._file = TokenFile(token_file) if token_file else None
         self._refusal = refusal
@@ -209,21 +234,52 @@ class Operators:
 
         Raises: InvalidArgument, Overloaded, OutcomeUnknown, NotPrimary, PeerUnreachable; what the primary refuses with.
         """
-        assert self._ask is not None
-        arguments = {**page.arguments, **_options(page, named), **_told(page, body)}
+        shard, options = _options(page, named, len(self._asked))
+        arguments = {**page.arguments, **options, **_told(page, body)}
         if self._count >= ASKED_MAX:
             raise Overloaded(f"{ASKED_MAX} questions of operators are without an answer")
         self._count += 1
         try:
-            found = await self._ask(page.command, arguments)
-        except PeerUnreachable as error:
-            if not page.done:
-                raise
-            remedy = "look whether it was carried out before you repeat it"
-            raise OutcomeUnknown(error.message, remedy=remedy) from None
+            if shard is None:
+                return msgspec.json.encode(await self._list_all(page, arguments))
+            found = await self._ask(shard, page, arguments)
         finally:
             self._count -= 1
-        return msgspec.json.encode(_carried_out(page, arguments, found) if page.done else found)
+        told = _carried_out(page, arguments, found) if page.done else found
+        return msgspec.json.encode(told if len(self._asked) == 1 else {**told, _shard_field(page): shard})
+
+    async def _ask(self, shard: int, page: Page, arguments: dict[str, str]) -> dict[str, object]:
+        try:
+            return await self._asked[shard](page.command, arguments)
+        except (NotPrimary, PeerUnreachable) as error:
+            several = len(self._asked) > 1
+            text = f"shard {shard}: {error.message}" if several else error.message
+            if page.done and isinstance(error, PeerUnreachable):
+                remedy = "look whether it was carried out before you repeat it"
+                raise OutcomeUnknown(text, remedy=remedy) from None
+            if several:
+                remedy = f"{error.advice}; ?shard=K lists another's" if page.command in _LISTS else error.advice
+                raise type(error)(text, remedy=remedy) from None
+            raise
+
+    async def _list_all(self, page: Page, arguments: dict[str, str]) -> dict[str, object]:
+        """List what all shards have; one is asked after the other, so that a request costs one connection at a time."""
+        listed: list[dict[str, object]] = []
+        counts: list[int] = []
+        times: list[int] = []
+        for shard in range(len(self._asked)):
+            found = await self._ask(shard, page, arguments)
+            entries = msgspec.convert(found[page.command], list[dict[str, object]])
+            listed += [{**entry, _shard_field(page): shard} for entry in entries]
+            counts += [msgspec.convert(found["count"], int)] if "count" in found else []
+            times += [msgspec.convert(found["nowUs"], int)] if "nowUs" in found else []
+        told: dict[str, object] = {page.command: listed}
+        return told | ({"count": sum(counts)} if counts else {}) | ({"nowUs": max(times)} if times else {})
+
+
+def _shard_field(page: Page) -> str:
+    """Give what the shard that answered is called; of a peer `shard` says which of the peer's it is."""
+    return "ownShard" if page.command in ("peers", "adopt-peer") else "shard"
 
 
 def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]) -> dict[str, object]:
@@ -239,16 +295,25 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
     return {**numbered, "done": page.done}
 
 
-def _options(page: Page, named: dict[str, list[str]]) -> dict[str, str]:
-    """What may stand behind the path: `from` of the list."""
-    options: dict[str, str] = {}
+def _options(page: Page, named: dict[str, list[str]], shards: int) -> tuple[int | None, dict[str, str]]:
+    """Give which shard is asked (None: all of them), and what else stands behind the path: `from` of the list."""
+    shard, options = page.shard, dict[str, str]()
     for name, texts in named.items():
-        if page.command != "invocations" or name != "from":
+        of_list = name == "from" and page.command == "invocations"
+        if not of_list and not (name == "shard" and page.shard is None):
             raise InvalidArgument(f"this page takes no `{name}` - at `$.{name}`")
         if len(texts) != 1 or not _NUMBER.fullmatch(texts[0].encode()):
-            raise InvalidArgument("from is one number - at `$.from`")
-        options[name] = texts[0]
-    return options
+            raise InvalidArgument(f"{name} is one number - at `$.{name}`")
+        if of_list:
+            options[name] = texts[0]
+        else:
+            shard = checked_shard(int(texts[0]), shards)
+    if shards == 1:
+        return 0, options
+    if shard is None and (options or page.command not in _LISTS):
+        remedy = f"add ?shard=0 to ?shard={shards - 1}"
+        raise InvalidArgument(f"it is about one shard, and this service has {shards} - at `$.shard`", remedy=remedy)
+    return shard, options
 
 
 def _told(page: Page, body: bytes) -> dict[str, str]:
@@ -279,3 +344,12 @@ def primary_asker(primary: Callable[[], str], access: Access) -> Ask:
         return await ask(address, command, access, arguments)
 
     return asked
+
+
+def shard_askers(primary: Callable[[int], str], config: ReplicaConfig) -> list[Ask]:
+    """Give what asks the primary of each shard, whose address `primary` knows; all their ports open to the same."""
+    names = [shard_name(config.service, shard, config.shards) for shard in range(config.shards)]
+    return [
+        primary_asker(partial(primary, shard), Access(name, config.token, config.tls))
+        for shard, name in enumerate(names)
+    ]

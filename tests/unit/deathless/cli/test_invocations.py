@@ -182,6 +182,8 @@ def test_an_id_names_its_shard_where_there_are_several(
 
     async def answer(found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
         shards.append(found.config.shard)
+        if command == "order":
+            return {"done": True, "invocation": 12}
         return {"count": 1, "invocations": [ONE], "invocation": ONE, "nowUs": 1}
 
     monkeypatch.setattr(primary, "ask_primary", answer)
@@ -196,7 +198,11 @@ def test_an_id_names_its_shard_where_there_are_several(
     assert json.loads(capsys.readouterr().out) == {
         **ONE, "arguments": None, "given": [], "givenCount": 0, "shard": 1,
     }  # fmt: skip
-    assert shards == [1, 0, 1, 1]
+    assert main(["invocations", "retry-parked", "1-40", *where]) == 0
+    assert capsys.readouterr().out == "what was parked at lsn 40 is invocation 1-12\n"
+    assert main(["invocations", "retry-parked", "40", "--shard", "0", *where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"parked": 40, "invocation": 12, "done": "retried", "shard": 0}
+    assert shards == [1, 0, 1, 1, 1, 0]
     for wrong in (["12"], ["2-12"], ["1-12", "--shard", "0"], ["1-x"]):
         assert main(["invocations", "kill", *wrong, *where]) in (2, 64), wrong
-    assert shards == [1, 0, 1, 1]
+    assert shards == [1, 0, 1, 1, 1, 0]

@@ -76,6 +76,18 @@ def test_peers_are_json_for_programs(asked: Asked, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == {"peers": asked.peers}
 
 
+def test_which_of_our_shards_knows_them_is_said_where_there_are_several(
+    asked: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "service.yaml").write_text(MANIFEST.replace("{module", "{shards: 2, module"))
+    assert main(["peers", "list", "--json", "--shard", "1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"peers": asked.peers, "ownShard": 1}
+    identity = ["--service-id", "cd" * 16, "--incarnation", "3", "--yes"]
+    assert main(["peers", "adopt", "stock/3", *identity, "--json", "--shard", "1"]) == 0
+    told = {"adopted": "stock/3", "serviceId": "cd" * 16, "incarnation": 3, "ownShard": 1}
+    assert json.loads(capsys.readouterr().out) == told
+
+
 def test_that_there_are_no_peers_is_said(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     asked.peers = []
     assert main(["peers", "list"]) == 0

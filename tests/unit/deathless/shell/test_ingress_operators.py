@@ -65,7 +65,7 @@ class Site:
 async def site(token: str = "", own: str = "", refusal: str = "", *, served: bool = True) -> AsyncIterator[Site]:
     async with Client("bank", ["127.0.0.1:1"]) as client:
         primary = Primary()
-        operators = Operators(asked=primary, token=own, refusal=refusal) if served else None
+        operators = Operators(asked=[primary], token=own, refusal=refusal) if served else None
         ingress = Ingress(bank, client, token=token, limits=Limits(), labels={}, operators=operators)
         http = HttpServer(ingress, HttpLimits(), now=lambda: 0.0, wall=lambda: 0.0, refused=ingress.count_refused)
         address = await http.start("127.0.0.1:0")
@@ -246,25 +246,26 @@ def test_callers_are_operators_where_they_show_what_tools_show(settings: dict[st
 
 
 def test_orders_are_posted_and_the_rest_is_read() -> None:
-    assert find_page([b"invocations"]) == Page("invocations", {})
-    assert find_page([b"invocations", b"5", b"kill"]) == Page("order", {"command": "kill", "invocation": "5"}, "killed")
-    assert find_page([b"invocations", b"5", b"further", b"away"]) is find_page([b"deposit"]) is None
+    assert find_page([b"invocations"], 1) == Page("invocations", {})
+    killed = Page("order", {"command": "kill", "invocation": "5"}, "killed", shard=0)
+    assert find_page([b"invocations", b"5", b"kill"], 1) == killed
+    assert find_page([b"invocations", b"5", b"further", b"away"], 1) is find_page([b"deposit"], 1) is None
     with pytest.raises(UnknownHandler):
-        find_page([b"parked", b"-1", b"retry"])
+        find_page([b"parked", b"-1", b"retry"], 1)
     with pytest.raises(OperatorsOnly):
         Operators(refusal="nobody").admit(b"x")
 
 
 @pytest.mark.asyncio
 async def test_a_key_that_is_a_dash_is_called_as_any_other() -> None:
-    operators = Operators(asked=Primary())
+    operators = Operators(asked=[Primary()])
     with pytest.raises(InvalidArgument):
         await operators.answer(Page("peers", {}), {"stale": ["true"]}, b"")
 
 
 def test_token_in_a_file_counts_while_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    operators = Operators(asked=Primary(), token_file=str(path), refusal="nobody shows enough")
+    operators = Operators(asked=[Primary()], token_file=str(path), refusal="nobody shows enough")
 
     def is_let_in(shown: str) -> bool:
         try:

@@ -24,7 +24,7 @@ from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits
 from deathless.shell.identity import prepare
 from deathless.shell.ingress import Ingress
-from deathless.shell.ingress_operators import Operators, primary_asker
+from deathless.shell.ingress_operators import Operators, shard_askers
 from deathless.shell.loading import load_service
 from deathless.shell.orders import Deaths, RoleIs, Stop, TakeOver
 from deathless.shell.worker import serve
@@ -138,7 +138,7 @@ async def leading(told: Told, config: ReplicaConfig) -> AsyncIterator[Site]:
         await asyncio.sleep(0)
     async with Client("bank", [addresses.client]) as client:
         await client.ready(60)
-        operators = Operators(asked=primary_asker(lambda: client.primary, access_of(config)))
+        operators = Operators(asked=shard_askers(lambda _: client.primary, config))
         ingress = Ingress(
             load_service(config.module), client, limits=config.make_limits(), labels={"replica": "r0"},
             operators=operators,

@@ -90,7 +90,21 @@ def cluster_with_a_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: D
             "invocations/512/resume",
             {"operation": 2, "value": True},
         ),
+        ("invocations bank --shard 1 --from 7", "GET", "invocations?from=7&shard=1", None),
+        ("invocations bank 1-512", "GET", "invocations/1-512/history", None),
+        ("order bank 1-512 cancel", "POST", "invocations/1-512/cancel", {}),
         ("parked bank", "GET", "parked", None),
+        ("parked bank --shard 0", "GET", "parked?shard=0", None),
+        ("retry-parked bank 1-9", "POST", "parked/1-9/retry", {}),
+        ("unknown bank --shard 1", "GET", "unknown?shard=1", None),
+        ("settle bank 1-512 1", "POST", "unknown/1-512/1/settle", {}),
+        ("peers bank --shard 1", "GET", "peers?shard=1", None),
+        (
+            f"adopt-peer bank stock --service-id {32 * 'a'} --incarnation 2 --peer-shard 3 --shard 1",
+            "POST",
+            "peers/stock/adopt?shard=1",
+            {"serviceId": 32 * "a", "incarnation": 2, "shard": 3},
+        ),
         ("retry-parked bank 9", "POST", "parked/9/retry", {}),
         ("unknown bank", "GET", "unknown", None),
         ("settle bank 512 1 --json", "POST", "unknown/512/1/settle", {}),
@@ -113,7 +127,7 @@ def test_command_asks_its_page_with_the_operators_token(
     assert (asked, path, shown) == (method, f"/bank/-/{page}", f"Bearer {TOKEN}")
     assert (json.loads(sent) if sent else None) == body
     assert TOKEN not in printed.out + printed.err
-    found = find_page([part.encode() for part in page.partition("?")[0].split("/")])
+    found = find_page([part.encode() for part in page.partition("?")[0].split("/")], 2 if "1-" in page else 1)
     assert found is not None and bool(found.done) == (method == "POST"), "the ingress knows it"
 
 
@@ -140,4 +154,12 @@ def test_order_without_an_answer_is_unknown_and_went_out_once(door: Door, capsys
 def test_order_that_makes_no_sense_is_not_sent(door: Door, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert plugin.main(words.split()) != 0
     assert "--value" in capsys.readouterr().err
+    assert door.seen == []
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("words", ["order bank 1/5 cancel", "order bank 64-5 kill", "settle bank 0 1"])
+def test_what_is_no_id_goes_into_no_address(door: Door, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    assert plugin.main(words.split()) != 0
+    assert "is no id: 512, or 1-512 of shard 1" in capsys.readouterr().err
     assert door.seen == []
