@@ -59,11 +59,15 @@ _ERROR: Final[Json] = {
     },
     "required": ["code", "error", "remedy", "docs"],
 }
+_INVOCATION: Final[Json] = {
+    "description": "Its id: a number, or SHARD-NUMBER where the service has several shards.",
+    "oneOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]{1,3}-[1-9][0-9]{0,18}$"}],
+}
 _ACCEPTED: Final[Json] = {
     "type": "object",
     "description": "The handler waits for something; the call is confirmed and goes on by itself.",
     "properties": {
-        "invocation": {"type": "integer", "minimum": 1, "description": "Its id."},
+        "invocation": _INVOCATION,
         "location": {"type": "string", "description": "Where to ask for its result."},
     },
     "required": ["invocation", "location"],
@@ -182,7 +186,6 @@ def _query(service: Service, spec: HandlerSpec, arguments: Json, result: Json) -
 
 
 def _result() -> Json:
-    number: Json = {"type": "integer", "minimum": 1}
     responses: Json = {
         "200": {"description": "The result, as the handler's.", "content": {_JSON: {"schema": {}}}},
         "202": _accepted({}),
@@ -194,7 +197,7 @@ def _result() -> Json:
             "tags": ["results"],
             "summary": "Wait for the result of a call that was answered 202; as often as you like.",
             "parameters": [
-                {"name": "invocation", "in": "path", "required": True, "schema": number},
+                {"name": "invocation", "in": "path", "required": True, "schema": _INVOCATION},
                 _to("parameters", "Prefer"),
             ],
             "responses": responses,
