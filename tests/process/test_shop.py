@@ -16,7 +16,7 @@ from cli_tool import PROGRAM, ROOT, run
 from http_wire import Answer, Wire, get, post
 from replica_set import DEADLINE_S, send_signal, wait_for
 
-from deathless.base.errors import PeerReplaced
+from deathless.base.errors import OutcomeUnknown, PeerReplaced
 from deathless.shell.members import read_members
 from deathless.shell.runner import running_runner, running_supervisor
 
@@ -81,14 +81,18 @@ class Shop:
 
         wait_for(killed, f"a worker that leads {service}")
 
-    def ask(self, request: bytes) -> Answer:
-        """Send a request to the shop's HTTP interface."""
+    def ingress(self) -> str:
+        """Where the shop's HTTP interface is."""
 
         def listening() -> str:
             found = (member.ingress for member in read_members(str(self.directory("shop"))).values())
             return next((address for address in found if address and not address.endswith(":0")), "")
 
-        address = wait_for(listening, "an ingress")
+        return wait_for(listening, "an ingress")
+
+    def ask(self, request: bytes) -> Answer:
+        """Send a request to the shop's HTTP interface."""
+        address = self.ingress()
 
         async def main() -> Answer:
             wire = await Wire.connect(address)
@@ -157,14 +161,48 @@ def test_a_large_order_waits_for_a_person_and_what_the_bank_refuses_is_put_back(
         assert where.endswith(f"/{waiting[0]['invocation']}")
         shown = one.run("shop", "invocations", "show", str(waiting[0]["invocation"]))
         assert "promise" in shown
+        wait = ("invocations", "wait", str(waiting[0]["invocation"]), "--timeout")
+        assert run(*one.command("shop", *wait, "0.1"), cwd=one.folder).returncode == OutcomeUnknown.exit_code
         wait_for(lambda: one.json("shop", "query", "status", "--key", "order-1")["result"].startswith("waiting"), "it")
         assert one.json("stock", "query", "free", "--key", "apples")["result"] == 8
         assert one.json("shop", "call", "decide", "--key", "order-1", "--arg", "yes=true")["result"] == "decided"
         answer = one.ask(get(where, f"Prefer: wait={CALL_S:.0f}"))
         assert (answer.status, answer.json[:7]) == (200, "failed:")
         assert "above the limit" in answer.json
+        assert one.json("shop", *wait, f"{CALL_S:g}") == {"result": answer.json, "invocation": waiting[0]["invocation"]}
         assert one.json("stock", "query", "free", "--key", "apples")["result"] == 10
         assert not (one.folder / "bank.txt").exists()
+
+
+def test_who_repeats_a_request_while_its_handler_waits_gets_its_result_and_it_runs_once(tmp_path: Path) -> None:
+    with shop(tmp_path) as one:
+        one.run("stock", "call", "refill", "--key", "apples", "--arg", "count=10")
+        body = json.dumps({"article": "apples", "count": 1, "customer": "bob", "cents": 60_000}).encode()
+        address = one.ingress()
+
+        def placing(wait: str) -> bytes:
+            return post("/shop/order-1/place", body, "Idempotency-Key: order-1", f"Prefer: wait={wait}")
+
+        def waits() -> bool:
+            return str(one.json("shop", "query", "status", "--key", "order-1")["result"]).startswith("waiting")
+
+        async def both() -> list[Answer]:
+            wires = [await Wire.connect(address) for _ in range(3)]
+            first = asyncio.ensure_future(wires[0].ask(placing(f"{CALL_S:.0f}")))
+            await asyncio.to_thread(wait_for, waits, "a decision that is waited for")
+            again = asyncio.ensure_future(wires[1].ask(placing(f"{CALL_S:.0f}")))
+            meanwhile = await wires[2].ask(placing("0"))
+            assert (meanwhile.status, first.done(), again.done()) == (202, False, False)
+            waiting = (await asyncio.to_thread(one.json, "shop", "invocations", "list"))["invocations"]
+            assert [each["invocation"] for each in waiting] == [meanwhile.json["invocation"]]
+            await asyncio.to_thread(one.run, "shop", "call", "decide", "--key", "order-1", "--arg", "yes=true")
+            answers = [await first, await again, await wires[2].ask(placing(f"{CALL_S:.0f}"))]
+            await Wire.close_all()
+            return answers
+
+        assert [(answer.status, answer.json) for answer in asyncio.run(both())] == [(200, "sent")] * 3
+        assert len((one.folder / "bank.txt").read_text().splitlines()) == 1
+        assert one.json("stock", "query", "held", "--key", "apples")["result"] == {"order-1": 1}
 
 
 def test_an_operator_ends_an_order_that_waits(tmp_path: Path) -> None:

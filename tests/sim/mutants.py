@@ -20,7 +20,7 @@ from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Ref
 from deathless.codec.snapshot import OutboxRecord, SessionRecord
 from deathless.codec.wire import Batch, Status, encode_peer_commit, error_reply, ok_reply
 from deathless.core.activities import Activities
-from deathless.core.admission import Admission
+from deathless.core.admission import Admission, cut_messages
 from deathless.core.effects import Effect, Send, StartActivity
 from deathless.core.events import Conn
 from deathless.core.outbox import Outbox
@@ -173,6 +173,35 @@ def replies_trimmed_unacknowledged(patch: pytest.MonkeyPatch) -> None:
         """Keep nothing."""
 
     patch.setattr(SessionTable, "record", record)
+
+
+def replies_computed_again(patch: pytest.MonkeyPatch) -> None:
+    """A request that comes again is logged and run again under its number, and its sender told what that gives."""
+    received, accept, record = Admission.batch_received, SessionTable.accept, SessionTable.record
+
+    def batch_received(self: Any, conn: Conn, batch: Batch) -> list[Effect]:
+        run, session = batch.run, self._sessions.get(batch.run.session)
+        if session is None or session.peer or run.session in self._next or run.first_seq + run.count > session.next_seq:
+            return received(self, conn, batch)
+        self._conn_of[run.session] = conn
+        messages = cut_messages(batch)
+        self._enqueue(run, messages, sum(map(len, messages)))
+        return []
+
+    def accepted(self: SessionTable, run: Run, now_us: int) -> Session:
+        session = self._sessions[run.session]
+        if not run.count or run.first_seq >= session.next_seq:
+            return accept(self, run, now_us)
+        return accept(self, run._replace(count=0), now_us)
+
+    def recorded(self: SessionTable, session_id: int, first_seq: int, replies: list[bytes]) -> None:
+        kept = self._sessions[session_id].kept
+        if not kept or kept[-1][0] + len(kept[-1][1]) <= first_seq:
+            record(self, session_id, first_seq, replies)
+
+    patch.setattr(Admission, "batch_received", batch_received)
+    patch.setattr(SessionTable, "accept", accepted)
+    patch.setattr(SessionTable, "record", recorded)
 
 
 def errors_unrecorded(patch: pytest.MonkeyPatch) -> None:
@@ -351,6 +380,20 @@ def read_positions_after_the_effect(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(SessionTable, "accept", accepted)
     patch.setattr(SessionTable, "snapshot", copied)
+
+
+def inputs_logged_again_on_reconnect(patch: pytest.MonkeyPatch) -> None:
+    """What a client repeats over a new connection is taken for new: whom it knows is remembered by connection."""
+    original = Admission.batch_received
+
+    def batch_received(self: Any, conn: Conn, batch: Batch) -> list[Effect]:
+        run, session = batch.run, self._sessions.get(batch.run.session)
+        if session is not None and not session.peer and self._conn_of.get(session.id, conn) != conn and run.count:
+            expected = self._next.get(session.id, session.next_seq)
+            batch = batch._replace(run=run._replace(first_seq=max(expected, run.first_seq)))
+        return original(self, conn, batch)
+
+    patch.setattr(Admission, "batch_received", batch_received)
 
 
 def pieces_released_too_early(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pytest
 from tests.sim import mutants
+from tests.sim.defects import RULES
+from tests.sim.test_safeguards import ELSEWHERE, SHOWN
 
 from deathless.base.safeguards import ALL_SAFEGUARDS
 from deathless.simulation import services, worker_node
@@ -100,7 +102,9 @@ CASES: Final = (
     # Each input is processed once.
     Case(defect=mutants.second_message_nested, options=BOTH, checker="effects"),
     Case(defect=mutants.read_positions_after_the_effect, seed=1, options=KEPT, checker="agreement"),
+    Case(defect=mutants.inputs_logged_again_on_reconnect, options=BOTH, checker="effects"),
     # Each request has one reply, the same for every retry.
+    Case(defect=mutants.replies_computed_again, seed=8, options=BOTH, checker="replies"),
     Case(defect="record_replies", seed=3, options=BOTH, checker="agreement"),
     Case(defect=mutants.replies_in_memory, seed=3, options=BOTH, checker="settling"),
     Case(defect=mutants.results_unrecorded, seed=2, options=BOTH, checker="effects"),
@@ -130,3 +134,12 @@ def test_every_patch_is_a_case() -> None:
     patches = [value for value in vars(mutants).values() if getattr(value, "__module__", "") == mutants.__name__]
     named = {value.__name__ for value in patches if not value.__name__.startswith("_")}
     assert named == {case.name for case in CASES if not isinstance(case.defect, str)}
+
+
+@pytest.mark.parametrize("defect", RULES)
+def test_a_known_defect_has_its_case_or_its_switch(defect: str) -> None:
+    assert RULES[defect] in {case.name for case in CASES} | {name for name, _, _ in SHOWN} | set(ELSEWHERE)
+
+
+def test_every_case_is_of_a_known_defect() -> None:
+    assert {case.name for case in CASES} <= set(RULES.values())

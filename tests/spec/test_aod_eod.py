@@ -213,7 +213,7 @@ def two_senders(town: Town, *, key: bytes) -> Customer:
     return other
 
 
-@pytest.mark.parametrize("at", range(LED, 60))
+@pytest.mark.parametrize("at", range(LED, Town([PAID]).run().steps))
 def test_a_guid_names_a_request_whoever_brings_it(at: int) -> None:
     """EOD in Practice, explicit delivery checking: two gateways bring one request, its key names it."""
     town = Town(calls=[PAID])
@@ -230,7 +230,7 @@ def test_a_guid_names_a_request_whoever_brings_it(at: int) -> None:
 
 def test_requests_of_the_same_content_are_not_the_same_request() -> None:
     """EOD in Practice: a hash of the content would merge three payments of five; positions do not."""
-    for at in range(LED, 60):
+    for at in range(LED, Town([PAID, PAID, PAID]).run().steps):
         story = told(FAULTS["kill shop"], at, calls=[PAID, PAID, PAID])
         assert story.booked == [5, 5, 5]
 

@@ -66,7 +66,7 @@ class Safeguards:
     next_expected_only: bool = True  # a sender's message is accepted only if it is the next expected
     dedup: bool = True  # a message seen before is answered, not run again
     reack_confirmed_only: bool = True  # a duplicate is re-acknowledged only once confirmed
-    record_replies: bool = True  # a retry gets the recorded reply, it is never computed again
+    record_replies: bool = True  # replies are kept, for whoever asks again; without it a retry has no answer
 
     # Peers and activities (I1, I2, I3, I7).
     send_confirmed_only: bool = True  # a message leaves the outbox only once its turn's frame is confirmed

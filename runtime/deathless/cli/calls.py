@@ -66,7 +66,7 @@ def call(
             raise OutcomeUnknown(error.message, remedy=remedy) from None
 
     result = asyncio.run(with_client(found, work))
-    _show(result, as_json=as_json, idempotencyKey=drawn)
+    show_result(result, as_json=as_json, idempotencyKey=drawn)
     return 0
 
 
@@ -99,11 +99,12 @@ def query(
     async def work(client: Client) -> object:
         return await client.ask(query, key, arguments, stale=stale, timeout=timeout)
 
-    _show(asyncio.run(with_client(found, work)), as_json=as_json)
+    show_result(asyncio.run(with_client(found, work)), as_json=as_json)
     return 0
 
 
-def _show(result: object, *, as_json: bool, **more: str) -> None:
+def show_result(result: object, *, as_json: bool, **more: str | int) -> None:
+    """Print what a handler or a query gave, as JSON; `more` stands beside it for programs."""
     if as_json:
         print_json({"result": result, **more})
     else:

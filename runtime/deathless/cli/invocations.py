@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from deathless.base.errors import OutcomeUnknown
 from deathless.base.shards import show_invocation
-from deathless.cli.options import InvocationId, json_option, service_options, shard_of_it, target
+from deathless.cli.calls import show_result, with_client
+from deathless.cli.options import InvocationId, json_option, service_options, shard_of_it, target, timeout_option
 from deathless.cli.output import print_json, print_table, show_time
 
 TEXT_MAX: Final = 200  # characters of a value in a table
 if TYPE_CHECKING:
+    from deathless.shell.client import Client
     from deathless.shell.target import Target
 
 _MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
@@ -193,6 +196,34 @@ def _order(command: str, invocation: int, manifest: str, directory: str, **more:
     return found
 
 
+@invocations.command("wait")
+@click.argument("invocation", metavar="ID", type=InvocationId())
+@timeout_option(10.0)
+@service_options
+@json_option
+def wait(invocation: int, timeout: float, manifest: str, directory: str, as_json: bool) -> int:
+    """Wait until the handler whose call has this ID has ended, and print its result, as its caller gets it.
+
+    One that ended gives its result at once, as long as that is kept. Whoever waits changes nothing: the handler goes on
+    if the time is over, and may be waited for again.
+
+    \b
+    deathless invocations wait 512 --timeout 60
+    """
+    found = target(manifest, directory)
+
+    async def work(client: Client) -> object:
+        try:
+            return await client.result(invocation, timeout=timeout)
+        except OutcomeUnknown as error:
+            remedy = "it goes on; the same command waits again, and `deathless invocations show` says what for"
+            raise OutcomeUnknown(error.message, remedy=remedy) from None
+
+    result = asyncio.run(with_client(found, work))
+    show_result(result, as_json=as_json, invocation=invocation, **shard_of_it(found))
+    return 0
+
+
 @invocations.command("cancel")
 @click.argument("invocation", metavar="ID", type=InvocationId())
 @service_options
@@ -263,7 +294,8 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
 def unknown(manifest: str, directory: str, as_json: bool) -> int:
     """List activities of which nobody knows whether they were done, the oldest first.
 
-    They must run at most once, and a primary was deposed after it had begun them. Look at the world outside by the
+    One that must run at most once may have begun, and its primary was deposed, or its own process died or was ended
+    by a time limit. Or an activity said so itself, by raising OutcomeUnknown. Look at the world outside by the
     activity's key; then do it again or undo it, and say so with `deathless invocations settle ID OPERATION`.
     """
     found = target(manifest, directory)

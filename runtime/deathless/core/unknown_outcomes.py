@@ -2,8 +2,10 @@
 
     OUTCOME with the error OutcomeUnknown --add--> listed --ORDER settle, or as many younger ones--> gone
 
-An activity that must run at most once, and that a primary had begun before it was deposed, has such an outcome. Its
-handler is told; but that may have been written years ago, and ends. Who looks at the world outside is a person.
+Such an outcome has an activity that must run at most once and may have begun: its primary was deposed, or its own
+process died, or was ended by a time limit. So has any activity whose attempt raises OutcomeUnknown, if no further one
+follows. Its handler is told; but that may have been written years ago, and ends. Who looks at the world outside is a
+person.
 
 Guarantees: equal calls give equal tables and snapshots; at most `unknown_outcomes_max` are kept, the oldest go (I10).
 Does not: change what the handler was told, read a clock. Imports codec and base.

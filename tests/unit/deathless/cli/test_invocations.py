@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deathless.cli import primary
+from deathless.base.errors import DeathlessError, HandlerFailed, InvocationUnknown, OutcomeUnknown
+from deathless.cli import invocations, primary
 from deathless.cli.main import main
 from deathless.shell.target import Target
 
@@ -160,6 +163,77 @@ def test_an_activity_is_settled_and_that_is_told(
     assert capsys.readouterr().out == "operation 1 of invocation 12 is settled\n"
     run(tmp_path, monkeypatch, {"done": True}, "invocations", "settle", "12", "1", "--json")
     assert json.loads(capsys.readouterr().out) == {"invocation": 12, "operation": 1, "done": "settled"}
+
+
+class Waited:
+    """Gives the result of an invocation, or what stands for it, after having been asked in the right way."""
+
+    def __init__(self, gives: object) -> None:
+        self.gives = gives
+        self.asked: list[tuple[int | str, float | None]] = []
+
+    async def result(self, invocation: int | str, *, timeout: float | None = None) -> object:  # noqa: ASYNC109  as Client
+        self.asked.append((invocation, timeout))
+        if isinstance(self.gives, DeathlessError):
+            raise self.gives
+        return self.gives
+
+
+def wait(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, gives: object, *arguments: str, text: str = MANIFEST
+) -> tuple[int, Waited]:
+    """Run `invocations wait` on a service of this manifest; gives its exit code, and what was asked."""
+    manifest = folder / "service.yaml"
+    manifest.write_text(text)
+    client = Waited(gives)
+
+    async def with_client(found: Target, work: Callable[[Any], Awaitable[object]]) -> object:
+        assert found.config.service == "bank"
+        return await work(client)
+
+    monkeypatch.setattr(invocations, "with_client", with_client)
+    return main(["invocations", "wait", *arguments, "-f", str(manifest)]), client
+
+
+def test_a_result_is_waited_for_by_its_id_and_printed_as_that_of_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, client = wait(tmp_path, monkeypatch, {"sent": 2}, "12", "--timeout", "60")
+    assert (code, client.asked) == (0, [(12, 60.0)])
+    assert json.loads(capsys.readouterr().out) == {"sent": 2}
+    assert wait(tmp_path, monkeypatch, {"sent": 2}, "12", "--json")[0] == 0
+    assert json.loads(capsys.readouterr().out) == {"result": {"sent": 2}, "invocation": 12}
+
+
+def test_a_result_is_waited_for_at_the_shard_that_its_id_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MANIFEST.replace("{module", "{shards: 2, module")
+    code, client = wait(tmp_path, monkeypatch, 7, "1-12", "--json", text=text)
+    assert (code, client.asked) == (0, [(12, 10.0)])
+    assert json.loads(capsys.readouterr().out) == {"result": 7, "invocation": 12, "shard": 1}
+    assert wait(tmp_path, monkeypatch, 7, "12", text=text)[0] in (2, 64), "of which shard?"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OutcomeUnknown("no reply within 10 s"), "the same command waits again"),
+        (InvocationUnknown("12"), "DL3017"),
+        (HandlerFailed("ValueError: no"), "ValueError: no"),
+    ],
+)
+def test_a_wait_without_a_result_ends_as_a_call_does(
+    error: DeathlessError,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert wait(tmp_path, monkeypatch, error, "12")[0] == error.exit_code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert words in " ".join(told.err.split())
 
 
 @pytest.mark.parametrize(("command", "done"), [("cancel", "cancelled"), ("kill", "killed"), ("resume", "resumed")])

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from bank_fake import bank
-from http_wire import Wire, get, post
+from http_wire import Answer, Wire, get, post
 from replica_fake import FakeShard, ReplicaServer
 
 from deathless.base.errors import InvalidArgument, InvocationUnknown, UnknownHandler
 from deathless.base.limits import Limits
+from deathless.codec.messages import decode
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
@@ -29,12 +30,16 @@ DEPOSIT = b'{"amount": 5}'
 class Site:
     """An ingress in front of a replica all of whose handlers wait, as invocation 9."""
 
-    def __init__(self, server: ReplicaServer, client: Client, ingress: Ingress, wire: Wire) -> None:
+    def __init__(self, server: ReplicaServer, client: Client, ingress: Ingress, address: str) -> None:
         self.replica = server.replica
         self.client = client
         self.ingress = ingress
-        self.ask = wire.ask
+        self.address = address
         self.loop = asyncio.get_running_loop()
+
+    async def ask(self, request: bytes) -> Answer:
+        """Send a request over a connection of its own."""
+        return await (await Wire.connect(self.address)).ask(request)
 
     async def attached(self, count: int = 1) -> None:
         """Wait until results were asked for so often."""
@@ -53,8 +58,7 @@ async def site() -> AsyncIterator[Site]:
         ingress = Ingress(bank, client, limits=Limits(), labels={"replica": "r0"})
         http = HttpServer(ingress, HttpLimits(), now=lambda: 0.0, wall=lambda: 0.0, refused=ingress.count_refused)
         try:
-            wire = await Wire.connect(await http.start("127.0.0.1:0"))
-            yield Site(server, client, ingress, wire)
+            yield Site(server, client, ingress, await http.start("127.0.0.1:0"))
         finally:
             await Wire.close_all()
             await http.stop(1.0)
@@ -71,6 +75,20 @@ async def test_a_result_in_time_is_answered_as_any_other() -> None:
         answer = await asked
         assert (answer.status, answer.json) == (200, 7)
         assert answer.headers["idempotency-key"]
+        assert len(s.ingress.late) == 0
+
+
+async def test_who_repeats_a_request_whose_handler_waits_joins_it_and_both_get_its_result() -> None:
+    """The replica names the same invocation for the same key; that it runs once tests/process/test_shop.py shows."""
+    async with site() as s:
+        request = post("/bank/alice/deposit", DEPOSIT, "Idempotency-Key: order-77")
+        asked = [asyncio.ensure_future(s.ask(request)) for _ in range(2)]
+        await s.attached(2)
+        assert {wanted for _, _, wanted in s.replica.attached} == {9}
+        assert {decode(message).idempotency_key for message in s.replica.shard.applied} == {b"order-77"}
+        s.replica.finish(9, SEVEN)
+        answers = await asyncio.gather(*asked)
+        assert [(answer.status, answer.json) for answer in answers] == [(200, 7), (200, 7)]
         assert len(s.ingress.late) == 0
 
 
