@@ -109,7 +109,7 @@ kubernetes: install ## Build the Kubernetes that the cluster tests run on (once,
 image: packages ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
 	@status=0; $(BIN)/python tools/image.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-cluster-up: image ## Start a real cluster of three nodes with our image in it
+cluster-up: image ## Start a real cluster, a control plane and three workers, with our image in it
 	@status=0; $(BIN)/python -m tests.cluster.lab up build/deathless-image.tar || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 cluster-down: install ## End it and remove what it left; images are kept for the next one
