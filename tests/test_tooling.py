@@ -228,5 +228,7 @@ def test_last_line_of_continuous_integration_names_what_was_left_out(
     fake.write_text(f"#!/bin/sh\necho '{made}'\n")
     fake.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SECONDS": str(gone_s)}
-    done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1].startswith(last)
