@@ -28,7 +28,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra op
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
 .PHONY: help install demo demo-shop demo-shop-record test lint format quick processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
-	clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
+	sim-record clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -109,7 +109,7 @@ kubernetes: install ## Build the Kubernetes that the cluster tests run on (once,
 image: packages ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
 	@status=0; $(BIN)/python tools/image.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-cluster-up: image ## Start a real cluster of three nodes with our image in it
+cluster-up: image ## Start a real cluster, a control plane and three workers, with our image in it
 	@status=0; $(BIN)/python -m tests.cluster.lab up build/deathless-image.tar || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 cluster-down: install ## End it and remove what it left; images are kept for the next one
@@ -133,6 +133,11 @@ test-cluster: install ## End-to-end tests on a real cluster (its own, or the one
 
 sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m; in every tenth several services call each other
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)
+
+# An hour's worth on two cores.
+sim-record: SEEDS = 10000
+sim-record: install ## Simulate SEEDS=n runs of several services, an hour of them when not said; writes docs/simulation.md
+	@$(BIN)/python -m deathless.simulation --services --seeds $(SEEDS) --from $(FROM) --record docs/simulation.md
 
 coverage: install ## Show that codec and core are covered by their own tests
 	@for layer in base codec core execution; do \

@@ -209,3 +209,26 @@ def test_continuous_integration_script_is_sound() -> None:
     script = ROOT / ".ci/run"
     assert run("bash", "-n", str(script)).returncode == 0
     assert stat.S_IMODE(script.stat().st_mode) & stat.S_IRUSR
+
+
+@pytest.mark.parametrize(
+    ("made", "gone_s", "last"),
+    [
+        ("all passed", 0, "Everything passed."),
+        ("etcd tests left out: no Go", 0, "Passed, but not everything was run: etcd tests left out: no Go"),
+        ("all passed", 3_000, "Passed, but not everything was run: make test-cluster left out: after 30"),
+    ],
+)
+def test_last_line_of_continuous_integration_names_what_was_left_out(
+    tmp_path: Path, made: str, gone_s: int, last: str
+) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
+    fake = tmp_path / "make"
+    fake.write_text(f"#!/bin/sh\necho '{made}'\n")
+    fake.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SECONDS": str(gone_s)}
+    done = subprocess.run(
+        ["bash", ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1].startswith(last)

@@ -5,7 +5,8 @@ Why it exists: the tests of `tests/cluster` run on a real API server, scheduler,
 kube-proxy, also on a machine without a Docker engine; some of `tests/apiserver` on cert-manager. Distributions ship
 none of them, so they are built with the ordinary Go client, which checks every module against the checksum database:
 about ten minutes on two idle cores from an empty cache (two of them for cert-manager), nothing afterwards. So are helm,
-which renders the charts, and `alert-tests`, which evaluates their alert rules as Prometheus does (half a minute).
+which renders the charts, and `alert-tests`, which evaluates their alert rules as Prometheus does (half a minute). The
+kinds of the prometheus-operator are taken from its module as they are, when a test asks for them: seconds.
 
 What it guarantees: a binary appears under its final name only when complete (written under a temporary name, then
 renamed). A binary that is there is never rebuilt; its version is part of its path. Two builds at once wait for each
@@ -44,6 +45,7 @@ KUBERNETES_VERSION = "1.35.0"
 HELM_VERSION = "3.22.0"
 COREDNS_VERSION = "1.14.7"
 CERT_MANAGER_VERSION = "1.21.2"
+PROMETHEUS_OPERATOR_VERSION = "0.85.0"  # the newest that the Go module proxy serves
 PROMETHEUS_VERSION = "0.316.0"  # of its Go module: Prometheus 3.16
 
 # promtool links every cloud whose machines Prometheus can find. This needs the query engine and the templates alone.
@@ -189,6 +191,12 @@ class BuildFailed(Exception):
     """The Go client refused to build something; the message holds its output."""
 
 
+def _kept(family: str, version: str) -> Path:
+    """Return the folder of the cache that holds a version of something."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "deathless" / f"{family}-{version}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary:
     """One program and how it is built."""
@@ -202,8 +210,7 @@ class Binary:
     @property
     def path(self) -> Path:
         """Where it is kept, whether it is there yet or not."""
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        return Path(base) / "deathless" / f"{self.family}-{self.version}" / self.name
+        return _kept(self.family, self.version) / self.name
 
     @property
     def there(self) -> bool:
@@ -373,6 +380,33 @@ def _prepare_alert_tests(module: _Module) -> None:
 def cert_manager_crds() -> Path:
     """Return the folder with the CRDs of the cert-manager that was built; they are there when the binary is."""
     return BINARIES["cert-manager"].path.with_name("crds")
+
+
+def prometheus_operator_crds() -> Path:
+    """Return the folder with the CRDs of the prometheus-operator, one file each, fetched when they are missing.
+
+    Raises:
+        GoMissing: they are not cached and there is no Go client to fetch them.
+        BuildFailed: they could not be fetched; the output of the Go client is the message.
+    """
+    folder = _kept("prometheus-operator", PROMETHEUS_OPERATOR_VERSION)
+    kept = folder / "crds"
+    if kept.is_dir():
+        return kept
+    go = shutil.which("go")
+    if go is None:
+        raise GoMissing(GO_MISSING)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder, lambda _: None), tempfile.TemporaryDirectory(prefix="build-", dir=folder) as scratch:
+        if not kept.is_dir():
+            name = f"github.com/prometheus-operator/prometheus-operator@v{PROMETHEUS_OPERATOR_VERSION}"
+            downloaded = json.loads(_Module(go, Path(scratch)).run("mod", "download", "-json", name))
+            made = Path(scratch, "crds")
+            made.mkdir()
+            for path in sorted(Path(downloaded["Dir"], "example/prometheus-operator-crd").glob("*.yaml")):
+                (made / path.name).write_text(path.read_text())
+            made.rename(kept)
+    return kept
 
 
 _PREPARE: dict[str, Callable[[_Module], None]] = {

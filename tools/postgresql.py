@@ -183,7 +183,12 @@ class Server:
     def backends(self) -> list[int]:
         """Processes that serve one connection each. The server ends, when the one that recovers it is killed."""
         assert self._process is not None
-        return [pid for pid in _children(self._process.pid) if _title(pid).startswith(f"postgres: {USER} ".encode())]
+        pid = self._process.pid
+        try:  # the kernel's own list may miss one that starts just now, and asks no other process
+            children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except OSError:
+            children = _children(pid)
+        return [each for each in children if _title(each).startswith(f"postgres: {USER} ".encode())]
 
     def revive(self) -> bool:
         """Start it again if it has ended, as a system's service manager would; True: it had."""

@@ -13,7 +13,8 @@ in the shop starts `deathless up`: a service manager would, and here the run doe
 and the next one finds them.
 
 Guarantees: who is killed follows from the seed, as far as the same processes run; of all kinds that run each is killed
-once before one is killed again; everything that it started ends with it. Does not: judge spans, which a killed exporter
+once before one is killed again; a kill that comes late is made up for, and the verdict tells how many were planned;
+everything that it started ends with it. Does not: judge spans, which a killed exporter
 may lose; kill the postmaster, which starts PostgreSQL's processes. Needs PostgreSQL (tools/postgresql.py); where there
 is none, one line says so and the exit code is 3. It is 0 when all is right, 1 otherwise.
 """
@@ -66,6 +67,7 @@ ALL: Final = frozenset({*KINDS.values(), POSTGRES, UP})
 REST_S: Final = 600.0  # how long the last orders, and what services still send, may take once the killing has ended
 TELL_S: Final = 10.0
 POLL_S: Final = 0.5
+CATCH_UP_S: Final = 60.0  # how long kills that are late may still be done once the time is over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,12 +146,12 @@ class Shop:
         """What can be killed: pids by kind. Those of ours alone: each names our folder, or our collector."""
         found = {UP: [runner.pid for runner in self._runners.values() if runner.poll() is None]}
         ours = (str(self.folder).encode(), self._collector.endpoint.encode())
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError):
-                words = path.read_bytes().split(b"\0")
+                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
                 kind = KINDS.get(words[2].decode()) if len(words) > 3 and words[1] == b"-m" else None
                 if kind and any(each in word for word in words for each in ours):
-                    found.setdefault(kind, []).append(int(path.parent.name))
+                    found.setdefault(kind, []).append(int(pid))
         if backends := self.server.backends():
             found[POSTGRES] = backends
         return {kind: sorted(pids) for kind, pids in sorted(found.items()) if pids}
@@ -227,6 +229,41 @@ class Collector:
         self._thread.join()
 
 
+class Schedule:
+    """When kills are due: the n-th n times `every_s` after the beginning, however long the others took.
+
+    A kill that comes late moves no other; those that are due meanwhile follow it without a pause. Where that is not
+    enough, it ends CATCH_UP_S after its time, with fewer than were planned.
+
+    Args:
+        settings: seconds, interval and number.
+        began: on the clock of every `now`.
+
+    Attributes:
+        planned: how many are due in all.
+    """
+
+    def __init__(self, settings: Settings, began: float) -> None:
+        self._began = began
+        self._every_s = settings.every_s
+        self._last = began + settings.seconds + CATCH_UP_S
+        self.planned = planned(settings)
+
+    def over(self, done: int, now: float) -> bool:
+        """Are all done, or is it too late for more?"""
+        return done >= self.planned or now > self._last
+
+    def wait_s(self, done: int, now: float) -> float:
+        """How long until the next one is due, after so many; 0: it is."""
+        return max(0.0, self._began + (done + 1) * self._every_s - now)
+
+
+def planned(settings: Settings) -> int:
+    """Give how many kills are due in all."""
+    in_time = int(settings.seconds / settings.every_s)
+    return min(settings.kills, in_time) if settings.kills else in_time
+
+
 class Run:
     """One run of it."""
 
@@ -275,24 +312,29 @@ class Run:
         """Kill until the time is over; the first one falls once an order is through."""
         while not any(order.outcome for order in self.history.orders):  # noqa: ASYNC110 - nobody waits for it
             await asyncio.sleep(POLL_S)
-        due = time.monotonic()
-        end = due + self._settings.seconds
+        schedule = Schedule(self._settings, time.monotonic())
         had: set[str] = set()  # kinds of which one was killed in this round
-        while time.monotonic() < end and self.kills.total() != (self._settings.kills or -1):
-            due = max(due + self._settings.every_s, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
-            running = self._shop.processes()
-            if had >= ALL:
-                had.clear()
-            if kinds := [kind for kind in running if kind not in had]:
-                kind = self._chance.choice(kinds)
-                with contextlib.suppress(ProcessLookupError):  # it has ended by itself: the next one may be of its kind
-                    self._shop.kill(self._chance.choice(running[kind]))
-                    self.kills[kind] += 1
-                    had.add(kind)
+        while not schedule.over(done := self.kills.total(), time.monotonic()):
+            await asyncio.sleep(schedule.wait_s(done, time.monotonic()))
+            running = await asyncio.to_thread(self._shop.processes)  # orders go on meanwhile
+            if not self._kill_one(running, had):
+                await asyncio.sleep(POLL_S)  # what is missing is being started; the kill stays due
             self._shop.revive()
             if await asyncio.to_thread(self._shop.server.revive):
                 self._say(f"{POSTGRES} had ended and was started again")
+
+    def _kill_one(self, running: dict[str, list[int]], had: set[str]) -> bool:
+        """Kill one of a kind that has not had its turn in this round; False: none of them runs."""
+        if had >= ALL:
+            had.clear()
+        if kinds := [kind for kind in running if kind not in had]:
+            kind = self._chance.choice(kinds)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself: the next one may be of its kind
+                self._shop.kill(self._chance.choice(running[kind]))
+                self.kills[kind] += 1
+                had.add(kind)
+                return True
+        return False
 
     async def _tell(self) -> None:
         while True:
@@ -308,6 +350,7 @@ class Run:
             "passed": not wrong,
             "seed": self._settings.seed,
             "seconds": round(time.monotonic() - self._began),
+            "killsPlanned": planned(self._settings),
             "kills": self.kills.total(),
             "killsByKind": dict(sorted(self.kills.items())),
             "orders": len(self.history.orders),
@@ -349,7 +392,7 @@ def show(report: dict[str, Any]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in report["killsByKind"].items())
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in report["outcomes"].items())
     lines = [
-        f"{report['kills']} kills in {report['seconds']} s: {kinds}",
+        f"{report['kills']} kills of {report['killsPlanned']} planned, {report['seconds']} s in all: {kinds}",
         f"{report['orders']} orders: {outcomes}",
         f"half of them within {report['medianSeconds']} s, the longest {report['longestSeconds']} s",
         f"{report['sentAgain']} times an order was sent again over HTTP",
@@ -377,7 +420,8 @@ def page(report: dict[str, Any], *, date: str, commit: str) -> str:
         "| | |",
         "| --- | ---: |",
         f"| seconds until everything rested | {report['seconds']:,} |",
-        f"| kills | {report['kills']:,} |",
+        f"| kills planned | {report['killsPlanned']:,} |",
+        f"| kills done | {report['kills']:,} |",
         *kinds,
         f"| orders | {report['orders']:,} |",
         f"| what came of them | {outcomes} |",

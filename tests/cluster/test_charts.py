@@ -22,7 +22,7 @@ from tests.unit.charts.rendering import CHART, CRD_CHART, VARIANTS, pod_specs, r
 
 pytestmark = pytest.mark.cluster
 
-# Kinds of other projects, which the cluster does not have.
+# Kinds of other projects, which the cluster does not have; tests/apiserver has them.
 FOREIGN = ("monitoring.coreos.com/", "cert-manager.io/")
 RELEASE = "other"
 PLACES = ("chart-rendered", "blue", "green", "elsewhere")

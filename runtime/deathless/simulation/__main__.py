@@ -1,33 +1,38 @@
 """`python -m deathless.simulation --seeds N --from M [--jobs J] [--trace SEED] [--services [K]] [--json]`.
 
+`--record FILE` writes what came out to a page, too.
+
 Why it exists: one command finds seeds that fail and shows what happened in one. Without `--services` the seed alone
 says what runs: every tenth is several services that call each other, the others are one cluster each. With it every
 seed is several services, K of them or 2 to 5 by the seed.
 
-Guarantees: ends with 0 only if every seed was good; a failing seed is named with what was wrong, at once. Does not:
-keep anything.
+Guarantees: ends with 0 only if every seed was good; a failing seed is named with what was wrong, at once; a page
+is written of a failed run, too. Does not: keep anything else.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import datetime as dt
 import multiprocessing
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from deathless.simulation.faults import FaultKind
+from deathless.simulation.report import VIOLATIONS_SHOWN_MAX, Summary, commit_of_tree, describe_machine, page
 from deathless.simulation.run import Options, Result
 from deathless.simulation.seeds import EVERY_SEED, run, run_one, services_of
 from deathless.simulation.services import SERVICES_MAX
 
 JOBS: Final = 2
 CHUNK: Final = 8  # seeds that a worker process takes at a time
-PROGRESS_S: Final = 2.0  # between two lines of progress where there is no terminal
-VIOLATIONS_SHOWN_MAX: Final = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,9 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.trace is not None:
         return _show_trace(options.trace, given, services)
     seeds = range(options.first, options.first + options.seeds)
+    commit = commit_of_tree() if options.record else ""  # as it was when the code was loaded
     begun = time.monotonic()
     failed: list[Result] = []
-    summary = _Summary()
+    summary = Summary()
     for result in _run_all(seeds, given, options.jobs, services):
         summary.add(result)
         if not result.good:
@@ -51,9 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.json:
             summary.show_progress(len(seeds), begun)
     seconds = time.monotonic() - begun
+    failed.sort(key=lambda result: result.seed)
+    record = summary.record(seeds, failed, seconds)
+    if options.record is not None:
+        command = _again(sys.argv[1:] if arguments is None else arguments)
+        date, machine = dt.datetime.now(dt.UTC).date().isoformat(), describe_machine()
+        text = page(record, command=command, date=date, commit=commit, machine=machine, jobs=options.jobs)
+        options.record.write_text(text, encoding="utf-8")
     if options.json:
-        json.dump(summary.record(seeds, failed, seconds), sys.stdout)
-        sys.stdout.write("\n")
+        sys.stdout.write(f"{msgspec.json.encode(record).decode()}\n")
     else:
         sys.stdout.write(summary.verdict(seeds, failed, seconds))
     return 1 if failed else 0
@@ -81,7 +93,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "the seed where no K is given (left out: so in every tenth seed, and one cluster in the others)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object at the end, nothing else")
-    return parser.parse_args(arguments)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write what came out to this page (Markdown), too")
+    options = parser.parse_args(arguments)
+    if options.record is not None and options.trace is not None:
+        parser.error("--record is of a run of seeds, --trace shows one")
+    if options.record is not None and not options.record.parent.is_dir():
+        parser.error(f"--record: there is no folder {options.record.parent}")
+    return options
+
+
+def _again(arguments: Sequence[str]) -> str:
+    """Give the command that runs the same, without the page that it writes."""
+    kept: list[str] = []
+    for before, each in zip(["", *arguments], arguments, strict=False):
+        if before != "--record" and each != "--record" and not each.startswith("--record="):
+            kept.append(each)
+    return shlex.join(["python", "-m", "deathless.simulation", *kept])
 
 
 def _positive(text: str) -> int:
@@ -126,74 +153,6 @@ def _show_trace(seed: int, options: Options, services: int | None) -> int:
         sys.stdout.write(f"{violation}\n")
     sys.stdout.write("good\n" if result.good else "FAILED\n")
     return 0 if result.good else 1
-
-
-class _Summary:
-    """Adds results up."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.several = 0  # runs of services that call each other, among them
-        self.services = 0  # in these
-        self.operations = 0
-        self.epochs = 0
-        self.faults = 0
-        self.virtual_s = 0.0
-        self.cpu_s = 0.0
-        self.slowest_s = 0.0
-        self._shown_at = 0.0
-
-    def add(self, result: Result) -> None:
-        """Take one result in."""
-        self.done += 1
-        if result.services > 1:
-            self.several += 1
-            self.services += result.services
-        self.operations += result.operations
-        self.epochs += result.epochs
-        self.faults += len(result.plan.faults)
-        self.virtual_s += result.virtual_s
-        self.cpu_s += result.cpu_s
-        self.slowest_s = max(self.slowest_s, result.cpu_s)
-
-    def show_progress(self, count: int, begun: float) -> None:
-        """Say how far it is, now and then."""
-        now = time.monotonic()
-        terminal = sys.stdout.isatty()
-        if now - self._shown_at < (0.2 if terminal else PROGRESS_S) and self.done < count:
-            return
-        self._shown_at = now
-        left_s = (now - begun) / self.done * (count - self.done)
-        line = f"{self.done} of {count} seeds, {self.epochs} takeovers, {left_s:.0f} s to go"
-        sys.stdout.write(f"\r{line}   " if terminal else f"{line}\n")
-        sys.stdout.flush()
-
-    def verdict(self, seeds: Sequence[int], failed: Sequence[Result], seconds: float) -> str:
-        """Give the last lines."""
-        names = ", ".join(str(result.seed) for result in failed)
-        last = f"FAILED: seeds {names}" if failed else "all good"
-        several = f"{self.several} runs of {self.services} services that call each other"
-        which = f"{self.done - self.several} clusters and {several} (seeds {seeds[0]} to {seeds[-1]})"
-        what = f"{self.faults} faults, {self.epochs} takeovers, {self.operations} operations"
-        cost = f"{1000 * self.cpu_s / max(1, self.done):.0f} ms of CPU each, the slowest {self.slowest_s:.2f} s"
-        return f"\n{which} lived {self.virtual_s / 60:.0f} minutes in {seconds:.0f} s: {what}, {cost}\n{last}\n"
-
-    def record(self, seeds: Sequence[int], failed: Sequence[Result], seconds: float) -> dict[str, object]:
-        """Give the same for programs."""
-        return {
-            "seeds": self.done,
-            "runs_of_services": self.several,
-            "services": self.services,
-            "from": seeds[0],
-            "good": not failed,
-            "failed": {str(result.seed): [str(violation) for violation in result.violations] for result in failed},
-            "faults": self.faults,
-            "takeovers": self.epochs,
-            "operations": self.operations,
-            "virtual_s": self.virtual_s,
-            "cpu_s": self.cpu_s,
-            "seconds": seconds,
-        }
 
 
 if __name__ == "__main__":

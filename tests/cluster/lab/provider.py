@@ -1,6 +1,7 @@
-"""Choose who provides the cluster: kind where a Docker engine answers, else nodes of this machine's namespaces.
+"""Choose who provides the cluster: nodes of this machine's namespaces where they can run, else kind.
 
-Why: one suite of tests, wherever it runs. DEATHLESS_CLUSTER=bare or =kind chooses by hand.
+Why: one suite of tests, wherever it runs. Nodes of our own come first because they know more faults.
+DEATHLESS_CLUSTER=bare or =kind chooses by hand.
 
 Guarantees: where neither can run, one line says why and what to install.
 """
