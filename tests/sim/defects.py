@@ -42,6 +42,7 @@ RULES: Final = {
     "rolled back, and the number in memory stays: the repetition is a duplicate": "positions_not_rolled_back",
     "the order of a pair is lost where messages are taken together": "runs_without_order",
     "an older connection of the same peer still counts": "fence_peer_connections",
+    "sent to who does not hold the key": "keys_on_another_shard",
     # Each input is processed once.
     "the position of an input is committed after its effect": "read_positions_after_the_effect",
     "an input is logged twice when its sender connects anew": "inputs_logged_again_on_reconnect",

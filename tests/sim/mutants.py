@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from deathless.base.errors import Overloaded
+from deathless.base.shards import Sharding
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target, encode_cancel
@@ -394,6 +395,11 @@ def inputs_logged_again_on_reconnect(patch: pytest.MonkeyPatch) -> None:
         return original(self, conn, batch)
 
     patch.setattr(Admission, "batch_received", batch_received)
+
+
+def keys_on_another_shard(patch: pytest.MonkeyPatch) -> None:
+    """A sender takes every service for one of a single shard."""
+    patch.setattr(Sharding, "place", lambda *_: 0)
 
 
 def pieces_released_too_early(patch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,7 @@ CASES: Final = (
     Case(defect=mutants.checkpoints_without_peers_positions, options=KEPT, checker="crash", text="position"),
     Case(defect=mutants.peers_forgotten_by_time, options=APART, seed=1, checker="crash", text="position"),
     Case(defect=mutants.positions_not_rolled_back, seed=1, options=SPACELESS, checker="crash", text="position"),
+    Case(defect=mutants.keys_on_another_shard, options={"kinds": (), "between": (), "shards": 2}, checker="effects"),
     # Each input is processed once.
     Case(defect=mutants.second_message_nested, options=BOTH, checker="effects"),
     Case(defect=mutants.read_positions_after_the_effect, seed=1, options=KEPT, checker="agreement"),
