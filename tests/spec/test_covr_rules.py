@@ -273,7 +273,7 @@ def test_consideration_2_the_way_in_is_highly_available(name: str) -> None:
 
 def test_considerations_3_and_4_what_only_returns_values_needs_no_table() -> None:
     """Simplify out-COVR and in-COVR components: of activities and of clients nothing is kept once all is over."""
-    for name in ("kill shop", "lose_packet"):
+    for name in FAULTS:
         for story in places(name):
             shard = story.town.houses["shop"].now.engine.shard
             assert shard.executor.activities() == []
