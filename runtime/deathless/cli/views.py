@@ -20,7 +20,7 @@ STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one th
 
 def replica_row(view: ReplicaView) -> tuple[object, ...]:
     """Give one replica's cells, in the order of COLUMNS."""
-    condition = view.condition or ("log full" if view.full else "")
+    condition = view.condition or ("log full" if view.full else "outbox full" if view.outbox_full else "")
     state = STATE_WORDS.get(view.state, view.state)
     role = "-" if view.role in ("dead", "starting") else view.role
     return (

@@ -41,6 +41,7 @@ class ReplicaView(msgspec.Struct, rename="camel"):
     worker_pid: int = 0
     answered: bool = False
     full: bool = False
+    outbox_full: bool = False
 
 
 class ServiceView(msgspec.Struct, rename="camel"):
@@ -105,6 +106,7 @@ class _Told(msgspec.Struct):
     pid: int = 0
     worker_pid: int = 0
     full: bool = False
+    outbox_full: bool = False
     heard_ms: int = msgspec.field(name="heardMs", default=-1)
 
 
@@ -219,7 +221,7 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
             r.pid,
             r.worker_pid,
         )
-        view.full = r.full
+        view.full, view.outbox_full = r.full, r.outbox_full
     view.answered = answered
     if member is not None:
         view.ingress = view.ingress or member.ingress

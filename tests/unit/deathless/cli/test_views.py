@@ -24,6 +24,13 @@ def test_stopped_process_is_called_frozen_and_a_full_log_is_said() -> None:
     assert (row["state"], row["condition"], row["http"]) == ("frozen", "log full", "")
 
 
+def test_an_outbox_without_room_is_said_and_an_error_comes_first() -> None:
+    crowded = ReplicaView(replica="r0", state="running", role="primary", outbox_full=True)
+    assert replica_row(crowded)[COLUMNS.index("condition")] == "outbox full"
+    crowded.condition = "DL4009"
+    assert replica_row(crowded)[COLUMNS.index("condition")] == "DL4009"
+
+
 def test_replica_that_is_down_has_no_role() -> None:
     assert replica_row(ReplicaView(replica="r2", state="dead", role="dead", condition="DL4009"))[1] == "-"
 
