@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from deathless.base.shards import show_invocation
-from deathless.cli.options import InvocationId, json_option, service_options, shard_of_it, target
+from deathless.cli.options import InvocationId, ListedGroup, json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table, show_time
 
 TEXT_MAX: Final = 200  # characters of a value in a table
@@ -79,9 +79,12 @@ class _Unknown(msgspec.Struct):
     count: int
 
 
-@click.group("invocations")
+@click.group("invocations", cls=ListedGroup)
 def invocations() -> None:
-    """Look at handlers that wait (for another service, a timer, an activity, a promise), and act on them."""
+    """Look at handlers that wait (for another service, a timer, an activity, a promise), and act on them.
+
+    Without a command they are listed.
+    """
 
 
 @invocations.command("list")

@@ -53,6 +53,17 @@ def summary(view: ServiceView) -> str:
     return f"{view.service}: no primary; {up} of {len(view.replicas)} replicas run"
 
 
+def unreached(view: ServiceView) -> list[str]:
+    """Give a line for each peer and driver that a primary is not connected to; none: all are reached, or not known."""
+    lines = []
+    for peer in view.unreached_peers or ():
+        name = f"driver {peer.service}" if peer.driver else f"peer {peer.service}/{peer.shard}"
+        since = "is not reached" if peer.away_s is None else f"has not been reached for {peer.away_s:.0f} s"
+        whose = f"{peer.told_by}: " if len(view.parts) > 1 else ""
+        lines.append(f"{whose}{name} {since}: {peer.problem or 'not connected yet'}")
+    return lines
+
+
 def live_table(view: ServiceView) -> Table:
     """Give the table of a live view."""
     from rich.text import Text

@@ -232,6 +232,7 @@ class Messaging:
                     "driver": target in drivers,
                     "connected": link is not None and link.connected,
                     "idle": link is None and target not in problems,
+                    "awayS": round(link.since_s, 1) if link is not None and not link.connected else None,
                     "address": link.address if link is not None else "",
                     "sent": shard.outbox.next_position(target) - 1,
                     "lag": shard.outbox.next_position(target) - shard.outbox.first_position(target),

@@ -276,6 +276,7 @@ async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers
     end.messaging.links.troubles[Target("mail", 0)] = (5, "DL1020 it was away")
     book, mail = cast("list[dict[str, object]]", end.ask("peers")["peers"])
     assert (book["driver"], book["idle"], book["connected"], book["problem"]) == (True, True, False, "")
+    assert book["awayS"] is None, "it has nothing to do"
     assert (mail["driver"], mail["idle"], mail["problem"]) == (True, False, "DL1020 it is away")
     assert (mail["errors"], mail["lastProblem"]) == (5, "DL1020 it was away")
     told = {name: value for name, value in end.messaging.status().items() if name.startswith("driver")}
@@ -308,7 +309,9 @@ async def test_links_and_activities_are_made_when_they_are_needed_and_end_togeth
     assert end.messaging.activities is activities
     links.dial(STOCK)
     (standing,) = links.standing()
-    assert cast("list[dict[str, object]]", end.ask("peers")["peers"])[0]["problem"] == standing.problem
+    (peer,) = cast("list[dict[str, object]]", end.ask("peers")["peers"])
+    assert peer["problem"] == standing.problem
+    assert isinstance(peer["awayS"], float), "for so long"
     end.messaging.close()
     assert links.standing() == []
     await asyncio.sleep(0)
