@@ -31,6 +31,7 @@ def roles(bank: Bank) -> list[str]:
 def test_status_shows_all_replicas(bank: Bank) -> None:
     view = bank.json("status")
     assert [one["replica"] for one in view["replicas"]] == ["r0", "r1", "r2"]
+    assert view["unreachedPeers"] == []
     text = bank.run("status").stdout
     assert text.startswith(f"bank: {view['primary']} is primary, epoch {view['epoch']}; 3 of 3 replicas run\n")
     assert "checkpointer" in text

@@ -16,13 +16,14 @@ from typing import Self, TypeVar, cast
 import pytest
 from fault_seed import seed_of
 from message_services import History
-from replica_set import ReplicaSet, client_of, wait_for
+from replica_set import DEADLINE_S, ReplicaSet, client_of, wait_for
 
-from deathless.base.errors import DeathlessError
+from deathless.base.errors import DeathlessError, OutboxFull
 from deathless.codec.wire import accepted_invocation
 from deathless.shell import admin
 from deathless.shell.client import Client
 from deathless.shell.members import read_members
+from deathless.shell.status import ServiceView, look_now, parts_of
 
 MODULE = Path(__file__).with_name("message_services.py")
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
@@ -183,6 +184,48 @@ def test_an_outbox_larger_than_its_memory_arrives_once_after_a_kill(tmp_path: Pa
         with two.receiver:
             wait_for(lambda: len(tags_of(two, "k0")) >= count, "all messages", two.describe)
             assert tags_of(two, "k0") == expected, two.describe()
+
+
+async def refused_at_last(client: Client) -> type[DeathlessError]:
+    """Send until a call is refused; gives with what."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            call = asyncio.ensure_future(client.call("fork", "k0", tag="x" * 1000))
+            while client.refusal() is None and not call.done():  # noqa: ASYNC110 - there is no event for a refusal
+                await asyncio.sleep(0)
+            if (refusal := client.refusal()) is not None:
+                call.cancel()
+                return type(refusal)
+
+
+def look_at(replicas: ReplicaSet) -> ServiceView:
+    """What `deathless status` shows."""
+    return look_now(parts_of([replicas.config(name) for name in replicas.names]), with_peers=True)
+
+
+def is_crowded(replicas: ReplicaSet) -> bool:
+    """Does the primary say that its outbox is full, to its supervisor and in its metrics?"""
+    seen = look_at(replicas)
+    leads = seen.of(seen.primary)
+    return leads is not None and leads.outbox_full and bool(numbers_of(replicas, leads.replica)["outbox_full"])
+
+
+def test_a_full_outbox_and_the_peer_that_is_not_reached_are_told_until_it_is_back(tmp_path: Path) -> None:
+    two = Pair(
+        tmp_path, 1, limits={"message_bytes_max": 5000, "peer_window_bytes_max": 5000, "outbox_bytes_max": 20_000}
+    )
+    with two.sender:
+        two.sender.primary()
+        wait_for(lambda: look_at(two.sender).unreached_peers == [], "nobody that it sends to", two.describe)
+        assert ask(two.sender, refused_at_last) is OutboxFull
+        wait_for(lambda: is_crowded(two.sender), "a full outbox", two.describe)
+        (away,) = wait_for(lambda: look_at(two.sender).unreached_peers, "a peer that is away", two.describe)
+        assert (away.service, away.shard, away.driver) == ("receiver", 0, False)
+        assert away.lag > 0 and away.away_s is not None and "receiver" in away.problem
+        with two.receiver:
+            wait_for(lambda: look_at(two.sender).unreached_peers == [], "the peer", two.describe)
+            wait_for(lambda: not is_crowded(two.sender), "room", two.describe)
+            assert ask(two.sender, lambda client: client.call("fork", "k1", tag="there is room")) == 1
 
 
 def numbers_of(replicas: ReplicaSet, name: str) -> dict[str, int]:

@@ -99,6 +99,7 @@ def read_announcement(value: str) -> Announcement | None:
         role=text(found, "role"),
         epoch=number(found, "epoch"),
         full=found.get("full") is True,
+        outbox_full=found.get("outbox_full") is True,
         condition=text(found, "condition"),
         problem=text(found, "problem"),
         text=text(found, "text"),

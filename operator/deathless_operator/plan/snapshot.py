@@ -69,6 +69,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     epoch: int = 0
     full: bool = False  # it leads, and its log has no room: calls are refused
+    outbox_full: bool = False  # it leads, and its outbox has no room: likewise
     condition: str = ""  # code of the error that keeps it stopped
     problem: str = ""  # code of the error that it is started again after
     text: str = ""  # that error: `DLnnnn text (remedy)`

@@ -25,6 +25,7 @@ class Meaning(NamedTuple):
 MEANINGS: Final = {
     "DL1003": Meaning("StorageReady", "OutOfSpace", "grow the volume; the service goes on by itself"),
     "DL1004": Meaning("LockReady", "LockUnavailable", "look at etcd, and at the network between it and the pods"),
+    "DL1007": Meaning("Degraded", "OutboxFull", "bring back whoever takes nothing; the service goes on by itself"),
     "DL3001": Meaning("Degraded", "InvalidConfig", "correct what it names in the spec"),
     "DL3010": Meaning("CertificateReady", "Unauthorized", "look at certificates and token of both sides"),
     "DL3012": Meaning("StorageReady", "PermissionRefused", "see podTemplate.securityContext.fsGroup"),
@@ -51,11 +52,15 @@ MADE_TOGETHER_S: Final = 60.0
 def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
     """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages."""
     said: dict[str, str] = {}
+    crowded = ""
     for part, ordinal, pod in every_replica(snapshot):
         if held(part, ordinal, pod):
             continue
-        if pod.announced is not None and pod.announced.full and serves(pod):
-            _tell_full(pod.name, findings)
+        if pod.announced is not None and serves(pod):
+            if pod.announced.full:
+                _tell_full(pod.name, findings)
+            if pod.announced.outbox_full:
+                crowded = crowded or pod.name
         code, words = trouble(pod)
         pod_words = words or _pod_words(pod)
         if pod_words:
@@ -69,6 +74,8 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
             meaning.reason,
             f"{pod.name}: {words[:800]}. What to do: {meaning.remedy}",
         )
+    if crowded:  # behind what else degrades the service: it is told as Available and Ready too
+        _tell_crowded(crowded, snapshot, findings)
     return said
 
 
@@ -80,6 +87,20 @@ def _tell_full(primary: str, findings: Findings) -> None:
         f"stays. What to do: {meaning.remedy}"
     )
     for kind in (meaning.condition, "Available", "Ready"):
+        findings.tell(kind, "False", meaning.reason, message)
+
+
+def _tell_crowded(primary: str, snapshot: Snapshot, findings: Findings) -> None:
+    """Tell that a primary refuses calls because others do not confirm what it sent; they are not named on its pod."""
+    meaning = MEANINGS["DL1007"]
+    resource = snapshot.resource
+    message = (
+        f"{primary}: messages to other services have no room. Calls are refused with DL1007, queries are answered, "
+        f"nothing that was sent is lost. `kubectl deathless peers {resource.name} -n {resource.namespace}` says who "
+        f"has not confirmed them (lag) and why. What to do: {meaning.remedy}"
+    )
+    findings.tell(meaning.condition, "True", meaning.reason, message)
+    for kind in ("Available", "Ready"):
         findings.tell(kind, "False", meaning.reason, message)
 
 

@@ -12,7 +12,15 @@ import msgspec
 from deathless.base.errors import OutcomeUnknown
 from deathless.base.shards import show_invocation
 from deathless.cli.calls import show_result, with_client
-from deathless.cli.options import InvocationId, json_option, service_options, shard_of_it, target, timeout_option
+from deathless.cli.options import (
+    InvocationId,
+    ListedGroup,
+    json_option,
+    service_options,
+    shard_of_it,
+    target,
+    timeout_option,
+)
 from deathless.cli.output import print_json, print_table, show_time
 
 TEXT_MAX: Final = 200  # characters of a value in a table
@@ -82,9 +90,12 @@ class _Unknown(msgspec.Struct):
     count: int
 
 
-@click.group("invocations")
+@click.group("invocations", cls=ListedGroup)
 def invocations() -> None:
-    """Look at handlers that wait (for another service, a timer, an activity, a promise), and act on them."""
+    """Look at handlers that wait (for another service, a timer, an activity, a promise), and act on them.
+
+    Without a command they are listed.
+    """
 
 
 @invocations.command("list")

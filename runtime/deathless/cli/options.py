@@ -18,6 +18,17 @@ _SHARD: Final = "deathless.shard"  # in the context's meta: the shard that was n
 _INVOCATION: Final = re.compile(r"(?:(0|[1-9][0-9]?)-)?([1-9][0-9]{0,18})")
 
 
+class ListedGroup(click.Group):
+    """A group that lists where none of its commands is named: `deathless peers --json` is `peers list --json`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See click. What a shell asks to be completed stays as it is: a command of the group may come."""
+        names_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if names_none and not ctx.resilient_parsing:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 def _note_shard(ctx: click.Context, param: click.Parameter | None, shard: int | None) -> None:
     if shard is not None and ctx.meta.setdefault(_SHARD, shard) != shard:
         raise click.BadParameter("another shard than the id names", ctx, param)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument
-from deathless.cli.options import json_option, service_options, shard_of_it, target
+from deathless.cli.options import ListedGroup, json_option, service_options, shard_of_it, target
 from deathless.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,15 +34,19 @@ class Peer(msgspec.Struct, rename="camel"):
     last_problem: str = ""  # also when it is over
     errors: int = 0  # attempts that failed since the primary leads
     held_back: str = ""  # why its forks are not taken in; empty: they are
+    away_s: float | None = None  # without a connection for so long; None: it has one, is idle, or that is not known
 
 
 class _Found(msgspec.Struct):
     peers: list[Peer]
 
 
-@click.group("peers")
+@click.group("peers", cls=ListedGroup)
 def peers() -> None:
-    """Look at the services that this one sends to and hears from, and adopt one that was created anew."""
+    """Look at the services that this one sends to and hears from, and adopt one that was created anew.
+
+    Without a command they are listed.
+    """
 
 
 @peers.command("list")

@@ -7,7 +7,7 @@ import asyncio
 import click
 import msgspec
 
-from deathless.cli.options import json_option, service_options, target
+from deathless.cli.options import ListedGroup, json_option, service_options, target
 from deathless.cli.output import print_json, print_table, show_time
 
 
@@ -39,9 +39,9 @@ class _Found(msgspec.Struct, rename="camel"):
     now_us: int
 
 
-@click.group("schedules")
+@click.group("schedules", cls=ListedGroup)
 def schedules() -> None:
-    """Look at the schedules of a service: handlers that run at given times."""
+    """Look at the schedules of a service: handlers that run at given times. Without a command they are listed."""
 
 
 @schedules.command("list")

@@ -9,7 +9,7 @@ import click
 
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import console, is_terminal, print_json, print_json_line, print_table
-from deathless.cli.views import COLUMNS, live_table, replica_row, summary
+from deathless.cli.views import COLUMNS, live_table, replica_row, summary, unreached
 
 if TYPE_CHECKING:
     from deathless.shell.status import ServiceView
@@ -33,6 +33,8 @@ EXIT_DOWN = 69
 def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: float) -> int:
     """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
 
+    Below them stand other services and drivers that the primary does not reach, since when and why.
+
     \b
     deathless status
     deathless status --dir .deathless/bank --json
@@ -44,7 +46,7 @@ def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: 
     if watch:
         asyncio.run(_watch(found, interval, as_json=as_json))
         return 0
-    view = look_now(found.parts)
+    view = look_now(found.parts, with_peers=True)
     if as_json:
         print_json(view)
     else:
@@ -58,6 +60,8 @@ def show(view: ServiceView) -> None:
     if view.replicas:
         print()
         print_table(COLUMNS, [replica_row(one) for one in view.replicas])
+    for line in unreached(view):
+        print(line)
 
 
 async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
@@ -65,7 +69,7 @@ async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
 
     if as_json or not is_terminal():
         while True:
-            view = await look_at_all(found.parts)
+            view = await look_at_all(found.parts, with_peers=True)
             if as_json:
                 print_json_line(view)
             else:
@@ -77,6 +81,7 @@ async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
 
     with Live(console=console(), auto_refresh=False) as live:
         while True:
-            view = await look_at_all(found.parts)
-            live.update(Group(Text(summary(view)), Text(), live_table(view)), refresh=True)
+            view = await look_at_all(found.parts, with_peers=True)
+            below = [Text(line, style="bold yellow") for line in unreached(view)]
+            live.update(Group(Text(summary(view)), Text(), live_table(view), *below), refresh=True)
             await asyncio.sleep(interval)

@@ -20,7 +20,7 @@ STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one th
 
 def replica_row(view: ReplicaView) -> tuple[object, ...]:
     """Give one replica's cells, in the order of COLUMNS."""
-    condition = view.condition or ("log full" if view.full else "")
+    condition = view.condition or ("log full" if view.full else "outbox full" if view.outbox_full else "")
     state = STATE_WORDS.get(view.state, view.state)
     role = "-" if view.role in ("dead", "starting") else view.role
     return (
@@ -51,6 +51,17 @@ def summary(view: ServiceView) -> str:
             f"{view.service}: {view.primary} is primary, epoch {view.epoch}; {up} of {len(view.replicas)} replicas run"
         )
     return f"{view.service}: no primary; {up} of {len(view.replicas)} replicas run"
+
+
+def unreached(view: ServiceView) -> list[str]:
+    """Give a line for each peer and driver that a primary is not connected to; none: all are reached, or not known."""
+    lines = []
+    for peer in view.unreached_peers or ():
+        name = f"driver {peer.service}" if peer.driver else f"peer {peer.service}/{peer.shard}"
+        since = "is not reached" if peer.away_s is None else f"has not been reached for {peer.away_s:.0f} s"
+        whose = f"{peer.told_by}: " if len(view.parts) > 1 else ""
+        lines.append(f"{whose}{name} {since}: {peer.problem or 'not connected yet'}")
+    return lines
 
 
 def live_table(view: ServiceView) -> Table:

@@ -385,12 +385,8 @@ class Admission:
         acked = max(session.acked, min(run.acked, session.next_seq - 1))
         if self.full:
             return OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000)
-        if not session.peer and self._outbox_bytes() >= limits.outbox_bytes_max:
-            text = f"peers have not confirmed {limits.outbox_bytes_max} bytes of messages"
-            return OutboxFull(text), OUTBOX_RETRY_MS
-        if not session.peer and self._outbox_memory() >= OUTBOX_MEMORY_FACTOR * limits.outbox_memory_bytes_max:
-            text = f"{self._outbox_memory()} bytes of messages to peers are in memory, because no file takes them"
-            return OutboxFull(text), OUTBOX_RETRY_MS
+        if not session.peer and (why := why_no_room(limits, self._outbox_bytes(), self._outbox_memory())):
+            return OutboxFull(why), OUTBOX_RETRY_MS
         if not session.peer and (why := self.held_back.why_clients()):
             return Overloaded(why), OUTBOX_RETRY_MS
         # With nothing pending one batch fits, however large: or it would be refused for ever.
@@ -519,6 +515,21 @@ class Admission:
         assert all(self._unconfirmed[session] < after for session, after in self._next.items())
         assert 0 <= self._confirmed <= self._taken
         assert len(self._held) <= HELD_REFUSALS_MAX
+
+
+def why_no_room(limits: Limits, kept: int, in_memory: int) -> str:
+    """Say why messages to peers have no room; empty: they have.
+
+    Args:
+        limits: what they may take.
+        kept: bytes of all that peers have not confirmed.
+        in_memory: those of them in memory.
+    """
+    if kept >= limits.outbox_bytes_max:
+        return f"peers have not confirmed {limits.outbox_bytes_max} bytes of messages"
+    if in_memory >= OUTBOX_MEMORY_FACTOR * limits.outbox_memory_bytes_max:
+        return f"{in_memory} bytes of messages to peers are in memory, because no file takes them"
+    return ""
 
 
 def cut_messages(batch: Batch) -> list[bytes]:

@@ -81,6 +81,7 @@ class Report(msgspec.Struct, array_like=True):
     generation: int = 0  # the later instance of a replica has the higher one
     unproved: bool = False  # a primary whose proof has had no answer from the lock store for UNPROVED_S
     successor: str = ""  # whom a primary that has ended handed over to
+    outbox_full: bool = False  # of a primary: messages to peers have no room, so clients' calls are refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import RECORDS_WITH_TURNS, encode_rebased, encode_time
 from deathless.codec.wire import Batch, Follow, Handover, Type, struct_packet
-from deathless.core.admission import SPACE_RETRY_S, Admission, Counters
+from deathless.core.admission import SPACE_RETRY_S, Admission, Counters, why_no_room
 from deathless.core.attached import Unknown
 from deathless.core.checkpoint_plan import CheckpointPlan
 from deathless.core.effects import (
@@ -141,6 +141,7 @@ class Primary:
             tables=tables, limits=limits, safeguards=safeguards, admission=self.admission, deaths=deaths
         )
         self.departure = Departure()
+        self._outbox = tables.outbox
         self._queries = Queries(limits, safeguards, self.counters)
         self._checkpoints = CheckpointPlan(limits)
         self._time = LogicalTime(limits=limits, safeguards=safeguards, time_us=time_us, now=now, due_us=tables.due_us)
@@ -574,6 +575,11 @@ class Primary:
     def full(self) -> bool:
         """The log has no room: calls are refused with 507."""
         return self.admission.full
+
+    @property
+    def outbox_full(self) -> bool:
+        """Messages to peers have no room: clients' calls are refused with 503."""
+        return bool(why_no_room(self.limits, self._outbox.bytes, self._outbox.memory_bytes))
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the order of I1, or an `Invariant:` of a part, is broken."""

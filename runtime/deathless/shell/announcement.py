@@ -40,8 +40,8 @@ BACK_MIN_S, BACK_MAX_S = 1.0, 5.0  # between two times that a replica takes itse
 STEADY_S: Final = 60.0  # one that was left in for so long may come back at once again
 FOLLOWING: Final = frozenset({"standby", "checkpointer", "taking-over"})
 TOLD: Final = (
-    "replica", "instance", "generation", "role", "state", "epoch", "full", "condition", "problem", "text",
-    "fingerprint", "service_id", "incarnation", "since",
+    "replica", "instance", "generation", "role", "state", "epoch", "full", "outbox_full", "condition",
+    "problem", "text", "fingerprint", "service_id", "incarnation", "since",
 )  # fmt: skip
 """Fields of the status."""
 

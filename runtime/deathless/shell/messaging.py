@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -58,6 +59,7 @@ SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so
 ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE)
 _LOG = logging.getLogger("deathless.activities")
 T = TypeVar("T", bound=msgspec.Struct)
+OUTBOX_CALM_S: Final = 5.0  # an outbox that has had room for so long is told to have some
 COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer", "schedules", "unknown"})
 
 
@@ -69,6 +71,7 @@ class Messaging:
         engine: its engine.
         post: takes events for it.
         traceparent: gives the trace context of an operation of an invocation, empty for none.
+        now: monotonic seconds.
     """
 
     def __init__(
@@ -78,12 +81,15 @@ class Messaging:
         engine: ReplicaEngine,
         post: Callable[[ev.Event], None],
         traceparent: Callable[[int, int], str] = no_trace,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._limits = limits
         self._engine = engine
         self._post = post
         self._traceparent = traceparent
+        self._now = now
+        self._full_until = 0.0  # monotonic seconds; until then the outbox is told to be full
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
 
@@ -226,6 +232,7 @@ class Messaging:
                     "driver": target in drivers,
                     "connected": link is not None and link.connected,
                     "idle": link is None and target not in problems,
+                    "awayS": round(link.since_s, 1) if link is not None and not link.connected else None,
                     "address": link.address if link is not None else "",
                     "sent": shard.outbox.next_position(target) - 1,
                     "lag": shard.outbox.next_position(target) - shard.outbox.first_position(target),
@@ -239,6 +246,19 @@ class Messaging:
                 }
             )
         return found
+
+    def outbox_full(self) -> bool:
+        """Does this primary refuse calls for want of room in its outbox, or did it until OUTBOX_CALM_S ago?
+
+        With peers that take less than is sent there is room again and again for a moment; told as it is, the service's
+        condition would change as often.
+        """
+        primary, now = self._engine.core.primary, self._now()
+        if primary is None:
+            self._full_until = 0.0
+        elif primary.outbox_full:
+            self._full_until = now + OUTBOX_CALM_S
+        return now < self._full_until
 
     def status(self) -> dict[str, object]:
         """Give numbers for metrics."""
@@ -256,6 +276,7 @@ class Messaging:
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
+            found["outbox_full"] = int(self.outbox_full())
             everybody = self.peers()
             peers = [each for each in everybody if not each["driver"]]  # those have numbers of their own
             names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]

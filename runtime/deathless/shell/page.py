@@ -12,6 +12,7 @@ Cells of u64 in the machine's byte order; the first three are `execution.running
     9        milliseconds for which the lock store has been answering this follower without a miss; 0: it was not
              asked, or does not answer
     10       when the last proof said that this primary's epoch stands, nanoseconds of the monotonic clock; 0: none did
+    11       1 while the outbox has no room
 
 The file lies in this machine's memory (`page_path`), not beside the log: a supervisor must be able to read it while the
 log's storage hangs, and a worker that writes to it before each message must not wait for anybody's write-back.
@@ -34,7 +35,7 @@ from deathless.execution.running import Cells, Running, read_running
 
 CELLS: Final = 16
 PAGE_BYTES: Final = 8 * CELLS
-TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED = 3, 4, 5, 6, 7, 8, 9, 10
+TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED, OUTBOX_FULL = 3, 4, 5, 6, 7, 8, 9, 10, 11
 MEMORY: Final = "/dev/shm"  # noqa: S108  what else may stand there is checked by `Page`
 
 
@@ -72,6 +73,16 @@ class Page:
         if fresh:
             for cell in range(TICKS, CELLS):
                 self.cells[cell] = 0
+
+    @property
+    def full(self) -> bool:
+        """The log has no room."""
+        return bool(self.cells[FULL])
+
+    @property
+    def outbox_full(self) -> bool:
+        """The outbox has no room."""
+        return bool(self.cells[OUTBOX_FULL])
 
     def read_running(self) -> Running | None:
         """The message that is, or was at its death, being run."""

@@ -31,6 +31,7 @@ MESSAGING: Final = {
     "waiting_messages": "Messages that wait for a key that is held.",
     "suspended_bytes": "What handlers that wait, and messages that wait for their key, keep.",
     "outbox_bytes": "Messages that were sent and are not confirmed by those they are for.",
+    "outbox_full": "1 while calls are refused for want of room for messages to other services.",
     "outbox_memory_bytes": "Those of them in memory; the others stand in files of this replica alone.",
     "outbox_spill_refused": "1 while these files take nothing, so that messages stay in memory.",
     "outcomes_unknown": "Activities of which nobody knows whether they were done, until an operator settles them.",

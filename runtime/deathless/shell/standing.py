@@ -18,8 +18,8 @@ SERVING = frozenset({"primary", "checkpointer", "standby", "taking-over"})
 """Roles of a replica that answers callers, by itself or by the primary."""
 
 SHARED = (
-    "replica", "instance", "generation", "role", "state", "epoch", "lsn", "full", "condition", "problem", "client",
-    "ingress",
+    "replica", "instance", "generation", "role", "state", "epoch", "lsn", "full", "outbox_full", "condition",
+    "problem", "client", "ingress",
 )  # fmt: skip
 """Fields that are as in the supervisor's report to the others."""
 
@@ -36,6 +36,7 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     epoch: int = 0
     lsn: int = 0
     full: bool = False  # of a primary: the log has no room, calls are refused
+    outbox_full: bool = False  # of a primary: messages to peers have no room, calls are refused
     lag: int = 0  # messages behind the replica that is farthest
     condition: str = ""  # code of the error that keeps the worker stopped
     problem: str = ""  # code of the error that the worker is started again after

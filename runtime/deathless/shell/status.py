@@ -3,8 +3,8 @@
 A service with several shards is seen as all its replicas, each called SHARD/ID, and as one view of each shard.
 
 Every supervisor knows all the others, but itself best: its own word about itself counts, another's only where it does
-not answer. Guarantees: a view of every replica that is announced in members/, answered or not. Does not: decide
-anything. May import base.
+not answer. Of other services the primary's worker tells, and is asked only where that is wanted. Guarantees: a view of
+every replica that is announced in members/, answered or not. Does not: decide anything. May import base.
 """
 
 from __future__ import annotations
@@ -41,6 +41,19 @@ class ReplicaView(msgspec.Struct, rename="camel"):
     worker_pid: int = 0
     answered: bool = False
     full: bool = False
+    outbox_full: bool = False
+
+
+class UnreachedPeer(msgspec.Struct, rename="camel"):
+    """Another service, or a driver, that this one sends to and is not connected to."""
+
+    service: str
+    shard: int
+    driver: bool
+    away_s: float | None  # without a connection for so long, as its primary knows it; None: not known
+    lag: int  # messages that wait for it
+    problem: str  # why it is not connected
+    told_by: str = ""  # the primary that says so
 
 
 class ServiceView(msgspec.Struct, rename="camel"):
@@ -52,6 +65,7 @@ class ServiceView(msgspec.Struct, rename="camel"):
     epoch: int
     replicas: list[ReplicaView]
     shards: list[ServiceView] | msgspec.UnsetType = msgspec.UNSET  # of each; unset: there is one
+    unreached_peers: list[UnreachedPeer] | None = None  # None: not asked, or no primary answered
 
     @property
     def parts(self) -> list[ServiceView]:
@@ -105,6 +119,7 @@ class _Told(msgspec.Struct):
     pid: int = 0
     worker_pid: int = 0
     full: bool = False
+    outbox_full: bool = False
     heard_ms: int = msgspec.field(name="heardMs", default=-1)
 
 
@@ -118,11 +133,47 @@ class _Answer(msgspec.Struct):
     primary: _Primary | None = None
 
 
-async def look(directory: str | Path, access: Access, *, ask_s: float = ASK_S) -> ServiceView:
-    """Ask all supervisors that are announced."""
+class _Peer(msgspec.Struct, rename="camel"):
+    """Another service as a primary's worker tells it; one of an earlier version says less."""
+
+    service: str
+    shard: int
+    connected: bool
+    lag: int
+    problem: str
+    driver: bool = False
+    idle: bool = False
+    away_s: float | None = None
+
+
+class _Peers(msgspec.Struct):
+    peers: list[_Peer]
+
+
+async def look(directory: str | Path, access: Access, *, ask_s: float = ASK_S, with_peers: bool = False) -> ServiceView:
+    """Ask all supervisors that are announced, and `with_peers` the primary for those that it does not reach."""
     members = read_members(str(directory))
     answers = await asyncio.gather(*(_ask(member, access, ask_s) for member in members.values()))
-    return combine(access.service, str(directory), members, dict(zip(members, answers, strict=True)))
+    view = combine(access.service, str(directory), members, dict(zip(members, answers, strict=True)))
+    if with_peers:
+        view.unreached_peers = await _unreached(view, access, ask_s)
+    return view
+
+
+async def _unreached(view: ServiceView, access: Access, ask_s: float) -> list[UnreachedPeer] | None:
+    """Ask a view's primary; None: there is none that answers this."""
+    primary = view.of(view.primary)
+    if primary is None or primary.state != "running" or not primary.client:
+        return None
+    try:
+        told = msgspec.convert(await ask(primary.client, "peers", access, answer_s=ask_s), _Peers).peers
+    except (DeathlessError, msgspec.ValidationError):
+        return None
+    return [
+        UnreachedPeer(each.service, each.shard, each.driver, each.away_s, each.lag, each.problem, view.primary)
+        for each in told
+        if not (each.connected or each.idle)
+    ]
 
 
 class Part(NamedTuple):
@@ -142,23 +193,29 @@ def parts_of(configs: Sequence[ReplicaConfig]) -> list[Part]:
     ]
 
 
-async def look_at_all(parts: Sequence[Part], *, ask_s: float = ASK_S) -> ServiceView:
-    """Ask all supervisors of a service."""
-    views = await asyncio.gather(*(look(part.directory, part.access, ask_s=ask_s) for part in parts))
+async def look_at_all(parts: Sequence[Part], *, ask_s: float = ASK_S, with_peers: bool = False) -> ServiceView:
+    """Ask all supervisors of a service, and `with_peers` its primaries."""
+    views = await asyncio.gather(
+        *(look(part.directory, part.access, ask_s=ask_s, with_peers=with_peers) for part in parts)
+    )
     for part, view in zip(parts, views, strict=True):
         for one in view.replicas:
             one.replica = part.label + one.replica
+        for peer in view.unreached_peers or ():
+            peer.told_by = part.label + peer.told_by
         view.primary = part.label + view.primary if view.primary else ""
     if len(parts) == 1:
         return views[0]
     service, folder = parts[0].access.service.partition("/")[0], parts[0].directory.parent.parent
     replicas = [one for view in views for one in view.replicas]
-    return ServiceView(service, str(folder), "", max(view.epoch for view in views), replicas, views)
+    told = [view.unreached_peers for view in views if view.unreached_peers is not None]
+    peers = [peer for of_one in told for peer in of_one] if told else None
+    return ServiceView(service, str(folder), "", max(view.epoch for view in views), replicas, views, peers)
 
 
-def look_now(parts: Sequence[Part], *, ask_s: float = ASK_S) -> ServiceView:
+def look_now(parts: Sequence[Part], *, ask_s: float = ASK_S, with_peers: bool = False) -> ServiceView:
     """As `look_at_all`, without an event loop."""
-    return asyncio.run(look_at_all(parts, ask_s=ask_s))
+    return asyncio.run(look_at_all(parts, ask_s=ask_s, with_peers=with_peers))
 
 
 async def _ask(member: Member, access: Access, ask_s: float) -> _Answer | DeathlessError:
@@ -219,7 +276,7 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
             r.pid,
             r.worker_pid,
         )
-        view.full = r.full
+        view.full, view.outbox_full = r.full, r.outbox_full
     view.answered = answered
     if member is not None:
         view.ingress = view.ingress or member.ingress

@@ -72,7 +72,7 @@ from deathless.shell.orders import (
     ToSupervisor,
 )
 from deathless.shell.packets import CLOSING_TURNS, ServerConnection, announced, listen
-from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.page import CALLS, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
 from deathless.shell.standing import SHARED, Standing
@@ -544,7 +544,7 @@ class Supervisor:
         elif page is not None and report.role not in ("starting", "stopping"):
             report.state = self._state_by_page(page, now)
             report.lsn = page.cells[LSN]
-            report.full = bool(page.cells[FULL])
+            report.full, report.outbox_full = page.full, page.outbox_full
             report.unproved = page.cells[UNPROVED] >= UNPROVED_S * 1000
 
     def _state_by_page(self, page: Page, now: float) -> WorkerState:

@@ -89,7 +89,19 @@ from deathless.shell.packets import (
     listen,
     split_address,
 )
-from deathless.shell.page import CALLS, FULL, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.page import (
+    CALLS,
+    FULL,
+    LOCK_ANSWERS,
+    LSN,
+    OUTBOX_FULL,
+    PROVED,
+    TICKS,
+    UNPROVED,
+    UPSTREAM,
+    Page,
+    page_path,
+)
 from deathless.shell.parked import list_parked
 from deathless.shell.spans import Spans, exporter_command
 from deathless.shell.spool import FileSpool, scratch_folder
@@ -371,6 +383,7 @@ class Worker:
         cells[PROVED] = round((self.engine.proved_at or 0.0) * 1e9)
         primary = self.engine.core.primary
         cells[FULL] = int(primary is not None and primary.full)
+        cells[OUTBOX_FULL] = int(self._messaging.outbox_full())
         if primary is not None:
             ping = packet(Type.PING)
             for number in self._followers:

@@ -272,7 +272,7 @@ class SupervisorNode:
         elif page is not None and report.role != "starting":
             report.state = WorkerState.STUCK if self._is_stuck(page, now) else WorkerState.RUNNING
             report.lsn = page.lsn
-            report.full = page.full
+            report.full, report.outbox_full = page.full, page.outbox_full
             report.unproved = page.unproved_s >= UNPROVED_S
 
     def _is_stuck(self, page: Page, now: float) -> bool:

@@ -95,7 +95,7 @@ class Page:
         self.syncs = 0  # odd while one is under way
         self.upstream_us = 0  # when the primary was last heard; 0: never
         self.lsn = 0
-        self.full = False
+        self.full = self.outbox_full = False
         self.unproved_s = 0.0
         self.lock_answers_s = 0.0
 
@@ -314,7 +314,7 @@ class WorkerNode:
         self._unproved_since = since
         primary = engine.core.primary
         if primary is not None:
-            self.page.full = primary.full
+            self.page.full, self.page.outbox_full = primary.full, primary.outbox_full
             ping = packet(Type.PING)
             for number in list(self._followers):
                 self._connections[number].send(ping)

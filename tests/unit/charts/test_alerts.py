@@ -33,7 +33,9 @@ BASE = {
     'deathless_operator_leader{namespace="deathless-system",pod="operator-9"}': "1x300",
     'etcd_server_has_leader{namespace="deathless-system",pod="deathless-lock-store-9"}': "1x300",
 }
-OF_A_SERVICE = re.compile(r"^(deathless_(?:replica|supervisor|ingress|peer|driver|outcomes|operator_service)_\w+)\{")
+OF_A_SERVICE = re.compile(
+    r"^(deathless_(?:replica|supervisor|ingress|peer|driver|outbox|outcomes|operator_service)_\w+)\{"
+)
 
 
 def rules() -> list[Object]:

@@ -38,3 +38,4 @@ def test_commands_and_options_are_offered() -> None:
     assert complete("deathless sw") == ["switchover"]
     assert "--json" in complete("deathless status --j")
     assert complete("deathless log ve") == ["verify"]
+    assert complete("deathless peers ") == ["adopt", "list"], "though it lists without a command"

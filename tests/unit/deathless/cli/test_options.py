@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from deathless.cli import primary
 from deathless.cli.main import main
 from deathless.cli.options import target
+from deathless.shell.target import Target
 
 MANIFEST = """\
 apiVersion: deathless.dev/v1alpha1
@@ -50,3 +52,36 @@ def test_a_command_for_one_shard_asks_which_where_there_are_several(
     assert main(["down", "--shard", "1"]) == 64
     assert main(["erase", "--shard", "1"]) == 64
     assert "a service is erased as a whole" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("group", "empty"),
+    [
+        ("peers", {"peers": []}),
+        ("invocations", {"invocations": [], "count": 0, "nowUs": 5}),
+        ("schedules", {"schedules": [], "nowUs": 5}),
+    ],
+)
+def test_a_group_that_lists_does_so_where_no_command_of_it_is_named(
+    group: str,
+    empty: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def answer(found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
+        assert (found.config.service, command) == ("bank", group)
+        return empty
+
+    monkeypatch.setattr(primary, "ask_primary", answer)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "service.yaml").write_text(MANIFEST)
+    for options in ([], ["--json"], ["-f", "service.yaml"], ["--shard", "0"]):
+        assert main([group, "list", *options]) == 0
+        listed = capsys.readouterr().out
+        assert main([group, *options]) == 0
+        assert capsys.readouterr().out == listed != ""
+    for asked in ("-h", "--help"):
+        assert main([group, asked]) == 0
+        assert "Usage: deathless " + group in capsys.readouterr().out
+    assert main([group, "lsit"]) == 2

@@ -22,7 +22,7 @@ MANIFEST = (
 STOCK = {
     "service": "stock", "shard": 0, "connected": True, "address": "127.0.0.1:1", "sent": 9, "lag": 2, "received": 7,
     "incarnation": 1, "serviceId": "ab" * 16, "problem": "",
-    "driver": False, "idle": False, "lastProblem": "", "errors": 0, "heldBack": "",
+    "driver": False, "idle": False, "lastProblem": "", "errors": 0, "heldBack": "", "awayS": None,
 }  # fmt: skip
 MAIL = {**STOCK, "service": "mail", "connected": False, "problem": "nobody answers"}
 LEDGER = {**STOCK, "service": "ledger", "connected": False, "driver": True, "idle": True, "lastProblem": "it was away"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from deathless.cli.views import COLUMNS, live_table, replica_row, summary
-from deathless.shell.status import ReplicaView, ServiceView
+import pytest
+
+from deathless.cli.status import show
+from deathless.cli.views import COLUMNS, live_table, replica_row, summary, unreached
+from deathless.shell.status import ReplicaView, ServiceView, UnreachedPeer
 
 
 def view(*replicas: ReplicaView, primary: str = "") -> ServiceView:
@@ -22,6 +25,13 @@ def test_row_has_a_cell_for_each_column() -> None:
 def test_stopped_process_is_called_frozen_and_a_full_log_is_said() -> None:
     row = dict(zip(COLUMNS, replica_row(FROZEN), strict=True))
     assert (row["state"], row["condition"], row["http"]) == ("frozen", "log full", "")
+
+
+def test_an_outbox_without_room_is_said_and_an_error_comes_first() -> None:
+    crowded = ReplicaView(replica="r0", state="running", role="primary", outbox_full=True)
+    assert replica_row(crowded)[COLUMNS.index("condition")] == "outbox full"
+    crowded.condition = "DL4009"
+    assert replica_row(crowded)[COLUMNS.index("condition")] == "DL4009"
 
 
 def test_replica_that_is_down_has_no_role() -> None:
@@ -48,3 +58,29 @@ def test_a_service_of_several_shards_is_one_line_and_one_table() -> None:
     whole = ServiceView("bank", "/d", "", 3, [one for part in parts for one in part.replicas], parts)
     assert summary(whole) == "bank: 1 of 2 shards have a primary, epoch 3; 1 of 2 replicas run"
     assert [replica_row(one)[0] for one in whole.replicas] == ["0/r0", "1/r0"]
+
+
+def test_peers_that_are_not_reached_stand_below_the_table_with_since_when_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen = view(PRIMARY, primary="r0")
+    show(seen)
+    assert len(capsys.readouterr().out.splitlines()) == 4, "nothing is said where nothing is known of peers"
+    seen.unreached_peers = [
+        UnreachedPeer("shop", 0, False, 12.3, 7, "127.0.0.1:1: no answer", "r0"),
+        UnreachedPeer("mail", 1, False, None, 0, "DL3016 created anew", "r0"),
+        UnreachedPeer("book", 0, True, 0.2, 1, "", "r0"),
+    ]
+    show(seen)
+    assert capsys.readouterr().out.splitlines()[4:] == [
+        "peer shop/0 has not been reached for 12 s: 127.0.0.1:1: no answer",
+        "peer mail/1 is not reached: DL3016 created anew",
+        "driver book has not been reached for 0 s: not connected yet",
+    ]
+
+
+def test_of_several_shards_each_tells_of_the_peers_that_it_does_not_reach() -> None:
+    parts = [ServiceView(f"bank/{shard}/2", "/d", f"{shard}/r0", 3, []) for shard in (0, 1)]
+    away = [UnreachedPeer("shop", 0, False, 3.0, 7, "no answer", "1/r0")]
+    whole = ServiceView("bank", "/d", "", 3, [], parts, away)
+    assert unreached(whole) == ["1/r0: peer shop/0 has not been reached for 3 s: no answer"]

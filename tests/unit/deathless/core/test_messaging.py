@@ -267,12 +267,18 @@ def test_a_peer_that_knows_of_a_successor_makes_the_primary_ask_its_fence() -> N
     assert place.effects(fx.SendPeer) == []
 
 
+def is_crowded(place: Place) -> bool:
+    """Does the primary say that its outbox is full?"""
+    return place.primary.outbox_full
+
+
 def test_i10_messages_that_no_file_takes_stop_clients_before_they_fill_the_memory() -> None:
     limits = Limits(clock_step_us=1 << 62, message_bytes_max=200, peer_window_bytes_max=200, outbox_memory_bytes_max=25)
     place = Place(limits)
     session = place.introduce()
     place.send(place.session, 1, b"b>" + b"x" * 95)
     place.settle()
+    assert is_crowded(place)
     place.send(place.session, 2, b"more")
     assert [refused.code for refused in place.refusals()] == [OutboxFull.code]
     place.peer_sends(session, 1, b"what may empty it", kind=Kind.RESPONSE)
@@ -284,8 +290,10 @@ def test_a_full_outbox_stops_clients_but_not_peers() -> None:
     limits = Limits(clock_step_us=1 << 62, message_bytes_max=200, peer_window_bytes_max=200, outbox_bytes_max=100)
     place = Place(limits)
     session = place.introduce()
+    assert not is_crowded(place)
     place.send(place.session, 1, b"b>" + b"x" * 95)
     place.settle()
+    assert is_crowded(place)
     place.send(place.session, 2, b"more")
     assert [refused.code for refused in place.refusals()] == [OutboxFull.code]
     place.peer_sends(session, 1, b"what may empty it", kind=Kind.RESPONSE)
@@ -295,6 +303,7 @@ def test_a_full_outbox_stops_clients_but_not_peers() -> None:
     place.tell(ev.PeerReady(B, 5, 2))
     place.fire(TRIM_S)
     place.settle()
+    assert not is_crowded(place)
     place.send(place.session, 2, b"more")
     place.settle()
     assert [seq for seq, _ in place.replies(place.session)] == [1, 2]

@@ -118,22 +118,23 @@ def test_status_tells_everything_an_operator_reads() -> None:
     status = json.loads(merged(pod(), patch)["metadata"]["annotations"][STATUS])  # type: ignore[index]  # JSON
     assert status == {
         "replica": "r0", "instance": UID, "generation": 0, "role": "standby", "state": "running", "epoch": 3,
-        "full": False, "condition": "DL4007", "problem": "", "text": "DL4007 half", "fingerprint": "ab",
-        "service_id": "cd", "incarnation": 7, "since": 1.5,
+        "full": False, "outbox_full": False, "condition": "DL4007", "problem": "", "text": "DL4007 half",
+        "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5,
     }  # fmt: skip
 
 
-def test_primary_whose_log_is_full_announces_it_at_once_and_that_there_is_room_again() -> None:
+@pytest.mark.parametrize("what", ["full", "outbox_full"])
+def test_primary_without_room_announces_it_at_once_and_that_there_is_room_again(what: str) -> None:
     leads = standing("primary")
     patch = own_patch(pod(), leads, ceased_s=0.0)
     assert patch is not None
     seen = merged(pod(), patch)
     for full in (True, False):
-        now = standing("primary", full=full)
+        now = standing("primary", **{what: full})
         patch = own_patch(seen, now, ceased_s=0.0)
         assert patch is not None and not may_wait(seen, now)
         seen = merged(seen, patch)
-        assert json.loads(seen["metadata"]["annotations"][STATUS])["full"] is full  # type: ignore[index]  # JSON
+        assert json.loads(seen["metadata"]["annotations"][STATUS])[what] is full  # type: ignore[index]  # JSON
 
 
 def test_what_changes_with_every_message_is_not_written() -> None:

@@ -36,6 +36,7 @@ from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.messaging import (
     COMMANDS,
+    OUTBOX_CALM_S,
     SHOWN_BYTES_MAX,
     SHOWN_MAX,
     UNKNOWN_SHOWN_MAX,
@@ -81,16 +82,20 @@ class End:
             sessions=SessionTable(limits),
             unknown=UnknownOutcomes(limits),
         )
-        engine = SimpleNamespace(
+        self.primary = SimpleNamespace(messaging=messaging, admission=admission, epoch=6, outbox_full=False)
+        self.now = 100.0
+        engine = self.engine = SimpleNamespace(
             core=SimpleNamespace(
-                primary=SimpleNamespace(messaging=messaging, admission=admission, epoch=6) if leads else None,
+                primary=self.primary if leads else None,
                 known_epoch=7,  # a successor was heard of
             ),
             service=SimpleNamespace(name="shop", service_id=b"s" * 16, incarnation=2),
             shard=self.shard,
             place=SimpleNamespace(time_us=99),
         )
-        self.messaging = Messaging(config, limits, cast("ReplicaEngine", engine), self.posted.append)
+        self.messaging = Messaging(
+            config, limits, cast("ReplicaEngine", engine), self.posted.append, now=lambda: self.now
+        )
 
     def ask(self, asked: str, **arguments: str) -> dict[str, object]:
         return cast("dict[str, object]", self.tell(asked, **arguments))
@@ -240,6 +245,27 @@ async def test_a_peer_is_shown_with_what_went_both_ways_and_what_is_wrong() -> N
     assert end.messaging.status()["outbox_bytes"] == end.shard.outbox.bytes
 
 
+async def test_a_primary_tells_a_full_outbox_at_once_and_of_room_once_there_has_been_some_for_a_while() -> None:
+    end = End()
+    assert end.messaging.status()["outbox_full"] == 0
+    for full, later_s, told in (
+        (True, 0.0, True),
+        (False, OUTBOX_CALM_S - 1, True),
+        (True, 0.0, True),  # that there was room was for a moment
+        (False, OUTBOX_CALM_S - 1, True),
+        (False, 1.0, False),
+        (True, 0.0, True),
+    ):
+        end.primary.outbox_full = full
+        end.now += later_s
+        assert end.messaging.outbox_full() is told
+        assert end.messaging.status()["outbox_full"] == told
+    end.engine.core.primary = None
+    assert not end.messaging.outbox_full()
+    end.engine.core.primary, end.primary.outbox_full = end.primary, False
+    assert not end.messaging.outbox_full(), "what an earlier epoch found is forgotten"
+
+
 async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers_of_its_own() -> None:
     drivers = (DriverConfig(name="book", kind="files"), DriverConfig(name="mail", kind="webhook"))
     end = End(config=msgspec.structs.replace(CONFIG, drivers=drivers))
@@ -250,6 +276,7 @@ async def test_a_driver_is_shown_also_while_it_has_nothing_to_do_and_has_numbers
     end.messaging.links.troubles[Target("mail", 0)] = (5, "DL1020 it was away")
     book, mail = cast("list[dict[str, object]]", end.ask("peers")["peers"])
     assert (book["driver"], book["idle"], book["connected"], book["problem"]) == (True, True, False, "")
+    assert book["awayS"] is None, "it has nothing to do"
     assert (mail["driver"], mail["idle"], mail["problem"]) == (True, False, "DL1020 it is away")
     assert (mail["errors"], mail["lastProblem"]) == (5, "DL1020 it was away")
     told = {name: value for name, value in end.messaging.status().items() if name.startswith("driver")}
@@ -282,7 +309,9 @@ async def test_links_and_activities_are_made_when_they_are_needed_and_end_togeth
     assert end.messaging.activities is activities
     links.dial(STOCK)
     (standing,) = links.standing()
-    assert cast("list[dict[str, object]]", end.ask("peers")["peers"])[0]["problem"] == standing.problem
+    (peer,) = cast("list[dict[str, object]]", end.ask("peers")["peers"])
+    assert peer["problem"] == standing.problem
+    assert isinstance(peer["awayS"], float), "for so long"
     end.messaging.close()
     assert links.standing() == []
     await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import pytest
 
 from deathless.base.errors import PermissionRefused
 from deathless.execution.running import Running
-from deathless.shell.page import CELLS, LSN, PAGE_BYTES, TICKS, Page, page_path
+from deathless.shell.page import CELLS, FULL, LSN, OUTBOX_FULL, PAGE_BYTES, TICKS, Page, page_path
 
 
 def begin(page: Page, *, session: int, seq: int, index: int) -> None:
@@ -35,6 +35,15 @@ def test_who_has_it_open_sees_what_the_worker_writes(tmp_path: Path) -> None:
     assert worker.running is not None
     worker.running.leave()
     assert supervisor.read_running() is None
+
+
+def test_log_and_outbox_without_room_are_told_apart(tmp_path: Path) -> None:
+    page = Page(str(tmp_path / "page"), fresh=True)
+    assert (page.full, page.outbox_full) == (False, False)
+    page.cells[FULL] = 1
+    assert (page.full, page.outbox_full) == (True, False)
+    page.cells[FULL], page.cells[OUTBOX_FULL] = 0, 1
+    assert (page.full, page.outbox_full) == (False, True)
 
 
 def test_what_was_being_run_survives_the_process_that_died_in_it(tmp_path: Path) -> None:

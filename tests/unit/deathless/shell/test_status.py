@@ -10,8 +10,10 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, PeerUnreachable, Unauthorized
+from deathless.shell import status
+from deathless.shell.admin import Access
 from deathless.shell.members import Member, write_member
-from deathless.shell.status import ReplicaView, ServiceView, _Answer, combine, look_now, parts_of
+from deathless.shell.status import ReplicaView, ServiceView, UnreachedPeer, _Answer, combine, look_now, parts_of
 
 MEMBERS = {
     name: Member(name, f"127.0.0.1:{index}", pid=100 + index) for index, name in enumerate(("r0", "r1", "r2"), 1)
@@ -46,6 +48,11 @@ def test_roles_and_lags_are_those_that_are_told() -> None:
         ("checkpointer", 2, True),
         ("standby", 0, True),
     ]
+
+
+def test_what_has_no_room_is_seen() -> None:
+    seen = view(r0=answer(report("r0", "primary", full=True), report("r1", "standby", outbox_full=True)))
+    assert [(one.full, one.outbox_full) for one in seen.replicas[:2]] == [(True, False), (False, True)]
 
 
 def test_own_word_counts_more_than_another_ones() -> None:
@@ -133,3 +140,74 @@ def test_shards_are_looked_at_together_and_their_replicas_named_by_them(tmp_path
     view = look_now(alone)
     assert [one.replica for one in view.replicas] == ["r0", "r1"]
     assert b'shards":' not in msgspec.json.encode(view), "as it was without shards"
+
+
+class Asked:
+    """Supervisors and workers of two shards, as a tool asks them; `peers` is what a primary's worker answers."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.configs = [
+            ReplicaConfig(
+                service="bank", module="m:a", directory=str(folder / "shards" / str(shard)), replica="r0", shard=shard,
+                shards=2,
+            )
+            for shard in (0, 1)
+        ]  # fmt: skip
+        for config in self.configs:
+            write_member(config.directory, Member(replica=config.replica, control=f"control:{config.shard}"))
+        self.peers: dict[str, object] = {}
+        self.commands: list[str] = []
+        self.state = "running"
+        monkeypatch.setattr(status, "ask", self.answer)
+
+    async def answer(self, address: str, command: str, access: Access, *, answer_s: float) -> dict[str, object]:
+        self.commands.append(command)
+        kind, _, shard = address.partition(":")
+        if command == "status":
+            assert kind == "control"
+            return {"replicas": [report("r0", "primary", heardMs=0, client=f"client:{shard}", state=self.state)]}
+        assert (kind, command, access.service) == ("client", "peers", f"bank/{shard}/2")
+        if shard not in self.peers:
+            raise GONE
+        return {"peers": self.peers[shard]}
+
+    def look(self, **options: bool) -> ServiceView:
+        return look_now(parts_of(self.configs), **options)
+
+
+def peer(service: str, **more: Any) -> dict[str, object]:
+    """What a primary's worker tells of another service."""
+    fields = {"service": service, "shard": 0, "connected": False, "lag": 7, "problem": "no answer", "awayS": 2.5}
+    return {**fields, **more}
+
+
+def test_peers_that_a_primary_does_not_reach_are_told_with_since_when_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tmp_path, monkeypatch)
+    asked.peers["0"] = [peer("a", connected=True), peer("b", idle=True, driver=True)]
+    asked.peers["1"] = [peer("c", shard=3), {name: told for name, told in peer("d").items() if name != "awayS"}]
+    view = asked.look(with_peers=True)
+    away = [
+        UnreachedPeer("c", 3, False, 2.5, 7, "no answer", "1/r0"),
+        UnreachedPeer("d", 0, False, None, 7, "no answer", "1/r0"),  # an earlier version does not say since when
+    ]
+    assert view.unreached_peers == away
+    assert [part.unreached_peers for part in view.parts] == [[], away]
+    assert b'"unreachedPeers":[{"service":"c","shard":3,"driver":false,"awayS":2.5' in msgspec.json.encode(view)
+
+
+def test_that_no_primary_tells_of_peers_is_not_that_all_are_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tmp_path, monkeypatch)
+    assert asked.look(with_peers=True).unreached_peers is None
+    asked.peers["0"] = [{"service": "of another tongue"}]
+    assert asked.look(with_peers=True).unreached_peers is None
+    asked.peers["0"] = []
+    assert asked.look(with_peers=True).unreached_peers == []
+    asked.commands.clear()
+    assert asked.look().unreached_peers is None
+    asked.state = "stopped"
+    assert asked.look(with_peers=True).unreached_peers is None
+    assert set(asked.commands) == {"status"}, "only a primary that runs is asked, and only where it is wanted"

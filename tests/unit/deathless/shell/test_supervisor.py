@@ -33,7 +33,7 @@ from deathless.shell import supervisor as module
 from deathless.shell.admin import Access, ask
 from deathless.shell.members import read_members
 from deathless.shell.orders import LineProtocol, PrimaryIs, RoleIs, TakeOver, ToSupervisor
-from deathless.shell.page import LOCK_ANSWERS, PROVED, UNPROVED, Page, page_path
+from deathless.shell.page import FULL, LOCK_ANSWERS, OUTBOX_FULL, PROVED, UNPROVED, Page, page_path
 from deathless.shell.supervisor import read_config
 
 # ---------------------------------------------------------------- last words
@@ -193,6 +193,20 @@ def test_stopped_worker_is_told_to_be_stopped_and_running_when_it_goes_on(tmp_pa
         await until(lambda: supervisor.report.state == WorkerState.STOPPED)
         os.kill(supervisor.worker.pid, signal.SIGCONT)
         await until(lambda: supervisor.report.state == WorkerState.RUNNING)
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+def test_primary_without_room_says_which_is_full_to_the_others_and_to_the_processes_beside_it(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor._page is not None
+        cells = supervisor._page.cells
+        for log, outbox in ((1, 0), (0, 1), (0, 0)):
+            cells[FULL], cells[OUTBOX_FULL] = log, outbox
+            supervisor._watch_worker(time.monotonic())
+            for told in (supervisor.report, supervisor._standing()):
+                assert (told.full, told.outbox_full) == (bool(log), bool(outbox))
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
 

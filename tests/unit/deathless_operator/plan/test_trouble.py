@@ -83,16 +83,45 @@ def test_primary_without_room_is_told_though_it_is_ready_and_only_while_it_says_
     assert [world.condition(kind)["status"] for kind in ("StorageReady", "Available", "Ready")] == ["True"] * 3
 
 
-def test_replica_that_serves_no_more_tells_nothing_of_room() -> None:
+def test_primary_whose_outbox_has_no_room_is_told_with_how_to_find_who_takes_nothing() -> None:
+    world = running()
+    leader = next(name for name, pod in world.replicas().items() if role(pod) == "primary")
+    say_full(world, leader, outbox_full=True)
+    world.operate()
+    for kind, status in (("Degraded", "True"), ("Available", "False"), ("Ready", "False")):
+        found = world.condition(kind)
+        assert (found["status"], found["reason"]) == (status, "OutboxFull")
+        assert all(words in found["message"] for words in (leader, "DL1007", "kubectl deathless peers bank -n"))
+    assert world.condition("StorageReady")["status"] == "True"
+    assert "OutboxFull" in world.told
+    say_full(world, leader, outbox_full=False)
+    world.operate()
+    told = [world.condition(kind)["status"] for kind in ("Degraded", "Available", "Ready")]
+    assert told == ["False", "True", "True"]
+
+
+def test_full_outbox_hides_no_other_trouble_and_a_full_log_comes_first() -> None:
+    snapshot = with_pod(announced=Announcement(full=True, outbox_full=True), ready=True)
+    differs = PodView(name="bank-1", uid="v", announced=Announcement(condition="DL4008", text="DL4008 two differ"))
     findings = Findings()
-    tell_replicas(with_pod(announced=Announcement(full=True), ready=False), findings)
+    tell_replicas(replace(snapshot, pods=(*snapshot.pods, differs)), findings)
+    told = {kind: found.reason for kind, found in findings.told.items()}
+    assert told == {
+        "StorageReady": "OutOfSpace", "Available": "OutOfSpace", "Ready": "OutOfSpace", "Degraded": "Diverged",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["full", "outbox_full"])
+def test_replica_that_serves_no_more_tells_nothing_of_room(what: str) -> None:
+    findings = Findings()
+    tell_replicas(with_pod(announced=Announcement(**{what: True}), ready=False), findings)  # type: ignore[arg-type]  # flags
     assert findings.told == {}
 
 
-def say_full(world: World, name: str, *, full: bool) -> None:
-    """A replica announces whether its log has room."""
+def say_full(world: World, name: str, **said: bool) -> None:
+    """A replica announces whether its log and its outbox have room."""
     annotations = world.pods[name]["metadata"]["annotations"]
-    annotations[STATUS_ANNOTATION] = json.dumps(json.loads(annotations[STATUS_ANNOTATION]) | {"full": full})
+    annotations[STATUS_ANNOTATION] = json.dumps(json.loads(annotations[STATUS_ANNOTATION]) | said)
 
 
 def test_passing_trouble_and_fenced_replicas_are_no_condition() -> None:
