@@ -46,6 +46,7 @@ UNSYNCED: dict[str, Any] = VALUES["lockStore"] | {"fsync": False}
 """The lock store of tests: no fault of theirs takes what a member wrote from the machine, and a disk that stalls is no
 finding. What is measured is measured with VALUES as they are."""
 LOCK_STORE = "app.kubernetes.io/component=lock-store"
+OPERATOR = "app.kubernetes.io/component=operator"
 READY_S = 400.0  # a whole roll on a slow machine
 HELM_S = 400  # what helm waits for: it may roll the lock store
 CALM = {"suspectAfterS": 5.0, "logCallMaxS": 30.0}
@@ -139,6 +140,11 @@ class Ledger:
             volume(f"{self.namespace}-log", self.namespace, source),
             claim("log", f"{self.namespace}-log", self.namespace),
         )
+
+    def delete_claim(self) -> None:
+        """Take volume and claim away; the folder stays with what is in it, for `make_claim` to find it again."""
+        self.cluster.kubectl("-n", self.namespace, "delete", "pvc", "log")
+        self.cluster.kubectl("delete", "pv", f"{self.namespace}-log")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -302,7 +308,7 @@ class Ledger:
             except CommandFailed as failed:
                 told.append(str(failed))
         try:
-            operator = ("-n", NAMESPACE, "logs", "--tail=40", "-l", "app.kubernetes.io/component=operator")
+            operator = ("-n", NAMESPACE, "logs", "--tail=40", "-l", OPERATOR)
             told.append(self.cluster.kubectl(*operator))
         except CommandFailed as failed:
             told.append(str(failed))

@@ -12,6 +12,10 @@ more than the documents ask for: read and write below /deathless/. Does not: kee
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +24,21 @@ from tests.cluster.lab.certificates import Authority
 from tests.cluster.lab.cluster import Pod
 from tests.cluster.lab.machine import CommandFailed, wait_until
 
+from deathless_operator.model.names import LOCK_TLS_FOLDER
+
 MEMBERS = 3
 IMAGE = "gcr.io/etcd-development/etcd:v3.6.16"
 SELECTOR = "app=store"
 USER, PASSWORD = "deathless", "of-a-test"
 PREFIX = "/deathless/"
+TOKEN_S = 2
+"""A token that a member has not seen used for so long ends; each member counts for itself."""
 ARGUMENTS = (
     "--name=$(NAME)",
     "--data-dir=/data/etcd",
     "--log-level=warn",
     "--bcrypt-cost=4",
+    f"--auth-token-ttl={TOKEN_S}",
     "--listen-client-urls=https://0.0.0.0:2379",
     "--advertise-client-urls=https://$(NAME).$(DOMAIN):2379",
     "--listen-peer-urls=http://0.0.0.0:2380",
@@ -41,6 +50,19 @@ ARGUMENTS = (
     "--key-file=/tls/tls.key",
     "--unsafe-no-fsync",  # it goes with its pods; a disk that stalls is no finding
 )
+ASK = """
+import ssl, sys, urllib.error, urllib.request
+url, folder, body, token = sys.argv[1:]
+context = ssl.create_default_context(cafile=f"{folder}/ca.crt")
+context.load_cert_chain(f"{folder}/tls.crt", f"{folder}/tls.key")
+headers = {"Authorization": token} if token else {}
+request = urllib.request.Request(url, body.encode(), headers)
+try:
+    print(urllib.request.urlopen(request, timeout=30, context=context).read().decode())
+except urllib.error.HTTPError as refused:
+    print(refused.read().decode())
+"""
+"""Asks a member past our own client, and prints what it answers."""
 COMMAND_S = 60
 """etcdctl's patience on a busy machine; its own is five seconds. As variables alone: beside its flag it refuses one."""
 
@@ -127,6 +149,39 @@ class OwnEtcd:
     def kill_leader(self) -> Pod:
         """Kill the leader's process; gives its pod."""
         return self._cluster.kill_etcd_leader(self.namespace, SELECTOR)
+
+    @contextmanager
+    def frozen_leader(self) -> Iterator[Pod]:
+        """The leader hangs."""
+        with self._cluster.frozen_etcd_leader(self.namespace, SELECTOR) as leader:
+            yield leader
+
+    def wait_tokens_end(self, replica: Pod) -> None:
+        """Wait until each member has forgotten a token of now that nobody shows to it.
+
+        Args:
+            replica: a pod of a service that uses this store; it has what a member asks of a client.
+        """
+        login = {"name": USER, "password": PASSWORD}
+        for endpoint in self._endpoints:
+            token = str(self._ask(replica, f"{endpoint}/v3/auth/authenticate", login)["token"])
+            wait_until(
+                partial(self._forgotten, replica, endpoint, token),
+                f"the end of a token at {endpoint}",
+                within_s=COMMAND_S,
+                poll_s=2.0 * TOKEN_S,  # to show it is to prolong it
+            )
+
+    def _forgotten(self, replica: Pod, endpoint: str, token: str) -> bool:
+        key = base64.b64encode(PREFIX.encode()).decode()
+        told = self._ask(replica, f"{endpoint}/v3/kv/range", {"key": key}, token)
+        assert "header" in told or "invalid auth token" in str(told), told
+        return "header" not in told
+
+    def _ask(self, replica: Pod, url: str, body: dict[str, str], token: str = "") -> dict[str, Any]:
+        words = ("python3", "-c", ASK, url, LOCK_TLS_FOLDER, json.dumps(body), token)
+        told: dict[str, Any] = json.loads(self._cluster.exec(replica, *words))
+        return told
 
     def keys(self) -> list[str]:
         """The keys it holds."""

@@ -12,13 +12,21 @@ from typing import Self
 
 import pytest
 from tests.cluster.drilling import drill, judged
-from tests.cluster.installed import CALM, LEDGER_IMAGE, NAMESPACE, OTHER_IMAGE, Lab, Ledger, install_for_tests
+from tests.cluster.installed import (
+    CALM,
+    LEDGER_IMAGE,
+    NAMESPACE,
+    OPERATOR,
+    OTHER_IMAGE,
+    Lab,
+    Ledger,
+    install_for_tests,
+)
 from tests.cluster.lab.machine import CommandFailed, LabError
 from tests.cluster.under_load import called, chance, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
-OPERATOR = "app.kubernetes.io/component=operator"
 KILLS_S = 20.0, 45.0
 """Between two kills. Who waits leads 15 s after one that led was killed, and gets some seconds to work in."""
 

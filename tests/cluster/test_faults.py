@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.front_door import Callers, figure
-from tests.cluster.installed import CALM, LOCK_STORE, NAMESPACE, Lab, Ledger
+from tests.cluster.installed import CALM, LOCK_STORE, NAMESPACE, OPERATOR, Lab, Ledger
 from tests.cluster.lab.bare import BareCluster
 from tests.cluster.lab.cluster import LOG, Pod
 from tests.cluster.lab.machine import wait_until
@@ -203,10 +203,13 @@ def test_without_an_operator_takeovers_go_on(ledger: Ledger) -> None:
     with called(ledger) as callers:
         cluster.kubectl("-n", NAMESPACE, "scale", "deployment/deathless-operator", "--replicas=0")
         try:
+            # Until then one of them may mend what is broken here.
+            ledger.wait_for(lambda: not cluster.pods(NAMESPACE, OPERATOR), "no operator is left")
             old = ledger.primary()
             cluster.delete_pod(old, grace_s=0)
             ledger.wait_other_primary(old)
             callers.wait_more()
+            assert cluster.pods(NAMESPACE, OPERATOR) == []
         finally:
             cluster.kubectl("-n", NAMESPACE, "scale", "deployment/deathless-operator", "--replicas=2")
             cluster.wait_rolled_out(NAMESPACE, "deployment/deathless-operator")

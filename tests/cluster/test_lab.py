@@ -254,6 +254,34 @@ def test_drained_node_gets_pods_again(cluster: AnyCluster, image: str, namespace
     assert "unschedulable" not in cluster.get("node", node)["spec"]
 
 
+def test_cordoned_node_gets_no_new_pod_and_then_gets_them_again(
+    cluster: AnyCluster, image: str, namespace: str
+) -> None:
+    node = cluster.workers[0]
+    (before,) = start(cluster, namespace, server("before", image, node=node))
+    with cluster.cordoned(node):
+        start(cluster, namespace, server("anywhere", image), server("away", image))
+        cluster.apply(only_on(node, server("there", image)), namespace=namespace)
+        wait_until(lambda: unschedulable(cluster, namespace, "there"), "no node will have the pod", within_s=120)
+        pods = {pod.name: pod for pod in cluster.pods(namespace)}
+        assert node not in {pods["anywhere"].node, pods["away"].node}
+        assert (pods["before"].uid, pods["before"].ready) == (before.uid, True)
+    wait_until(lambda: cluster.pod(namespace, "there").ready, "the node gets pods again", within_s=120)
+    assert cluster.pod(namespace, "there").node == node
+
+
+def only_on(node: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod, for the scheduler to put on that node and no other: `nodeName` would pass it by."""
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return pod
+
+
+def unschedulable(cluster: Cluster, namespace: str, name: str) -> bool:
+    """Has the scheduler said that a pod fits nowhere?"""
+    told = cluster.get("pod", name, namespace).get("status", {}).get("conditions", [])
+    return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in told)
+
+
 def test_pods_go_on_while_the_api_server_is_away(cluster: AnyCluster, image: str, namespace: str) -> None:
     pod, other = two_pods(cluster, namespace, image)
     with cluster.api_server_down():
@@ -330,6 +358,16 @@ def test_full_volume_refuses_writes_until_there_is_room(bare: BareCluster, image
         with bare.full_volume(folder), pytest.raises(CommandFailed, match="No space left on device"):
             bare.exec(pod, *write)
         bare.exec(pod, *write)
+        bare.delete_pod(pod, grace_s=0)
+        wait_until(lambda: not bare.pods(namespace), "the pod is gone")
+
+
+def test_volume_without_hard_links_has_all_else(bare: BareCluster, image: str, namespace: str) -> None:
+    with bare.linkless_volume(namespace):
+        (pod,) = start(bare, namespace, server("one", image, folder=f"{SHARED}/{namespace}"))
+        bare.exec(pod, "sh", "-c", "echo held > /data/file && mv /data/file /data/moved && grep held /data/moved")
+        with pytest.raises(CommandFailed, match="Operation not permitted"):
+            bare.exec(pod, "ln", "/data/moved", "/data/second")
         bare.delete_pod(pod, grace_s=0)
         wait_until(lambda: not bare.pods(namespace), "the pod is gone")
 

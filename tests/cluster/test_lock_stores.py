@@ -14,7 +14,7 @@ from tests.cluster.under_load import called, wait_epoch
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
 
-def test_service_with_an_etcd_of_its_own_outlives_its_primary_and_the_etcd_leader(
+def test_service_with_an_etcd_of_its_own_outlives_its_primary_its_logins_and_the_etcd_leader(
     cluster: Lab, namespace: str, tmp_path: Path
 ) -> None:
     store = OwnEtcd(cluster, namespace, tmp_path)
@@ -47,7 +47,10 @@ def test_installation_with_an_etcd_that_was_there_before(cluster: Lab, namespace
 
 
 def outlive(store: OwnEtcd, ledger: Ledger) -> None:
-    """Call a service while its primary dies, and then the leader of its store, whose logins die with its process."""
+    """Call a service while logins end, its primary dies, and the leader of its store dies, and then another hangs.
+
+    Logins die with a member's process, and end by themselves: no member knows any but those that are shown to it.
+    """
     cluster = ledger.cluster
     with called(ledger) as callers:
         own = f"{PREFIX}{ledger.namespace}/"
@@ -57,9 +60,17 @@ def outlive(store: OwnEtcd, ledger: Ledger) -> None:
         cluster.kill_process(ledger.primary(), "deathless.shell.worker")
         wait_epoch(ledger, epoch)
         callers.wait_more()
+        store.wait_tokens_end(ledger.primary())
         leader = store.kill_leader()
         callers.wait_more()
         ledger.wait_for(partial(started_again, cluster, leader), "it starts again")
+        store.wait_tokens_end(ledger.primary())
+        with store.frozen_leader():
+            callers.wait_more()
+            epoch = ledger.epoch()
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            wait_epoch(ledger, epoch)
+            callers.wait_more()
 
 
 def started_again(cluster: Lab, before: Pod) -> bool:

@@ -7,6 +7,7 @@ import uuid
 import pytest
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import CALM, Lab, Ledger
+from tests.cluster.lab.bare import BareCluster
 from tests.cluster.under_load import called, check_no_call_failed, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -18,6 +19,38 @@ def test_missing_claim_is_named_and_mended_by_making_it(cluster: Lab) -> None:
         assert "log" in message
         ledger.make_claim()
         ledger.wait_ready()
+
+
+def test_claim_that_is_gone_is_named_and_what_it_held_is_there_once_it_is_made_again(cluster: Lab) -> None:
+    with Ledger(cluster, "lostclaim") as ledger, called(ledger) as callers:
+        ledger.apply(suspend=True)
+        wait_pods(ledger, 0)
+        answered = len(callers.answered)
+        ledger.delete_claim()
+        ledger.apply(suspend=False)
+        assert "log" in ledger.wait_told("StorageReady", "False", "ClaimNotFound")
+        assert ledger.condition("Available")[0] == "False"
+        assert len(callers.answered) == answered
+        ledger.make_claim()
+        ledger.wait_ready()
+
+
+def test_volume_that_can_not_carry_the_fence_is_refused_and_another_claim_mends_it(bare: BareCluster) -> None:
+    name = f"linkless-{uuid.uuid4().hex[:5]}"
+    with bare.linkless_volume(name), Ledger(bare, "unfit", volume=name) as ledger:
+        message = ledger.wait_told("StorageReady", "False", "StorageUnfit")
+        assert "DL3027" in message
+        assert "lacks a call" in message
+        assert ledger.condition("Ready")[:2] == ("False", "StorageUnfit")
+        # The claim of a service stays for its life: it is made again, as the runbook says.
+        bare.kubectl("-n", ledger.namespace, "delete", "dls", ledger.name, "--cascade=foreground", timeout_s=190)
+        wait_pods(ledger, 0)
+        ledger.delete_claim()
+        ledger.volume = f"{name}-fit"
+        ledger.make_claim()
+        ledger.apply()
+        with called(ledger):
+            pass
 
 
 def test_quota_that_is_exceeded_is_named_and_mended_by_raising_it(cluster: Lab) -> None:

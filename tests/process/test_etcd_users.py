@@ -43,9 +43,9 @@ def wait_token_ends(cluster: EtcdCluster, member: EtcdMember) -> None:
 
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_leader_that_is_gone_takes_no_login_with_it(tmp_path: Path, fault: str) -> None:
+def test_leader_that_is_gone_takes_no_login_over_tls_with_it(tmp_path: Path, fault: str) -> None:
     with (
-        EtcdCluster(tmp_path / "etcd", members=3, password=ROOT_PASSWORD, token_ttl_s=SHORT_S) as cluster,
+        EtcdCluster(tmp_path / "etcd", members=3, tls=True, password=ROOT_PASSWORD, token_ttl_s=SHORT_S) as cluster,
         ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
         called(replicas) as load,
     ):

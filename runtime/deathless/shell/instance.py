@@ -21,9 +21,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused, StorageUnfit
 
 KEPT_MAX: Final = 64  # instances that are remembered; one older than that would count as new
+NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # what file systems without hard links say
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ENTRY: Final = re.compile(r"instance\.(\d{9})")
 
@@ -79,7 +80,7 @@ def unusable(error: OSError, folder: str) -> DeathlessError:
 def take_generation(folder: Path, replica: str, instance: str) -> int:
     """Give this instance's number among those of its replica; 0 without an instance.
 
-    Raises: OtherSupervisor when a later instance has started; OSError.
+    Raises: OtherSupervisor when a later instance has started; StorageUnfit where nothing can be linked; OSError.
     """
     if not instance:
         return 0
@@ -143,9 +144,15 @@ def _link(folder: Path, number: int, instance: str) -> bool:
     try:
         os.write(descriptor, instance.encode())
         os.fsync(descriptor)
-        os.link(temporary, folder / f"instance.{number:09d}")
-    except FileExistsError:
-        return False
+        try:
+            os.link(temporary, folder / f"instance.{number:09d}")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            # The file could be made just now: it is not that this user lacks a right.
+            raise StorageUnfit(f"the log directory lacks a call that the log needs: {error}") from None
     finally:
         os.close(descriptor)
         temporary.unlink(missing_ok=True)

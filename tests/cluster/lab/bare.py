@@ -320,6 +320,18 @@ class BareCluster(Cluster):
             disk.unlink()
 
     @contextmanager
+    def linkless_volume(self, name: str) -> Iterator[None]:
+        """A folder below /srv/shared with a file system of its own that has no hard links, as vfat has none."""
+        library = images.build_no_links(state_folder() / "archives")
+        folder, behind = self.shared_folder(name), self.shared_folder(f"{name}-behind")
+        run("bindfs", behind, folder, environment={"LD_PRELOAD": str(library)})
+        try:
+            yield
+        finally:
+            run("umount", "-l", folder)
+            shutil.rmtree(behind, ignore_errors=True)
+
+    @contextmanager
     def full_volume(self, folder: Path, *, left_bytes: int = 0) -> Iterator[None]:
         """A volume of `small_volume` with no more than `left_bytes` of room."""
         ballast = folder / ".ballast"

@@ -377,12 +377,17 @@ class Cluster(abc.ABC):
 
     # -------------------------------------------------------------- nodes
 
-    def cordon(self, node: str) -> None:
-        """Have no new pods put on a node."""
+    @contextmanager
+    def cordoned(self, node: str) -> Iterator[None]:
+        """A node that gets no new pods; those that it has go on."""
         self.kubectl("cordon", node)
+        try:
+            yield
+        finally:
+            self._uncordon(node)
 
-    def uncordon(self, node: str) -> None:
-        """Undo `cordon`, and what `drain` leaves behind."""
+    def _uncordon(self, node: str) -> None:
+        """Undo a cordon, also the one that `drain` leaves behind."""
         self.kubectl("uncordon", node)
 
     def drain(self, node: str, *, within_s: float = 400.0) -> None:
@@ -397,7 +402,7 @@ class Cluster(abc.ABC):
             self.drain(node, within_s=within_s)
             yield
         finally:
-            self.uncordon(node)
+            self._uncordon(node)
 
     def reboot_node(self, node: str) -> None:
         """Cut a node's power and give it back."""

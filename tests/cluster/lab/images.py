@@ -35,12 +35,21 @@ _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 def build_pause(folder: Path) -> Path:
     """Compile pause.c, which is the first process of each node and sandbox, and return the program."""
-    program = folder / "pause"
-    source = Path(__file__).with_name("pause.c")
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        folder.mkdir(parents=True, exist_ok=True)
-        run("gcc", "-Os", "-static", "-s", "-o", program, source)
-    return program
+    return _compiled("pause.c", folder / "pause", "-static", "-s")
+
+
+def build_no_links(folder: Path) -> Path:
+    """Compile no_links.c, which takes hard links from the file system in user space it is loaded into; return it."""
+    return _compiled("no_links.c", folder / "no_links.so", "-shared", "-fPIC")
+
+
+def _compiled(source: str, output: Path, *how: str) -> Path:
+    """Compile one of this folder's sources where that is newer than its output."""
+    path = Path(__file__).with_name(source)
+    if not output.exists() or output.stat().st_mtime < path.stat().st_mtime:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        run("gcc", "-Os", *how, "-o", output, path)
+    return output
 
 
 def make(archive: Path, name: str, files: Mapping[str, Path], entrypoint: Sequence[str], user: str = "") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import InvalidConfig, OtherSupervisor
-from deathless.shell.instance import KEPT_MAX, check_instance, clear_former, lock_replica, take_generation
+from deathless.base.errors import InvalidConfig, OtherSupervisor, StorageUnfit
+from deathless.shell.instance import KEPT_MAX, NO_LINKS, check_instance, clear_former, lock_replica, take_generation
 
 
 def folder_in(tmp_path: Path) -> Path:
@@ -62,6 +63,30 @@ def test_instances_that_start_together_get_different_numbers(tmp_path: Path) -> 
     with ThreadPoolExecutor(8) as pool:
         numbers = list(pool.map(lambda name: take_generation(tmp_path, "r0", name), names))
     assert sorted(numbers) == list(range(1, 25))
+
+
+@pytest.mark.parametrize("number", NO_LINKS)
+def test_storage_without_links_is_unfit_and_not_forbidden(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageUnfit, match=f"lacks a call that the log needs: .*{os.strerror(number)}"):
+        take_generation(tmp_path, "r0", "a")
+    assert list(tmp_path.iterdir()) == [], "nothing is left there"
+
+
+def test_folder_that_can_not_be_linked_in_for_another_reason_is_told_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        take_generation(tmp_path, "r0", "a")
 
 
 def test_entry_that_can_not_be_read_still_counts(tmp_path: Path) -> None:
