@@ -6,7 +6,7 @@ kube-proxy, also on a machine without a Docker engine; some of `tests/apiserver`
 none of them, so they are built with the ordinary Go client, which checks every module against the checksum database:
 about ten minutes on two idle cores from an empty cache (two of them for cert-manager), nothing afterwards. So are helm,
 which renders the charts, and `alert-tests`, which evaluates their alert rules as Prometheus does (half a minute). The
-kinds of the prometheus-operator are taken from its module as they are, when a test asks for them: seconds.
+prometheus-operator's kinds are copied out of its module when a test asks for them.
 
 What it guarantees: a binary appears under its final name only when complete (written under a temporary name, then
 renamed). A binary that is there is never rebuilt; its version is part of its path. Two builds at once wait for each
@@ -46,6 +46,7 @@ HELM_VERSION = "3.22.0"
 COREDNS_VERSION = "1.14.7"
 CERT_MANAGER_VERSION = "1.21.2"
 PROMETHEUS_OPERATOR_VERSION = "0.85.0"  # the newest that the Go module proxy serves
+_PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 PROMETHEUS_VERSION = "0.316.0"  # of its Go module: Prometheus 3.16
 
 # promtool links every cloud whose machines Prometheus can find. This needs the query engine and the templates alone.
@@ -232,14 +233,7 @@ def _version_settings() -> tuple[str, ...]:
     return tuple(f"{package}.{name}={value}" for package in packages for name, value in values.items())
 
 
-KUBERNETES = (
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
-    "kubectl",
-)
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 
 BINARIES: dict[str, Binary] = {
     name: Binary(
@@ -364,11 +358,7 @@ def _prepare_cert_manager(module: _Module) -> None:
     name = "github.com/cert-manager/cert-manager"
     module.require("cert-manager", name, CERT_MANAGER_VERSION)
     (module.folder / "main.go").write_text(_CERT_MANAGER_MAIN)
-    downloaded = json.loads(module.run("mod", "download", "-json", f"{name}@v{CERT_MANAGER_VERSION}"))
-    kept = cert_manager_crds()
-    kept.mkdir(exist_ok=True)
-    for path in sorted(Path(downloaded["Dir"], "deploy/crds").glob("*.yaml")):
-        (kept / path.name).write_text(path.read_text())
+    _copy_crds(module, f"{name}@v{CERT_MANAGER_VERSION}", "deploy/crds", cert_manager_crds())
 
 
 def _prepare_alert_tests(module: _Module) -> None:
@@ -383,12 +373,7 @@ def cert_manager_crds() -> Path:
 
 
 def prometheus_operator_crds() -> Path:
-    """Return the folder with the CRDs of the prometheus-operator, one file each, fetched when they are missing.
-
-    Raises:
-        GoMissing: they are not cached and there is no Go client to fetch them.
-        BuildFailed: they could not be fetched; the output of the Go client is the message.
-    """
+    """Return the folder with the CRDs of the prometheus-operator, fetched when it is missing. Raises: as `ensure`."""
     folder = _kept("prometheus-operator", PROMETHEUS_OPERATOR_VERSION)
     kept = folder / "crds"
     if kept.is_dir():
@@ -398,15 +383,19 @@ def prometheus_operator_crds() -> Path:
         raise GoMissing(GO_MISSING)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder, lambda _: None), tempfile.TemporaryDirectory(prefix="build-", dir=folder) as scratch:
+        made, module = Path(scratch, "crds"), f"{_PROMETHEUS_OPERATOR}@v{PROMETHEUS_OPERATOR_VERSION}"
+        _copy_crds(_Module(go, Path(scratch)), module, "example/prometheus-operator-crd", made)
         if not kept.is_dir():
-            name = f"github.com/prometheus-operator/prometheus-operator@v{PROMETHEUS_OPERATOR_VERSION}"
-            downloaded = json.loads(_Module(go, Path(scratch)).run("mod", "download", "-json", name))
-            made = Path(scratch, "crds")
-            made.mkdir()
-            for path in sorted(Path(downloaded["Dir"], "example/prometheus-operator-crd").glob("*.yaml")):
-                (made / path.name).write_text(path.read_text())
             made.rename(kept)
     return kept
+
+
+def _copy_crds(module: _Module, source: str, inside: str, kept: Path) -> None:
+    """Copy the YAML files in a folder of the module `source`, as NAME@VERSION, to a folder of their own."""
+    downloaded = json.loads(module.run("mod", "download", "-json", source))
+    kept.mkdir(exist_ok=True)
+    for path in Path(downloaded["Dir"], inside).glob("*.yaml"):
+        (kept / path.name).write_text(path.read_text())
 
 
 _PREPARE: dict[str, Callable[[_Module], None]] = {

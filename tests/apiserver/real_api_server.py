@@ -45,6 +45,15 @@ def binaries(*names: str) -> dict[str, Path]:
         pytest.skip(str(missing))
 
 
+@functools.cache
+def monitoring_kinds() -> Path:
+    """Return the folder with the prometheus-operator's CRDs, fetched on first use; skips where they can't be had."""
+    try:
+        return kubernetes.prometheus_operator_crds()
+    except kubernetes.GoMissing as missing:
+        pytest.skip(str(missing))
+
+
 class RealApiServer:
     """One API server and its etcd.
 

@@ -7,9 +7,8 @@ import json
 from typing import Any, Final
 
 import pytest
-from real_api_server import RealApiServer
+from real_api_server import RealApiServer, binaries, monitoring_kinds
 from tests.unit.charts.rendering import VARIANTS, render
-from tools import kubernetes
 
 pytestmark = pytest.mark.apiserver
 GROUP: Final = "monitoring.coreos.com"
@@ -20,11 +19,8 @@ ON: Final = {"podMonitor": {"mode": "Always"}, "alerts": {"mode": "Always"}}
 @pytest.fixture(scope="module", autouse=True)
 def _kinds(api_server: RealApiServer) -> None:
     """Their kinds, beside ours; nobody else's test minds."""
-    try:
-        folder = kubernetes.prometheus_operator_crds()
-        kubernetes.ensure("helm")
-    except kubernetes.GoMissing as missing:
-        pytest.skip(str(missing))
+    binaries("helm")
+    folder = monitoring_kinds()
     api_server.install(*(folder / f"{GROUP}_{plural}.yaml" for plural in PLURALS.values()))
 
 

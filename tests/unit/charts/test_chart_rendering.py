@@ -383,3 +383,11 @@ def test_notes_and_test_pod_are_there() -> None:
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     script = pod["spec"]["containers"][0]["args"][0]
     assert script == (CHART / "files" / "installation_test.py").read_text()
+
+
+def test_section_of_the_documents_that_the_notes_name_is_there() -> None:
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    named = re.findall(r"^(.+), so that .*: (docs/\S+\.md), section of that name\.$", notes, re.MULTILINE)
+    assert named
+    for heading, page in named:
+        assert f"\n## {heading}\n" in (ROOT / page).read_text()
