@@ -42,7 +42,7 @@ def test_page_has_verdict_command_date_commit_machine_and_each_count() -> None:
     assert "**PASSED**, 2026-11-25, commit abc123\n\n    python -m it\n\nOn 8 cores of X.\n" in text
     for row in (
         "runs | 2,000", "seeds | 50 to 2049", "call each other | 200, with 700 services", "of one cluster | 1,800",
-        "in all of them | 2,500", "faults | 30,000", "among them | 4,000", "operations of clients | 90,000",
+        "with its replicas | 2,500", "faults | 30,000", "among them | 4,000", "operations of clients | 90,000",
         "minutes that passed inside | 100.0", "seconds it took | 610", "processes that shared it | 2",
         "mean | 500 ms", "worst | 2,500 ms", "something was wrong | 0",
     ):  # fmt: skip
