@@ -32,6 +32,7 @@ REPORT = Report(
     instance="84a7a906",
     generation=2,
     unproved=True,
+    outbox_full=True,
 )
 
 
