@@ -200,7 +200,7 @@ RECORDS = {
     "following": (49, 4),
     "handover": (52, 2),
     "checkpoint": (53, 3),
-    "report": (64, 21),
+    "report": (64, 22),
 }
 
 
