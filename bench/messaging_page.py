@@ -35,7 +35,7 @@ TAIL: Final = """
 Each is started for its turn, measured and ended, with one server, Python clients and its default durability.
 
 - **Two Python processes that sync and answer, no more** (`bench/bare_peer.py`): the two syncs and two ways of one call
-  on the event loop of ours, with nothing around them. No service in Python can be faster; it promises nothing.
+  on the event loop of ours, with nothing around them; it promises nothing.
 - **gRPC Python** (a stream; unary calls) keeps nothing on any disk and forgets what was under way when a process dies:
   it marks what two Python processes can exchange.
 - **NATS JetStream** (nats-server 2.15.2, nats-py): a publisher with up to 4,000 messages unacknowledged, a stream in
@@ -55,8 +55,8 @@ Each is started for its turn, measured and ended, with one server, Python client
   this stand in the column of peers. What is above them is processor time of both workers, which the note says: nothing
   else runs meanwhile, and each begins with what a sleep left in its caches. For three floors the runtime, handlers
   included, would have to fit into what is left between that column and the goal. A compiled core brings 8.1 floors to
-  7.0, no further ([design 0006](design/0006-messaging.md#where-the-time-goes)); a runtime that is native all the way
-  from socket to log would.
+  7.0 ([design 0006](design/0006-messaging.md#where-the-time-goes)); what is left to try, and not measured, is a runtime
+  that is native all the way from socket to log.
 - **256 outstanding, forks**: sender and receiver have a core each, so the rate is what one core gives the slower one;
   the note says what a message takes of both, and how far apart the rounds were. Whatever else runs on the two cores,
   the client that counts among it, takes from these figures directly.
