@@ -19,16 +19,20 @@ FROM ?= 0
 # The chaos run of the shop: how long it kills, and its seed (0: one is drawn and told).
 MINUTES ?= 10
 SEED ?= 0
+# How long `make torture` breaks replicas. (SECONDS is bash's own: it must not reach the shell.)
+SECONDS ?= 60
+override SECONDS_ := $(SECONDS)
+unexport SECONDS
 # Workers for tests; two cores are what the time limits are made for.
 JOBS ?= 2
 LOCK_HOW := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --group docs $(LOCK_HOW)
 # What the image holds, and what builds its wheel: the same versions, fewer packages.
-LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
+LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
 .PHONY: help install demo demo-shop demo-shop-record test lint format quick processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
-	sim-record clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
+	sim-record torture clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -98,7 +102,7 @@ quick: install ## Tests that run in one process
 # One after the other: they measure nothing, but a starved process looks like a dead one. A wait that is too long ends by
 # its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
-	@$(BIN)/pytest -o faulthandler_timeout=600 -m '(process or etcd or root) and not apiserver and not cluster'
+	@$(BIN)/pytest --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m '(process or etcd or root) and not apiserver and not cluster'
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
 	@status=0; $(BIN)/python tools/packages.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
@@ -129,10 +133,14 @@ test-cluster: install ## End-to-end tests on a real cluster (its own, or the one
 	  3) marks='apiserver';; \
 	  *) exit $$status;; \
 	esac; \
-	$(BIN)/pytest -o faulthandler_timeout=1500 -m "$$marks"
+	$(BIN)/pytest --durations=40 --durations-min=5 -o faulthandler_timeout=1500 -m "$$marks"
 
 sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m; in every tenth several services call each other
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)
+
+# Two sets of real replicas; exit code 3: a tool is missing, and one line says which.
+torture: install ## Break real replicas in every way at once for SECONDS=60 (SEED=n), judged by porcupine and a second log reader
+	@status=0; PYTHONPATH=.:tests/process $(BIN)/python -m tests.torture --seconds $(SECONDS_) --seed $(SEED) || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 # An hour's worth on two cores.
 sim-record: SEEDS = 10000
@@ -169,7 +177,7 @@ lock-check: install ## Compare requirements.txt with a new resolution (asks the 
 	@diff -u requirements-build.txt build/requirements-build.txt
 
 derived: install ## Write what is made from the models: crds/, charts, tables, the reference page
-	@for tool in crds chart reference; do $(BIN)/python tools/$$tool.py >/dev/null; done
+	@for tool in crds chart reference rights; do $(BIN)/python tools/$$tool.py >/dev/null; done
 
 docs: install ## Build the documentation's site in build/site (strict: a broken link fails)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -19,6 +19,7 @@ import msgspec
 
 from bench.cluster import MODULE, SERVICE
 from deathless.base.config import ReplicaConfig
+from deathless.base.times import Times
 from deathless.codec.frames import (
     Confirm,
     Cut,
@@ -107,7 +108,7 @@ class Builder:
         self._control(FrameKind.OPENING, msgspec.msgpack.encode(Opening(0, revision, 0)))
         assert self._lock.go_live(holder)
         register = encode_register(bytes(16))
-        self.run([(Run(0, 0, 0, 2), [encode_time(time.time_ns() // 1000), register])])
+        self.run([(Run(0, 0, 0, 2), [encode_time(Times.at(time.time_ns() // 1000)), register])])
 
     def _control(self, kind: int, payload: bytes) -> None:
         lsn = self._place.lsn

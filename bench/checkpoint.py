@@ -9,7 +9,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from bench.cluster import ACCESS, RECOVERED_S
+from bench.cluster import RECOVERED_S
 from bench.figures import Figure, Goal, figure
 from bench.load import NOTE
 from bench.setting import Setting, build_log
@@ -38,7 +38,7 @@ async def checkpoint(setting: Setting) -> list[Figure]:
         await asyncio.sleep(setting.size(10, 1))
         ordered = time.perf_counter()
         before = _longest(replies)
-        await ask((await cluster.primary()).client, "checkpoint", ACCESS, answer_s=30.0)
+        await ask((await cluster.primary()).client, "checkpoint", cluster.access, answer_s=30.0)
         path = await _announced(cluster.directory / "checkpoints")
         took = time.perf_counter() - ordered
         await asyncio.sleep(0.2)

@@ -29,7 +29,6 @@ from deathless.shell.members import read_members
 
 SERVICE: Final = "bench"
 MODULE: Final = f"{Path(__file__).resolve().parent / 'services' / 'counter.py'}:bench"
-ACCESS: Final = Access(SERVICE)
 READY_S: Final = 60.0
 RECOVERED_S: Final = 900.0  # with a long log to recover first
 STOP_S: Final = 10.0
@@ -81,7 +80,8 @@ class Cluster:
     ) -> None:
         self.folder = folder
         self.directory = Path(shard_directory(str(folder / program.folder), program.shard, program.shards))
-        self.access = Access(shard_name(program.service, program.shard, program.shards))
+        name = shard_name(program.service, program.shard, program.shards)
+        self.access = Access(name, directory=str(self.directory))
         self._program = program
         self.names = [f"r{i}" for i in range(replicas)]
         self._limits = limits or {}

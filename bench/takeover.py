@@ -15,7 +15,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Final, Self
 
-from bench.cluster import ACCESS, Cluster
+from bench.cluster import Cluster
 from bench.figures import Figure, Goal, figure, median
 from bench.load import NOTE
 from bench.setting import Setting
@@ -225,7 +225,7 @@ async def switchover(setting: Setting) -> list[Figure]:
             await _next_round(cluster)
             address = (await cluster.primary()).client
             since = time.perf_counter()
-            await ask(address, "switchover", ACCESS, answer_s=10.0)
+            await ask(address, "switchover", cluster.access, answer_s=10.0)
             gaps.append(await callers.gap_ms(since))
         problem = await callers.finish()
     note = problem or f"{callers.count} calls, none failed, lost or doubled"

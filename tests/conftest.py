@@ -3,7 +3,8 @@
 Guarantees: the same run in CI draws the same examples (derandomized), so a red build can be repeated; a
 developer's run draws new ones and keeps the failing ones in `.hypothesis`. No example has a deadline: a slow
 machine is no finding. A test below `tests/process` carries the mark `process`, one below `tests/sim` the mark
-`sim`, so nobody can forget it and have real processes started side by side.
+`sim`, so nobody can forget it and have real processes started side by side. No test begins once the time in
+TESTS_END_AT (seconds since 1970) is past; the last lines say how many were left out by that.
 
 Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
 """
@@ -11,6 +12,7 @@ Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pa
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in MARK_OF_FOLDER:
             item.add_marker(MARK_OF_FOLDER[folder])
+
+
+_END_AT = float(os.environ.get("TESTS_END_AT") or "inf")
+_left_out: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin no test, and none of its fixtures, once the time for tests is over."""
+    if time.time() > _END_AT:
+        _left_out.append(item.nodeid)
+        pytest.skip("the time for tests (TESTS_END_AT) is over")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were not begun, and the first of them."""
+    if _left_out:
+        terminalreporter.write_line(
+            f"tests left out: {len(_left_out)} from {_left_out[0]} on, since the time for tests (TESTS_END_AT) was over"
+        )

@@ -1,9 +1,8 @@
 """The tree keeps its rules; each rule is also shown a tree that breaks it.
 
-Why: what a machine can see, no reviewer has to look for. A rule is a function of `Tree` (path -> text) that
-returns findings; `test_tree_keeps_rule` runs all of them over this tree, and `test_rule_finds_what_breaks_it`
-over small trees with one planted fault each, so that a rule that has gone blind fails too. Exceptions stand in
-the tables below, each with its reason; an entry that is no longer needed fails, so the tables only shrink.
+What a machine can see, no reviewer has to look for. A rule is a function of `Tree` (path -> text) that gives findings;
+`test_tree_keeps_rule` runs all over this tree, `test_rule_finds_what_breaks_it` over small trees with one fault each,
+so that a blind rule fails. Exceptions stand in the tables below, with reasons; one that is not needed any more fails.
 
 Does not: check what ruff, mypy, import-linter and deptry check (test_tooling.py shows that those are awake).
 """
@@ -30,13 +29,17 @@ FILE_BYTES_MAX = 1 << 20
 
 # Modules over 500 lines, and why they are still one.
 LONG_MODULES: dict[str, str] = {
+    "tests/test_tidy.py": "a short function for each rule, and the trees that break it",
     "tests/unit/deathless_operator/plan/plan_world.py": "one small cluster; each of its parts is a few lines",
+    "runtime/deathless/core/client.py": "one machine; what it says and whom it dials stand beside it",
     "runtime/deathless/core/primary.py": "one machine, in the order of I1; its parts stand beside it",
     "runtime/deathless/core/admission.py": "one queue with its maximums; parts stand beside it",
     "runtime/deathless/core/replica.py": "routes every event there is; the parts stand beside it",
+    "tests/unit/deathless/core/peer_net.py": "services, their logs and the connections between them, in short methods",
     "tests/unit/deathless/core/test_messaging.py": "one primary with all its parts, a short test for each rule",
     "runtime/deathless/engine/replica_engine.py": "one loop that carries every effect out; each in a short method",
     "tests/unit/deathless/engine/test_replica_engine.py": "as its module",
+    "runtime/deathless/base/errors.py": "one tree, a few lines for each error",
     "runtime/deathless/shell/client.py": "one class, what users call; what decides and what waits stand beside it",
     "runtime/deathless/shell/supervisor.py": "one process: children, reports, control port, each in short methods",
     "runtime/deathless/shell/worker.py": "the engine's whole Outside in one place, beside its twin in the simulation",
@@ -58,7 +61,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/cli/replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/cli/status.py": "tests/process/test_cli_tools.py",
-    "runtime/deathless/cli/switchover.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/shell/adoption.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/pod_replica.py": "tests/process/test_pod_replica.py",
@@ -70,6 +72,7 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/injector.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/lab.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/lock.py": "tests/unit/deathless/simulation/test_sim_lock.py",
+    "runtime/deathless/simulation/page.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/peer_links.py": "tests/sim/test_services.py",
     "runtime/deathless/simulation/replica_node.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/run.py": "tests/sim/test_determinism.py",
@@ -82,16 +85,19 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/visits.py": "tests/sim/test_services.py",
     "runtime/deathless/simulation/worker_node.py": "tests/sim/test_seeds.py",
 }
-# Test files that may leave tests out, and where.
-SKIPS: dict[str, str] = {
+SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
     "tests/apiserver/real_api_server.py": "where neither binaries nor Go are there is no API server to build",
     "tests/cluster/conftest.py": "some machines can run no cluster; file systems of kind's nodes can't be broken",
+    "tests/conftest.py": "a run that is told when it must end begins no test behind it, and counts them",
     "tests/process/etcd_server.py": "where Go is missing there is no etcd to build",
     "tests/process/postgresql_server.py": "where PostgreSQL is neither installed nor can be there is none to start",
+    "tests/process/test_copies.py": "where /tmp is an overlay or lies in memory a copy is only warned of",
     "tests/process/test_drill_agent_on_node.py": "cgroups and a network of its own need root, nft and nsenter",
     "tests/process/test_etcd_set.py": "one test mounts FUSE file systems, which needs root and bindfs",
+    "tests/process/test_no_false_alarms.py": "read-only mounts need root; a copy in memory is only warned of",
     "tests/process/test_partitions.py": "network namespaces need root",
     "tests/process/test_storage_faults.py": "mounting small and failing file systems needs root and bindfs",
+    "tests/process/test_slow_storage.py": "slow syncs are made by a library that a C compiler makes",
     "tests/unit/charts/conftest.py": "where Go is missing there is no helm to render with",
 }
 # Test files that may sleep, and why nothing else would do.
@@ -335,6 +341,22 @@ def each_error_code_has_a_page(tree: Tree) -> list[str]:
     return found
 
 
+def each_cited_design_is_there(tree: Tree) -> list[str]:
+    """`design 0003, "Takeover"` names a page of docs/design and a heading on it; no section is cited by its number."""
+    pages = {path[12:16]: text for path, text in tree.items() if path.startswith("docs/design/")}
+    found = []
+    for path, text in python(tree, ""):
+        plain = re.sub(r"\n\s*(# )?", " ", text)
+        for number, title in re.findall(r'\bdesign (\d{4})(?:, "([^"]+)")?', plain):
+            if number not in pages:
+                found.append(f"{path}: docs/design has no page {number}")
+            elif title and f"\n## {title}\n" not in pages[number]:
+                found.append(f"{path}: docs/design/{number} has no heading {title!r}")
+        if re.search(r"\b[Dd]esign,? section \d", plain):
+            found.append(f"{path}: cites a section by number; cite a heading of docs/design")
+    return found
+
+
 def each_format_has_golden_bytes(tree: Tree) -> list[str]:
     """A page of docs/formats names a version and the golden files that pin it; no golden file is without a page."""
     pages = {path: text for path, text in tree.items() if re.match(r"docs/formats/(?!README).*\.md$", path)}
@@ -349,6 +371,46 @@ def each_format_has_golden_bytes(tree: Tree) -> list[str]:
             found.append(f"{path}: names no golden bytes")
         found += [f"{path}: {name} is missing" for name in sorted(files - golden)]
     return found + [f"{path}: no page of docs/formats names it" for path in sorted(golden - cited)]
+
+
+def named_tests(text: str) -> list[str]:
+    """Return the test files that a text names, as they are written: `tests/.../test_x.py`."""
+    return re.findall(r"`(tests/[\w./-]+\.py)`", text)
+
+
+def each_error_page_names_its_tests(tree: Tree) -> list[str]:
+    """The last line of an error's page says which tests make it happen; each of them speaks of the error."""
+    found = []
+    for path, text in tree.items():
+        if not re.match(r"docs/errors/DL\d{4}\.md$", path):
+            continue
+        last = text.rstrip("\n").rpartition("\n")[2]
+        code, _, name = text.partition("\n")[0].removeprefix("# ").partition(" ")
+        tests = named_tests(last) if last.startswith("Tested by ") else []
+        if not tests:
+            found.append(f"{path}: the last line has to be: Tested by `tests/.../test_x.py`.")
+        found += [
+            f"{path}: {test} names neither {code} nor {name}"
+            for test in tests
+            if test in tree and not re.search(rf"\b({code}|{name})\b", tree[test])
+        ]
+    return found
+
+
+def each_promise_names_its_tests(tree: Tree) -> list[str]:
+    """Each row of the promises, and each part of a page that makes some, names the tests that show it."""
+    guarantees, storage = tree.get("docs/guarantees.md", ""), tree.get("docs/kubernetes/storage.md", "")
+    table = guarantees.partition("| promise |")[2].partition("\n\n")[0]
+    parts = [("docs/guarantees.md", row) for row in table.split("\n")[2:]]
+    parts += [("docs/guarantees.md", part) for part in re.split(r"\n(?=\*\*When )", guarantees)[1:]]
+    parts += [("docs/kubernetes/storage.md", part) for part in re.split(r"\n(?=## )", storage)[1:]]
+    return [f"{path}: {part[:60]!r} names no test" for path, part in parts if not named_tests(part)]
+
+
+def named_tests_exist(tree: Tree) -> list[str]:
+    """A test that a page names is there."""
+    pages = ((path, text) for path, text in tree.items() if path.endswith(".md"))
+    return [f"{path}: {test} is gone" for path, text in pages for test in named_tests(text) if test not in tree]
 
 
 def each_switch_is_read(tree: Tree) -> list[str]:
@@ -421,6 +483,11 @@ RULES: dict[Rule, list[Tree]] = {
         {TEST: "def test_it() -> None: ...\n"},
         {TEST: "def test_a_long_one():\n" + "    x = 1\n" * 40},
     ],
+    each_cited_design_is_there: [
+        {CORE: "# see desi" + "gn 9999\n"},
+        {CORE: "# see desi" + 'gn 0001,\n# "Gone"\n', "docs/design/0001-a.md": "# A\n\n## B\n"},
+        {CORE: "# see desi" + "gn section 5\n"},
+    ],
     each_module_has_its_test_file: [{CORE: "def run() -> int:\n    return 1\n"}],
     nothing_is_left_for_later: [{CORE: "# TO" + "DO: the rest\n"}],
     no_path_of_one_machine: [{"docs/start.md": "see /ro" + "ot/notes\n"}],
@@ -450,6 +517,16 @@ RULES: dict[Rule, list[Tree]] = {
         {"docs/formats/log.md": "version 1: `tests/golden/log_v1.bin`\n"},
         {"tests/golden/log_v1.bin": ""},
     ],
+    each_error_page_names_its_tests: [
+        {"docs/errors/DL1234.md": "# DL1234 Gone\n\nTested by nobody.\n"},
+        {"docs/errors/DL1234.md": f"# DL1234 Gone\n\nTested by `{TEST}`.\n", TEST: "# DL12345 Go\n"},
+    ],
+    each_promise_names_its_tests: [
+        {"docs/guarantees.md": "| promise | by |\n| --- | --- |\n| nothing is lost | |\n\nEnd.\n"},
+        {"docs/guarantees.md": f"`{TEST}`\n\n**When it rains.** It pours.\n"},
+        {"docs/kubernetes/storage.md": f"`{TEST}`\n\n## Room\n\nThere is some.\n"},
+    ],
+    named_tests_exist: [{"docs/start.md": f"`{TEST}`\n"}],
     each_switch_is_read: [
         {SWITCHES: "class Safeguards:\n    sync: bool = True\n"},
         {SWITCHES: "class Safeguards:\n    sync: bool = True\n", CORE: "if self.other.sync:\n    x = 1\n"},

@@ -5,7 +5,8 @@ Why it exists: the tests of `tests/cluster` run on a real API server, scheduler,
 kube-proxy, also on a machine without a Docker engine; some of `tests/apiserver` on cert-manager. Distributions ship
 none of them, so they are built with the ordinary Go client, which checks every module against the checksum database:
 about ten minutes on two idle cores from an empty cache (two of them for cert-manager), nothing afterwards. So are helm,
-which renders the charts, and `alert-tests`, which evaluates their alert rules as Prometheus does (half a minute). The
+which renders the charts, `alert-tests`, which evaluates their alert rules as Prometheus does (half a minute), and
+`linearizability`, which judges histories of calls. The
 prometheus-operator's kinds are copied out of its module when a test asks for them.
 
 What it guarantees: a binary appears under its final name only when complete (written under a temporary name, then
@@ -52,6 +53,10 @@ PROMETHEUS_VERSION = "0.316.0"  # of its Go module: Prometheus 3.16
 # promtool links every cloud whose machines Prometheus can find. This needs the query engine and the templates alone.
 _ALERT_TESTS_MAIN = Path(__file__).with_name("alert_tests.go")
 
+# Judges histories of the torture runs (tests/torture).
+PORCUPINE_VERSION = "1.3.1"
+_LINEARIZABILITY_MAIN = Path(__file__).with_name("linearizability.go")
+
 #: The one line that stands in for every test that needs these binaries where Go is missing.
 GO_MISSING = (
     "Kubernetes left out: no Go compiler (`go`) on the search path to build it with; install Go, or a Docker engine "
@@ -61,37 +66,8 @@ GO_MISSING = (
 #: A cold build of the API server takes three minutes on two idle cores; a loaded machine gets this long for each.
 _BUILD_TIMEOUT_S = 3600
 
-# The stock main program of CoreDNS links every plugin (several clouds among them); a cluster needs these.
-_COREDNS_MAIN = """\
-package main
-
-import (
-	"github.com/coredns/coredns/core/dnsserver"
-	"github.com/coredns/coredns/coremain"
-
-	_ "github.com/coredns/coredns/plugin/cache"
-	_ "github.com/coredns/coredns/plugin/errors"
-	_ "github.com/coredns/coredns/plugin/health"
-	_ "github.com/coredns/coredns/plugin/hosts"
-	_ "github.com/coredns/coredns/plugin/kubernetes"
-	_ "github.com/coredns/coredns/plugin/loadbalance"
-	_ "github.com/coredns/coredns/plugin/log"
-	_ "github.com/coredns/coredns/plugin/metrics"
-	_ "github.com/coredns/coredns/plugin/ready"
-	_ "github.com/coredns/coredns/plugin/reload"
-	_ "github.com/coredns/coredns/plugin/template"
-)
-
-// The order in which plugins see a request, as in CoreDNS' own plugin.cfg.
-func init() {
-	dnsserver.Directives = []string{
-		"reload", "ready", "health", "prometheus", "errors", "log", "cache", "loadbalance", "template", "hosts",
-		"kubernetes",
-	}
-}
-
-func main() { coremain.Run() }
-"""
+# A main program with the plugins that a cluster needs.
+_COREDNS_MAIN = Path(__file__).with_name("coredns.go")
 
 # cert-manager's own main program is a module that no proxy serves (its path is not where it lies), and it links seven
 # clouds. This one runs the same controllers, with the issuers that need nobody outside: CA and SelfSigned.
@@ -260,6 +236,12 @@ BINARIES: dict[str, Binary] = {
         version=f"{PROMETHEUS_VERSION}-{hashlib.sha256(_ALERT_TESTS_MAIN.read_bytes()).hexdigest()[:12]}",
         package=".",
     ),
+    "linearizability": Binary(
+        name="linearizability",
+        family="linearizability",
+        version=f"{PORCUPINE_VERSION}-{hashlib.sha256(_LINEARIZABILITY_MAIN.read_bytes()).hexdigest()[:12]}",
+        package=".",
+    ),
     "etcd": Binary(name="etcd", family="etcd", version=ETCD_VERSION, package="go.etcd.io/etcd/server/v3"),
     "etcdctl": Binary(name="etcdctl", family="etcd", version=ETCD_VERSION, package="go.etcd.io/etcd/etcdctl/v3"),
 }
@@ -340,7 +322,7 @@ def _prepare_kubernetes(module: _Module) -> None:
 def _prepare_coredns(module: _Module) -> None:
     """Require CoreDNS and write a main program with the plugins that a cluster needs."""
     module.require("coredns", "github.com/coredns/coredns", COREDNS_VERSION)
-    (module.folder / "main.go").write_text(_COREDNS_MAIN)
+    (module.folder / "main.go").write_bytes(_COREDNS_MAIN.read_bytes())
 
 
 def _prepare_etcd(module: _Module) -> None:
@@ -365,6 +347,13 @@ def _prepare_alert_tests(module: _Module) -> None:
     """Require Prometheus and take over our main program; its contents are part of the version."""
     module.require("alert-tests", "github.com/prometheus/prometheus", PROMETHEUS_VERSION)
     (module.folder / "main.go").write_bytes(_ALERT_TESTS_MAIN.read_bytes())
+
+
+def _prepare_linearizability(module: _Module) -> None:
+    """Require porcupine and take over our main program; its contents are part of the version."""
+    module.require("linearizability", "github.com/anishathalye/porcupine", PORCUPINE_VERSION)
+    module.run("mod", "edit", "-go=1.21")  # it asks for less than our program does
+    (module.folder / "main.go").write_bytes(_LINEARIZABILITY_MAIN.read_bytes())
 
 
 def cert_manager_crds() -> Path:
@@ -405,6 +394,7 @@ _PREPARE: dict[str, Callable[[_Module], None]] = {
     "helm": _prepare_helm,
     "cert-manager": _prepare_cert_manager,
     "alert-tests": _prepare_alert_tests,
+    "linearizability": _prepare_linearizability,
 }
 
 

@@ -1,6 +1,6 @@
 """A bank: accounts that no kill -9 makes lose or double a cent."""
 
-from deathless import Context, Invalid, Service, Struct
+from deathless import CallRefused, Context, Service, Struct
 
 
 class Account(Struct):
@@ -10,11 +10,10 @@ class Account(Struct):
     deposits: int = 0  # how many there were
 
 
-class NotEnough(Invalid):
+class NotEnough(CallRefused):
     """The account holds less than was asked for; nothing was moved."""
 
     code = "BANK01"
-    http_status = 409
 
 
 bank = Service("bank", state=Account)
@@ -24,7 +23,7 @@ bank = Service("bank", state=Account)
 def deposit(account: Account, ctx: Context, amount: int) -> int:
     """Add `amount` cents; gives the new balance."""
     if amount <= 0:
-        raise ValueError("a deposit must be above 0")
+        raise CallRefused("a deposit must be above 0")
     account.balance += amount
     account.deposits += 1
     return account.balance
@@ -34,7 +33,7 @@ def deposit(account: Account, ctx: Context, amount: int) -> int:
 def withdraw(account: Account, ctx: Context, amount: int) -> int:
     """Take `amount` cents; gives the new balance."""
     if amount <= 0:
-        raise ValueError("a withdrawal must be above 0")
+        raise CallRefused("a withdrawal must be above 0")
     if account.balance < amount:
         raise NotEnough(f"{ctx.key} holds {account.balance}, not {amount}")
     account.balance -= amount
@@ -45,7 +44,7 @@ def withdraw(account: Account, ctx: Context, amount: int) -> int:
 def transfer(accounts: dict[str, Account], ctx: Context, source: str, target: str, amount: int) -> None:
     """Move `amount` cents from one account to another: both change, or none."""
     if amount <= 0:
-        raise ValueError("a transfer must be above 0")
+        raise CallRefused("a transfer must be above 0")
     if accounts[source].balance < amount:
         raise NotEnough(f"{source} holds {accounts[source].balance}, not {amount}")
     accounts[source].balance -= amount

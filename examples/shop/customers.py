@@ -121,7 +121,7 @@ class Customers:
                     await self._refill(stock, ARTICLES[self._refilled % len(ARTICLES)])
 
     async def _refill(self, stock: Client, article: str) -> None:
-        await stock.call("refill", article, count=REFILL)
+        await stock.call("refill", article, count=REFILL, timeout=None)
         self.history.filled[article] += REFILL
 
     async def _order(self, order: Order, shop: Client | None, person: Client) -> None:
@@ -135,7 +135,7 @@ class Customers:
             deciding = asyncio.create_task(self._decide(order, person))
         if shop is not None:
             try:
-                order.outcome = str(await shop.request("place", order.number, named))
+                order.outcome = str(await shop.request("place", order.number, named, timeout=None))
             except DeathlessError as error:
                 order.outcome = str(error)
         else:
@@ -150,7 +150,8 @@ class Customers:
     async def _decide(self, order: Order, person: Client) -> None:
         """Approve or reject, once the order waits for it."""
         yes = order.kind != "rejected"
-        while await person.call("decide", order.number, yes=yes) != "decided":  # noqa: ASYNC110 - it asks each time
+        named = {"yes": yes}
+        while await person.request("decide", order.number, named, timeout=None) != "decided":  # noqa: ASYNC110 - it asks
             await asyncio.sleep(PAUSE_S)
 
     # ---- over HTTP -------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Call as Call
     from deathless.sdk import CallCycle as CallCycle
     from deathless.sdk import CallFailed as CallFailed
+    from deathless.sdk import CallRefused as CallRefused
     from deathless.sdk import Cancelled as Cancelled
     from deathless.sdk import Context as Context
     from deathless.sdk import DeadlineExceeded as DeadlineExceeded
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from deathless.sdk import Invalid as Invalid
     from deathless.sdk import InvalidAwait as InvalidAwait
     from deathless.sdk import Map as Map
+    from deathless.sdk import NotRetryable as NotRetryable
     from deathless.sdk import Operation as Operation
     from deathless.sdk import OutcomeUnknown as OutcomeUnknown
     from deathless.sdk import Peer as Peer
@@ -48,6 +50,7 @@ _HOMES = {
     "Call": "deathless.sdk",
     "CallCycle": "deathless.sdk",
     "CallFailed": "deathless.sdk",
+    "CallRefused": "deathless.sdk",
     "Cancelled": "deathless.sdk",
     "Client": "deathless.sdk.client",
     "Context": "deathless.sdk",
@@ -57,6 +60,7 @@ _HOMES = {
     "Invalid": "deathless.sdk",
     "InvalidAwait": "deathless.sdk",
     "Map": "deathless.sdk",
+    "NotRetryable": "deathless.sdk",
     "Operation": "deathless.sdk",
     "OutcomeUnknown": "deathless.sdk",
     "Peer": "deathless.sdk",
@@ -79,6 +83,7 @@ __all__ = [
     "Call",
     "CallCycle",
     "CallFailed",
+    "CallRefused",
     "Cancelled",
     "Client",
     "Context",
@@ -88,6 +93,7 @@ __all__ = [
     "Invalid",
     "InvalidAwait",
     "Map",
+    "NotRetryable",
     "Operation",
     "OutcomeUnknown",
     "Peer",

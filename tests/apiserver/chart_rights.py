@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from etcd_server import wait_until
 from real_api_server import RealApiServer
 from tests.unit.charts.rendering import Object, render
 
@@ -16,6 +18,15 @@ PLACES = {
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False),
     "ClusterRoleBinding": Kind(
         "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+    ),
+    "ValidatingAdmissionPolicy": Kind(
+        "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False
+    ),
+    "ValidatingAdmissionPolicyBinding": Kind(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        namespaced=False,
     ),
 }
 USER = "operator"
@@ -40,13 +51,43 @@ def granted(server: RealApiServer, namespace: str, values: Object | None = None)
         changed = dict(each)
         if "subjects" in each:
             changed["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+        if kind.kind == "ValidatingAdmissionPolicy":
+            told = json.dumps(changed)
+            account = f"system:serviceaccount:{namespace}:deathless-operator"
+            changed = json.loads(told.replace(account, USER))
         place = kind.path(each["metadata"].get("namespace", namespace) if kind.namespaced else None)
         path = f"{place}/{each['metadata']['name']}"
         server.request("PATCH", f"{path}?fieldManager=test&force=true", changed, content=APPLY)
         if not kind.namespaced:
             made.append(path)
     try:
+        if any("policies" in path for path in made):
+            wait_until(lambda: is_held(server, namespace), "the policies are in force")
         yield
     finally:
         for path in made:
             server.request("DELETE", path)
+        if any("policies" in path for path in made):
+            wait_until(lambda: not any(meets(server, *each) for each in tries(namespace)), "no policy is left in force")
+
+
+Try = tuple[str, str, dict[str, str], str]
+"""Who makes a ConfigMap, where, with which labels, and a word of the refusal."""
+
+
+def tries(namespace: str) -> tuple[Try, Try]:
+    """Give what the policies refuse: of objects, to the user; of places, to everybody."""
+    labelled = {"app.kubernetes.io/managed-by": "deathless-operator", "deathless.dev/service": "tried"}
+    return (USER, namespace, {}, "with its label"), ("admin", "default", labelled, "no params found")
+
+
+def meets(server: RealApiServer, user: str, place: str, labels: dict[str, str], word: str) -> bool:
+    """Tell whether a try is refused with that word."""
+    body = {"metadata": {"name": "tried", "labels": labels}}
+    path = f"/api/v1/namespaces/{place}/configmaps?dryRun=All"
+    return word in server.answer_to(user, "POST", path, body)[1].decode()
+
+
+def is_held(server: RealApiServer, namespace: str) -> bool:
+    """Tell whether the policies are in force."""
+    return all(meets(server, *each) for each in tries(namespace))

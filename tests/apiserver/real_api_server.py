@@ -215,6 +215,10 @@ class RealApiServer:
         """Send one request as another user, and return what is answered, a refusal too."""
         return self._send(user, method, path, None, "")[1]
 
+    def answer_to(self, user: str, method: str, path: str, body: object = None, content: str = "") -> tuple[int, bytes]:
+        """Send one request as another user, and return status and body, of a refusal too."""
+        return self._send(user, method, path, body, content)
+
     def _send(self, user: str, method: str, path: str, body: object, content: str) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=READY_WITHIN_S, context=self._context)
         try:
@@ -242,3 +246,11 @@ class RealApiServer:
         deadline = time.monotonic() + READY_WITHIN_S
         while b'"items"' not in self.request("GET", served, raw=True):
             assert time.monotonic() < deadline, f"{name} is not served"
+
+
+class Reached:
+    """An API server as pages' commands reach it, see tests/cluster/pages.py."""
+
+    def __init__(self, server: RealApiServer) -> None:
+        self.kubeconfig = server.kubeconfig()
+        self.binaries = binaries("kubectl")

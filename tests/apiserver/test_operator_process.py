@@ -171,7 +171,9 @@ def test_operator_killed_at_any_moment_leaves_nothing_undone(
     with OperatorProcess(api_server, tmp_path, namespace, *arguments) as operator:
         operator.wait_leading()
         path = SERVICE.path(namespace, "bank")
-        wait_until(lambda: "status" in api_server.request("GET", path), f"told, see {operator.log}")
+        wait_until(
+            lambda: "conditions" in api_server.request("GET", path).get("status", {}), f"told, see {operator.log}"
+        )
         assert api_server.request("GET", STATEFUL_SET.path(namespace, "bank"))["spec"]["replicas"] == 3
         assert operator.end() == 0
         assert '"level": "error"' not in operator.log.read_text()

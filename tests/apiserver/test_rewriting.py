@@ -15,6 +15,7 @@ from deathless_operator.cluster.carry_out import Performer, scene_of
 from deathless_operator.cluster.kinds import CLAIM, SERVICE, STATEFUL_SET
 from deathless_operator.cluster.observe import Observer
 from deathless_operator.cluster.trust import Trust
+from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.actions import Apply
 from deathless_operator.plan.plan import make_plan
@@ -56,7 +57,9 @@ class Looks:
 
 
 def make_service(server: RealApiServer, namespace: str, spec: dict[str, Any]) -> None:
-    body = {"apiVersion": SERVICE.api_version, "kind": SERVICE.kind, "metadata": {"name": "bank"}, "spec": spec}
+    annotations = {names.INSTALLATION_ANNOTATION: namespace}  # it is claimed
+    metadata = {"name": "bank", "annotations": annotations}
+    body = {"apiVersion": SERVICE.api_version, "kind": SERVICE.kind, "metadata": metadata, "spec": spec}
     server.request("POST", SERVICE.path(namespace), body)
 
 

@@ -93,6 +93,25 @@ def test_operator_of_named_namespaces_works_there_and_nowhere_else(
     assert [names_of(api_server, kind, other) for kind in (STATEFUL_SET, SECRET, CLAIM)] == [[], [], []]
 
 
+def test_namespaced_installation_works_in_its_own_namespace_without_any_right_on_the_cluster(
+    api_server: RealApiServer, namespace: str, tmp_path: Path
+) -> None:
+    make(api_server, SERVICE, namespace, "bank", SPEC)
+    other = another(api_server)
+    with (
+        granted(api_server, namespace, {"scope": "Namespaced"}),
+        OperatorProcess(
+            api_server, tmp_path, namespace, f"--watch-namespaces={namespace}", LOCK, user=USER
+        ) as operator,
+    ):
+        operator.wait_leading()
+        wait_whole(api_server, namespace, operator)
+        assert operator.end() == 0
+        assert refusals(operator) == []
+        for path in (NODE.path(None), SECRET.path(None), SECRET.path(other), SERVICE.path(None), SERVICE.path(other)):
+            assert b'"code":403' in api_server.request_as(USER, "GET", path)
+
+
 def test_operator_of_the_whole_cluster_works_and_lists_no_secrets(
     api_server: RealApiServer, namespace: str, tmp_path: Path
 ) -> None:

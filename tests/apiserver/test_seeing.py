@@ -44,14 +44,18 @@ def fill(server: RealApiServer, namespace: str) -> None:
     server.request("POST", SERVICE.path(namespace), bank)
     ports = {"ports": [{"port": 80}]}
     server.request("POST", KUBE_SERVICE.path(namespace), {"metadata": meta(namespace, "bank"), "spec": ports})
-    server.request("POST", CONFIG_MAP.path(namespace), {"metadata": meta(namespace, "bank-config", labelled=False)})
+    theirs = {"metadata": meta(namespace, "bank-primary", labelled=False), "spec": ports}
+    server.request("POST", KUBE_SERVICE.path(namespace), theirs)
+    noted = {names.LOCK_SECRETS_ANNOTATION: "bank-lock-tls-former"}
+    settings = {"metadata": meta(namespace, "bank-config-a", annotations=noted)}
+    server.request("POST", CONFIG_MAP.path(namespace), settings)
     server.request("POST", CONFIG_MAP.path(namespace), {"metadata": meta(namespace, "left-over")})
     containers = {"containers": [{"name": "replica", "image": "bank:1"}], "nodeName": "lost"}
     server.request("POST", POD.path(namespace), {"metadata": meta(namespace, "bank-0"), "spec": containers})
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     server.request("POST", CLAIM.path(namespace), {"metadata": meta(namespace, "bank-log"), "spec": claim})
     hidden = {"password": "aHVudGVyMg=="}
-    for name in ("bank-tls", "bank-lock-user", "lock-tls"):
+    for name in ("bank-tls", "bank-lock-tls-former", "bank-lock-tls-of-others", "lock-tls"):
         server.request("POST", SECRET.path(namespace), {"metadata": meta(namespace, name), "data": hidden})
     involved = {"kind": "Pod", "namespace": namespace, "name": "bank-0"}
     event = {"type": "Warning", "reason": "FailedMount", "message": "no volume", "involvedObject": involved}
@@ -68,11 +72,11 @@ async def test_everything_of_a_service_is_seen_and_no_secret_value(api_server: R
     assert snapshot.resource.spec is not None and snapshot.resource.spec.image == "bank:1"
     children = {(child.kind, child.name): child for child in snapshot.children}
     assert {("Service", "bank"), ("ConfigMap", "left-over"), ("PersistentVolumeClaim", "bank-log")} <= set(children)
-    assert children["ConfigMap", "bank-config"].labels == {}, "what merely has our name is seen, too"
+    assert children["Service", "bank-primary"].labels == {}, "what merely has our name is seen, too"
     assert [pod.name for pod in snapshot.pods] == ["bank-0"] and snapshot.node("lost") is None
     assert snapshot.claim is not None and snapshot.claim.phase == "Pending"
     assert [facts.secret for facts in snapshot.certificates] == ["bank-tls"]
-    assert [facts.name for facts in snapshot.lock_secrets] == ["bank-lock-user"]
+    assert [facts.name for facts in snapshot.lock_secrets] == ["bank-lock-tls-former"], "a ConfigMap tells of it"
     assert [facts.name for facts in snapshot.lock_sources] == ["lock-tls"]
     # The API server may warn of the Service besides, when its repair of addresses comes before its allocator.
     of_pods = [(warned.reason, warned.name) for warned in snapshot.warnings if warned.name != "bank"]
@@ -96,19 +100,19 @@ async def test_belongings_are_read_anew_when_they_are_forgotten_late_or_the_spec
             assert seen is not None
             return sorted(child.name for child in seen.snapshot.children if child.kind == CONFIG_MAP.kind)
 
-        assert await maps() == ["bank-config", "left-over"]
+        assert await maps() == ["bank-config-a", "left-over"]
         api_server.request("DELETE", CONFIG_MAP.path(namespace, "left-over"))
-        assert await maps() == ["bank-config", "left-over"], "nobody told of it"
+        assert await maps() == ["bank-config-a", "left-over"], "nobody told of it"
         watching.forget(namespace, "bank")
-        assert await maps() == ["bank-config"]
+        assert await maps() == ["bank-config-a"]
         api_server.request("POST", CONFIG_MAP.path(namespace), {"metadata": meta(namespace, "second")})
         now[0] += REMEMBERED_S
-        assert await maps() == ["bank-config", "second"]
+        assert await maps() == ["bank-config-a", "second"]
         api_server.request("DELETE", CONFIG_MAP.path(namespace, "second"))
         bank = api_server.request("GET", SERVICE.path(namespace, "bank"))
         bank["spec"]["replicas"] = 1
         api_server.request("PUT", SERVICE.path(namespace, "bank"), bank)
-        assert await maps() == ["bank-config"]
+        assert await maps() == ["bank-config-a"]
 
 
 async def test_belongings_of_a_former_service_of_the_same_name_are_not_remembered(

@@ -58,6 +58,16 @@ def exists(server: RealApiServer, kind: Kind, namespace: str, name: str) -> bool
     return b'"code":404' not in server.request("GET", kind.path(namespace, name), raw=True)
 
 
+def mounted(server: RealApiServer, namespace: str, kind: str = "configMap", name: str = "bank") -> str:
+    """Name of the ConfigMap, or Secret of the lock store, that the pods of a StatefulSet mount; empty: none yet."""
+    if not exists(server, STATEFUL_SET, namespace, name):
+        return ""
+    volumes = server.request("GET", STATEFUL_SET.path(namespace, name))["spec"]["template"]["spec"]["volumes"]
+    wanted = {"configMap": "deathless-config", "secret": "deathless-lock-tls"}[kind]
+    sources = [each[kind] for each in volumes if each["name"] == wanted]
+    return next((str(each.get("name") or each["secretName"]) for each in sources), "")
+
+
 def conditions(server: RealApiServer, namespace: str, name: str = "bank") -> list[dict[str, Any]]:
     status = server.request("GET", SERVICE.path(namespace, name)).get("status") or {}
     return list(status.get("conditions") or ())
@@ -72,7 +82,7 @@ def test_service_gets_its_objects_and_lost_ones_come_back(
         (KUBE_SERVICE, "bank"),
         (KUBE_SERVICE, "bank-primary"),
         (KUBE_SERVICE, "bank-replicas"),
-        (CONFIG_MAP, "bank-config"),
+        (CONFIG_MAP, mounted(api_server, namespace)),
         (SERVICE_ACCOUNT, "bank"),
         (ROLE, "bank"),
         (BUDGET, "bank"),
@@ -136,12 +146,13 @@ def test_certificate_is_signed_for_the_services_names(
 def test_object_of_somebody_else_is_not_taken(
     api_server: RealApiServer, namespace: str, operator: OperatorProcess
 ) -> None:
-    theirs = {"metadata": {"name": "bank-config"}, "data": {"replica.json": "theirs"}}
-    api_server.request("POST", CONFIG_MAP.path(namespace) + "?fieldManager=somebody", theirs)
+    theirs = {"metadata": {"name": "bank-primary"}, "spec": {"ports": [{"port": 5432}]}}
+    api_server.request("POST", KUBE_SERVICE.path(namespace) + "?fieldManager=somebody", theirs)
     make_service(api_server, namespace)
     told = f"the service says whose name is taken, see {operator.log}"
-    wait_until(lambda: "bank-config" in json.dumps(conditions(api_server, namespace)), told)
-    assert api_server.request("GET", CONFIG_MAP.path(namespace, "bank-config"))["data"] == {"replica.json": "theirs"}
+    wait_until(lambda: "bank-primary" in json.dumps(conditions(api_server, namespace)), told)
+    found = api_server.request("GET", KUBE_SERVICE.path(namespace, "bank-primary"))
+    assert [each["port"] for each in found["spec"]["ports"]] == [5432]
 
 
 def test_quota_that_refuses_is_told_as_a_condition(

@@ -30,6 +30,7 @@ def wanted(namespace: str) -> IssueCertificate:
         purpose="replicas",
         common_name="bank",
         dns_names=("bank",),
+        uris=("spiffe://cluster.local/ns/shop/service/bank/replica",),
         life_s=86400,
         why="there is none yet",
     )

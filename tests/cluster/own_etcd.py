@@ -227,10 +227,10 @@ class OwnEtcd:
 
 
 def secret(name: str, namespace: str, data: dict[str, bytes]) -> dict[str, Any]:
-    """A Secret."""
+    """A Secret that its owner lets the operator look at."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"deathless.dev/readable": "true"}},
         "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger, install_for_tests
@@ -44,6 +46,35 @@ def test_installation_with_an_etcd_that_was_there_before(cluster: Lab, namespace
                 for each in secrets:
                     cluster.kubectl("-n", NAMESPACE, "delete", "secret", each["metadata"]["name"], "--ignore-not-found")
             before.wait_ready()
+            before.wait_for(partial(only_its_own, before), "nothing of the other store is left")
+
+
+def only_its_own(ledger: Ledger) -> bool:
+    """Is there one ConfigMap with settings, and one Secret of a lock store, and do all pods mount these?"""
+    cluster, namespace = ledger.cluster, ledger.namespace
+    there = {
+        f"{kind}/{found['metadata']['name']}"
+        for kind, base in (("configmap", "config"), ("secret", "lock-tls"))
+        for found in listed(cluster, kind, namespace)
+        if found["metadata"]["name"].startswith(f"{ledger.name}-{base}")
+    }
+    mounted = [
+        {
+            f"configmap/{each['configMap']['name']}"
+            if "configMap" in each
+            else f"secret/{each['secret']['secretName']}"
+            for each in found["spec"]["volumes"]
+            if each["name"] in ("deathless-config", "deathless-lock-tls")
+        }
+        for found in listed(cluster, "pod", namespace)
+    ]
+    return len(there) == 2 and all(each == there for each in mounted)
+
+
+def listed(cluster: Lab, kind: str, namespace: str) -> list[dict[str, Any]]:
+    """All objects of a kind in a namespace."""
+    found: dict[str, Any] = json.loads(cluster.kubectl("-n", namespace, "get", kind, "-o", "json"))
+    return list(found["items"])
 
 
 def outlive(store: OwnEtcd, ledger: Ledger) -> None:

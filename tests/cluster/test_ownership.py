@@ -93,6 +93,13 @@ def test_fenced_replicas_worker_stops_and_comes_back_when_it_is_unfenced(cluster
             callers.wait_more()
 
 
+def config_of(ledger: Ledger) -> str:
+    """Name of the ConfigMap that the service's pods mount."""
+    found = ledger.cluster.get("statefulset", ledger.name, ledger.namespace)
+    volumes = found["spec"]["template"]["spec"]["volumes"]
+    return next(str(each["configMap"]["name"]) for each in volumes if each["name"] == "deathless-config")
+
+
 def works(ledger: Ledger, pod: Pod) -> bool:
     """Does a replica have its worker?"""
     return bool(ledger.cluster.processes(pod, WORKER))
@@ -105,8 +112,8 @@ def rests(ledger: Ledger, pod: Pod) -> bool:
 
 def test_paused_service_is_left_alone_until_it_is_resumed(cluster: Lab) -> None:
     with Ledger(cluster, "paused", limits=CALM) as ledger:
-        children = [("service", names.primary_service(ledger.name)), ("configmap", names.config_map(ledger.name))]
         with called(ledger, patient=True) as callers:
+            children = [("service", names.primary_service(ledger.name)), ("configmap", config_of(ledger))]
             before = uids(ledger)
             annotate(ledger, f"{names.PAUSED_ANNOTATION}=true")
             ledger.wait_told("Paused", "True", "ByAnnotation")

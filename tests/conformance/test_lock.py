@@ -1,4 +1,4 @@
-"""What a shard asks of its lock store, asked of every one (design section 5).
+"""What a shard asks of its lock store, asked of every one (design 0003, "The lock and the fence").
 
 A store is added to `STORES`: a function that opens one and gives `Connect`, which gives one more connection to it, as
 another replica's process would have it.

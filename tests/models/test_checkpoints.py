@@ -1,6 +1,6 @@
 """A checkpoint counts when it is of confirmed frames, durable before it has its name, and read back by another.
 
-Design, section 5 ("Checkpoint = ..."). A primary appends, syncs and proves frames. A checkpointer writes the state
+design 0003, "Checkpoints". A primary appends, syncs and proves frames. A checkpointer writes the state
 at some position under a temporary name, syncs, links, and another replica reads it back; then it counts, and the
 primary may collect frames below. One power cut ends everybody and leaves of the log any length between synced and
 written; a checkpoint that was not synced is then empty. Once, a medium may fail: a write that reports success and

@@ -4,7 +4,8 @@ Two models. The first is the log of slots (see the model of slots) with a collec
 has been deleted stops nobody, so a stalled writer may create its slot a second time, "successfully". A durable
 floor, raised before anything is deleted and read after each create, tells it.
 
-The second is the log of files (design, section 5): a primary deletes files below a position that it knows to be
+The second is the log of files (design 0003, "Checkpoints"): a primary deletes files below a position that it knows to
+be
 confirmed. A successor learns the confirmed position from the headers it finds, puts its cut there, and needs the
 file that holds it. So the position must stand in a synced header, and the primary must have proved, after that
 sync, that no successor has read an older one.

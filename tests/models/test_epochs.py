@@ -1,6 +1,7 @@
 """Three epochs in a row, a file each: cuts keep what a deposed primary writes late out of everybody's view.
 
-Design, section 5. The lock moves on at any moment, from whoever holds it. A successor takes the lock, reads the log
+design 0003, "Takeover". The lock moves on at any moment, from whoever holds it. A successor takes the lock, reads the
+log
 through the cuts, writes its own cut (the predecessor and the length it read), and serves: append, own?, release.
 Its predecessor is the highest lower epoch with a cut (there are no power cuts in this model; with them that reading
 is broken, see the model of takeover). Each primary executes a record when it appends it.

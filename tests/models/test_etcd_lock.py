@@ -1,6 +1,7 @@
 """A lock in etcd fences nothing by itself; append, "own?" by value, release does.
 
-I1, I2 and design, section 5. An old primary holds the lock and appends to a file of its own. A successor takes the
+I1, I2 and design 0003, "Takeover". An old primary holds the lock and appends to a file of its own. A successor takes
+the
 lock when the lease has run out (delete and create: a new create revision) or steals it (put: the create revision
 stays), reads the old file up to a cut, appends to its own file, proves, and releases. Neither looks at a clock. A lease
 may end at any time; a holder whose lock went with it puts it back where the epoch says that nobody took it.

@@ -1,6 +1,6 @@
 """A proof covers what was synced before it began, and answers queries that arrived before it began.
 
-I1 and design, section 5. The proof is one linearizable read of the lock; it begins, is decided at some moment, and
+I1 and design 0003, "Proofs". The proof is one linearizable read of the lock; it begins, is decided at some moment, and
 its answer comes back later. Meanwhile the primary writes and syncs the next frame: that overlap is allowed, so it
 matters what an answer is good for. A successor takes the lock, reads what is synced, and serves; a client that has
 seen the successor's work then asks the old primary.

@@ -1,6 +1,6 @@
 """A log that ends too early: torn by a power cut, or rotten under frames that were released?
 
-Design, section 5 ("Torn tail: the log ends there ..."). A primary appends, syncs and proves frames, tells a
+design 0003, "The end of the log". A primary appends, syncs and proves frames, tells a
 follower what is confirmed at some later moment, and releases. A power cut leaves any part of what was not synced;
 one frame may rot. The successor reads frames up to the first bad one and must decide what that is. Two things help
 it: a valid frame behind the bad one, and the follower, which knows an lsn as confirmed and has the frames up to it.

@@ -1,6 +1,7 @@
 """Switchover: a planned hand-over is a takeover with good manners, and safe without the manners.
 
-Design, section 5: stop admitting, closing frame confirmed, target applied to it, hand it the lock, takeover steps,
+design 0003, "Detection": stop admitting, closing frame confirmed, target applied to it, hand it the lock, takeover
+steps,
 forward the waiting calls. The old primary follows that order; the target follows its stream of confirmed frames; a
 third replica may steal the lock at any moment; the old primary may crash or freeze at any moment. The steps of the
 takeover itself are one step here (they have a model of their own): read the log of ``head``, then become head if

@@ -1,6 +1,6 @@
 """Takeover, every interleaving: the order that the design prescribes holds, each other reading loses something.
 
-Design, section 5 ("Takeover, in this order"). The model, its machines and faults are described in
+design 0003, "Takeover". The model, its machines and faults are described in
 ``deathless.simulation.takeover_model``; ``Rules()`` is the design. A row of BROKEN changes what its name says and
 must stay red, with the reason given: it is the test that the safeguard is needed and that the model can see it.
 In every row the lock is stolen at any moment, from holders that are alive, frozen or dead.

@@ -8,8 +8,9 @@ from datetime import datetime
 import msgspec
 from replica_fake import FakeShard
 
-from deathless.base.errors import Invalid
+from deathless.base.errors import CallRefused, Invalid
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.core.keys import KeyTable
 from deathless.execution.context import Context
 from deathless.execution.executor import HandlerExecutor
@@ -22,7 +23,7 @@ class Account(msgspec.Struct):
     notes: list[str] = []
 
 
-class TooPoor(Exception):
+class TooPoor(CallRefused):
     """The account has less."""
 
 
@@ -80,11 +81,13 @@ def sum_of(accounts: dict[str, Account], a: str, b: str) -> int:
 def bank_shard(limits: Limits | None = None) -> FakeShard:
     """A shard that runs the bank."""
     limits = limits or Limits()
-    executor = HandlerExecutor(bank, limits, bytes(32), KeyTable(limits), Cells(memoryview(bytearray(PAGE_BYTES))))
+    keys = KeyTable(limits)
+    executor = HandlerExecutor(bank, limits, bytes(32), keys, Cells(memoryview(bytearray(PAGE_BYTES))))
     shard = FakeShard(message_bytes_max=limits.message_bytes_max)
 
     def run(message: bytes) -> bytes:
         at = len(shard.applied)
+        keys.moved(Times.at(time.time_ns() // 1000))
         return executor.execute(100, at, at, time.time_ns() // 1000, [message])[0][0]
 
     shard.run = run

@@ -67,7 +67,7 @@ class Net:
         self._busy = False
         nonces = iter(range(10**6))
         self.machine: ClientMachine[str] = ClientMachine(
-            service="bank", name="c", jitter=jitter, nonce=lambda: b"%016d" % next(nonces)
+            service="bank", name="c", jitter=jitter, secret=lambda: b"%016d" % next(nonces)
         )
         for index, name in enumerate(names):
             self.replicas[name].become("primary" if index == 0 else "standby", 1, names[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import ctypes
 import random
 import time
 
@@ -32,9 +32,15 @@ def moment(notes: Notes, ctx: Context) -> int:
 
 
 @ledger.handler
+def weigh(notes: Notes, ctx: Context, blob: str) -> int:
+    """Take a message of some size, and keep nothing of it."""
+    return len(blob)
+
+
+@ledger.handler
 def die(notes: Notes, ctx: Context) -> None:
     """End the process that runs this."""
-    os._exit(66)
+    ctypes.string_at(0)
 
 
 @ledger.handler

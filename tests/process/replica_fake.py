@@ -2,7 +2,8 @@
 
 `FakeShard` is what all replicas of a service share (sessions, replies, what was applied); `FakeReplica` is one
 replica, bytes in, bytes out; `ReplicaServer` puts one on a real socket. Rules kept as in the worker: only the next
-expected seq is taken (I3), replies are recorded (I5), a non-primary answers with its role, the role is pushed.
+expected seq is taken (I3), replies are recorded (I5), a session is spoken in only by who registered it or showed its
+secret, a non-primary answers with its role, the role is pushed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from deathless.codec.messages import decode
+from deathless.codec.refusals import RegistrationRefused
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     BatchRefused,
     Hello,
@@ -35,7 +38,7 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.shell.packets import listen
+from deathless.shell.listening import listen
 
 
 @dataclass
@@ -88,11 +91,14 @@ class FakeReplica:
         self.role, self.epoch, self.primary = "standby", 0, ""
         self.attached: list[tuple[int, int, int]] = []  # (connection, id, invocation) of all that was asked for
         self.hellos: dict[int, Hello] = {}
+        self.registered: set[tuple[int, int]] = set()  # (connection, session): those registered on the connection
         self.readers: dict[int, PacketReader] = {}
         self.packets: list[int] = []  # types of all packets received
+        self.time_us = 0  # logical time that it tells who connects; 0: none
         self.acks: list[int] = []  # "acked through" of all batches
         self.hello_refusal: tuple[str, str] | None = None
         self.refusals: list[tuple[str, int]] = []  # (code, retry after ms) of the next batches
+        self.registration_refusal: tuple[str, int] | None = None  # (code, retry after ms) of every registration
         self.query_refusals: list[int] = []  # retry after ms of the next packets of queries
         self.dropping = False  # batches, registrations and queries are dropped without a word
         self.muted = False  # replies are recorded and not sent
@@ -143,8 +149,14 @@ class FakeReplica:
                 self.send(connection, struct_packet(Type.ROLE, Role(self.role, self.epoch, self.primary)))
             elif kind == Type.BATCH:
                 self._batch(connection, body)
+            elif kind == Type.REGISTER and self.registration_refusal is not None:
+                code, retry_ms = self.registration_refusal
+                refused = RegistrationRefused(0, 0, code, f"no session: {code}", retry_ms, body)
+                self.send(connection, struct_packet(Type.BATCH_REFUSED, refused))
             elif kind == Type.REGISTER:
-                self.send(connection, struct_packet(Type.REGISTERED, Registered(body, self.shard.register(body))))
+                session = self.shard.register(body)
+                self.registered.add((connection, session))
+                self.send(connection, struct_packet(Type.REGISTERED, Registered(body, session)))
             elif kind == Type.ATTACH:
                 self._attach(connection, body)
             else:
@@ -166,7 +178,7 @@ class FakeReplica:
         session = shard.sessions.get(hello.session)
         welcome = Welcome(
             1, shard.service, self.name, self.role, self.epoch, shard.incarnation, self.primary,
-            session.next_seq if session else 0, shard.message_bytes_max, shard.window_max,
+            session.next_seq if session else 0, shard.message_bytes_max, shard.window_max, time_us=self.time_us,
         )  # fmt: skip
         self.send(connection, struct_packet(Type.WELCOME, welcome))
 
@@ -176,6 +188,11 @@ class FakeReplica:
         session = self.shard.sessions.get(number)
         if session is None:
             self._refuse(connection, number, first, "DL3009", -1)
+            return
+        hello = self.hellos.get(connection)
+        shown = self.shard.nonces.get(nonce_of(hello.secret)) if hello is not None else None
+        if number != shown and (connection, number) not in self.registered:
+            self._refuse(connection, number, first, "DL3031", -1)
             return
         self.acks.append(acked)
         assert acked < session.next_seq, "acknowledged what was never answered"

@@ -183,8 +183,8 @@ class ReplicaSet:
         return text.rpartition(")")[2].split()[0] == "T"
 
     def _access(self) -> Access:
-        config = self.config(self.names[0])
-        return Access(self.service, config.token, config.tls)
+        config = self.config(self.names[0])  # its directory may be a mount that hangs
+        return Access(self.service, config.token, config.tls, str(self.directory))
 
     def role_of(self, role: str) -> str | None:
         """Name of a running replica in `role`, the one of the highest epoch; None: there is none."""

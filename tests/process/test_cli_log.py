@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli_tool import Bank
 
-from deathless.base.errors import CorruptFrame, Diverged, UpgradeRequired
+from deathless.base.errors import CopiedDirectory, CorruptFrame, Diverged, UpgradeRequired
 from deathless.cli.log import _describe
 from deathless.codec.peer_messages import (
     Order,
@@ -204,7 +204,7 @@ def test_replay_and_verify_change_nothing(bank: Bank) -> None:
     bank.run("log", "verify")
     bank.run("log", "ls")
     bank.run("checkpoint", "ls")
-    bank.run("status", code=69)
+    bank.run("status", code=CopiedDirectory.exit_code)  # the directory is a copy here, and asks nobody
     assert content() == before
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from cli_tool import Bank
 from replica_set import wait_for
 
-from deathless.base.errors import HandlerFailed, InvalidArgument, PeerUnreachable, Unauthorized, UnknownHandler
+from deathless.base.errors import CallRefused, InvalidArgument, PeerUnreachable, Unauthorized, UnknownHandler
 
 DOWN = 69
 
@@ -67,7 +69,7 @@ def test_call_with_one_key_is_applied_once(bank: Bank) -> None:
     ("arguments", "code", "words"),
     [
         (("call", "deposit", "-k", "x", "-a", "amount=many"), InvalidArgument.exit_code, "$.amount"),
-        (("call", "deposit", "-k", "x", "-a", "amount=0"), HandlerFailed.exit_code, "ValueError: a deposit must be"),
+        (("call", "deposit", "-k", "x", "-a", "amount=0"), CallRefused.exit_code, "CallRefused: a deposit must be"),
         (("call", "deposits", "-k", "x"), UnknownHandler.exit_code, "'deposits' is a query"),
         (("query", "nothing", "-k", "x"), UnknownHandler.exit_code, "nothing"),
         (("call", "deposit", "-k", "x", "-a", "amount"), InvalidArgument.exit_code, "NAME=VALUE"),
@@ -122,9 +124,23 @@ def test_log_is_read_verified_and_replayed_while_it_is_written(bank: Bank) -> No
 def test_nothing_answers_where_nothing_runs(tmp_path: Path) -> None:
     with Bank(tmp_path) as bank:
         assert "no replica is announced" in bank.run("status", code=DOWN).stdout
-        done = bank.run("query", "balance", "-k", "x", "--timeout", "0.2", code=PeerUnreachable.exit_code)
-        assert "error DL1005" in done.stderr
+        for waits in (("query", "balance", "-k", "x"), ("call", "deposit", "-k", "x"), ("invocations", "wait", "5")):
+            done = bank.run(*waits, "--timeout", "3600", code=PeerUnreachable.exit_code)
+            assert "error DL1005" in done.stderr
+            assert "deathless up service.yaml" in done.stderr
+        for asks in (("parked",), ("switchover",), ("checkpoint", "take")):
+            assert "deathless up service.yaml" in bank.run(*asks, code=PeerUnreachable.exit_code).stderr
         bank.run("log", "ls", code=InvalidArgument.exit_code)
+
+
+def test_call_to_replicas_that_were_all_killed_says_so_at_once(tmp_path: Path) -> None:
+    with Bank(tmp_path, replicas=1) as bank:
+        bank.up()
+        for pid in bank.supervisors().values():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: "unreachable" in bank.run("status", code=DOWN).stdout, "its end")
+        done = bank.run("call", "deposit", "-k", "x", "--timeout", "3600", code=PeerUnreachable.exit_code)
+        assert "deathless up service.yaml" in done.stderr
 
 
 def test_token_opens_the_ports_and_a_wrong_one_does_not(tmp_path: Path) -> None:

@@ -53,6 +53,32 @@ def test_killing_up_kills_nothing_and_a_new_one_finds_the_replicas(tmp_path: Pat
         assert bank.supervisors() == {}
 
 
+def test_interrupting_an_up_that_found_the_replicas_leaves_them_and_says_so(tmp_path: Path) -> None:
+    with Bank(tmp_path, replicas=2) as bank:
+        bank.up()
+        before = bank.supervisors()
+        looker = bank.start("up", "service.yaml")
+        told = read_until(looker, "is primary")
+        assert any("Ctrl-C leaves them running, `deathless down` stops them" in line for line in told)
+        looker.send_signal(signal.SIGINT)
+        output, errors = looker.communicate(timeout=DEADLINE_S)
+        assert (looker.returncode, errors) == (0, "")
+        assert output.count("left running (process") == 2
+        assert bank.supervisors() == before
+        assert deposit(bank, 5) == 5
+        bank.down()
+        assert bank.supervisors() == {}
+
+
+def test_detached_up_returns_when_http_listens_too(tmp_path: Path) -> None:
+    with Bank(tmp_path, replicas=2, more="  ingress: {port: 0}\n") as bank:
+        bank.up()
+        doors = [bank.directory / "replicas" / name / "ingress.address" for name in ("r0", "r1")]
+        for door in doors:
+            host, port = door.read_text().strip().rsplit(":", 1)
+            socket.create_connection((host, int(port))).close()
+
+
 def test_dead_supervisor_is_started_again(tmp_path: Path) -> None:
     with Bank(tmp_path) as bank:
         up = bank.start("up", "service.yaml")
@@ -142,6 +168,7 @@ def test_changed_code_is_refused_with_the_reason_and_its_exit_code(tmp_path: Pat
             file.write("\nCHANGED = True\n")
         done = bank.run("up", "service.yaml", code=UpgradeRequired.exit_code)
         assert "error DL4009 UpgradeRequired" in done.stderr
+        assert "source service changed from" in " ".join(done.stderr.split()), "it says what differs"
         assert bank.supervisors() == {}
 
 

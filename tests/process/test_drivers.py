@@ -20,6 +20,10 @@ from typing import Self, cast
 from driver_service import Till
 from replica_set import PATIENT, ReplicaSet, children_of, client_of, send_signal, wait_for
 
+from deathless.base.errors import NotPrimary, PeerUnreachable
+from deathless.shell.admin import ask
+from deathless.shell.members import read_members
+
 MODULE = Path(__file__).with_name("driver_service.py")
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
 KEYS = 2
@@ -93,11 +97,11 @@ def hooked(hook: Hook) -> Iterator[tuple[Hook, str]]:
         thread.join()
 
 
-def till_of(folder: Path, url: str, replicas: int = 2) -> ReplicaSet:
+def till_of(folder: Path, url: str, replicas: int = 2, **mail: object) -> ReplicaSet:
     """The service with its drivers, all of whose replicas write to one file."""
     drivers = [
         {"name": "book", "kind": "files", "options": {"path": "book.jsonl"}, "folder": str(folder)},
-        {"name": "mail", "kind": "webhook", "options": {"url": url}, "folder": str(folder)},
+        {"name": "mail", "kind": "webhook", "options": {"url": url}, "folder": str(folder), **mail},
     ]
     return ReplicaSet(folder, replicas=replicas, service="till", module=f"{MODULE}:till", drivers=drivers)
 
@@ -280,3 +284,64 @@ def test_a_request_that_must_be_sent_at_most_once_is_and_others_repeat_under_one
         assert counts["process-False"] >= 2 and counts["primary-False"] >= 2, counts
         assert not hook.broken
         assert sorted(hook.keys.values()) == sorted(counts), "one idempotency key for each, however often it came"
+
+
+class Receivers(Hook):
+    """One is away and one says no, until both take everything."""
+
+    well = False
+
+    def take(self, key: str, idempotency_key: str, tag: str) -> int:
+        """Answer as the receiver of this key does."""
+        if not self.well and key in ("k0", "k1"):
+            return 503 if key == "k0" else 410
+        return super().take(key, idempotency_key, tag)
+
+    @property
+    def taken(self) -> int:
+        """Requests that were taken, repetitions not counted."""
+        return len(self.keys)
+
+
+def asked(replicas: ReplicaSet, command: str, arguments: dict[str, str]) -> dict[str, object]:
+    """What the primary answers a tool; asked again while its role is on its way to another replica."""
+
+    def answer() -> dict[str, object] | None:
+        address = read_members(str(replicas.directory))[replicas.primary()].client
+        try:
+            return asyncio.run(ask(address, command, replicas._access(), arguments)) or {"done": True}
+        except (PeerUnreachable, NotPrimary):
+            return None
+
+    return wait_for(answer, f"an answer to {command}", replicas.describe)
+
+
+def test_a_receiver_that_is_dead_or_refuses_stops_no_other_and_what_is_given_up_can_be_sent_again(
+    tmp_path: Path,
+) -> None:
+    hook, keys, calls = Receivers(), 8, 800
+    with hooked(hook) as (_, url), till_of(tmp_path, url, replicas=2, attempts_max=2, on_refusal="skip") as replicas:
+        replicas.primary()
+
+        async def pay_all() -> None:
+            async with client_of(replicas) as client:
+                named = [n % keys if n < 3 * keys or n % keys else 2 for n in range(calls)]  # three of the dead one
+                await asyncio.gather(*(client.call("pay", f"k{key}", tag=f"{n}") for n, key in enumerate(named)))
+
+        asyncio.run(pay_all())
+        bad = 3 + calls // keys
+        wait_for(lambda: hook.taken == calls - bad, "the other keys' messages", replicas.describe)
+        given_up = wait_for(
+            lambda: (found := asked(replicas, "undelivered", {"from": "0"}))["count"] == bad and found,
+            "what is given up on the list",
+            replicas.describe,
+        )
+        replicas.kill_worker(replicas.primary())
+        replicas.primary()
+        assert asked(replicas, "undelivered", {"from": "0"}) == given_up
+        hook.well = True
+        for each in cast("list[dict[str, object]]", given_up["undelivered"]):
+            asked(replicas, "order", {"command": "redeliver", "invocation": str(each["id"])})
+        wait_for(lambda: hook.taken == calls, "everything", replicas.describe)
+        assert hook.broken == []
+        assert asked(replicas, "undelivered", {"from": "0"})["count"] == 0

@@ -171,7 +171,7 @@ def run_as_that_user(cluster: EtcdCluster, folder: Path) -> None:
             endpoints=cluster.urls, prefix="/deathless/shop/", username="deathless-shop-bank",
             password_file=str(folder / "bank.password"),
         )  # fmt: skip
-        assert len((await erase(EraseOrder(service="bank", etcd=config), wait_s=30.0, quiet_s=0.0)).keys) == 3
+        assert len((await erase(EraseOrder(service="bank", etcd=config), wait_s=30.0, quiet_s=0.0)).keys) == 4
         with pytest.raises(Unauthorized):
             await erase(EraseOrder(service="bank-2", etcd=config), wait_s=0.0, quiet_s=0.0)
 
@@ -245,3 +245,27 @@ def test_logins_are_switched_on_and_off_while_a_service_serves(tmp_path: Path) -
             load.wait_more()
             member.request("/v3/auth/disable", {}, token=member.log_in(ROOT_PASSWORD))
             load.wait_more()
+
+
+def test_service_without_a_user_holds_its_replies_while_logins_are_on(tmp_path: Path) -> None:
+    with (
+        EtcdCluster(tmp_path / "etcd", members=3) as cluster,
+        ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
+        called(replicas) as load,
+    ):
+        member, primary = cluster.members[0], replicas.primary()
+        epoch = replicas.status()[primary]["epoch"]
+        member.request("/v3/auth/user/add", {"name": "root", "password": ROOT_PASSWORD})
+        member.request("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        member.request("/v3/auth/enable", {})
+        counts: list[int] = []
+
+        def stands_still() -> bool:
+            counts.append(len(load.acknowledged))
+            return len(counts) >= 2 and counts[-1] == counts[-2]
+
+        wait_until(stands_still, "replies that are held", poll_s=1.0)
+        member.request("/v3/auth/disable", {}, token=member.log_in(ROOT_PASSWORD))
+        load.wait_more()
+        # A refused login says nothing about the lock, so nobody was deposed by it.
+        assert (replicas.primary(), replicas.status()[primary]["epoch"]) == (primary, epoch), replicas.describe()

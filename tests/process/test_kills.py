@@ -109,6 +109,31 @@ def test_i11_message_that_ends_its_process_twice_is_parked_and_named(tmp_path: P
         replicas.wait_roles(primary=1, checkpointer=1, standby=1)
 
 
+def epoch_of(replicas: ReplicaSet) -> int:
+    return max(int(str(status["epoch"])) for status in replicas.status().values())
+
+
+def test_i11_burst_of_messages_that_end_their_process_costs_others_one_takeover_and_no_answer(tmp_path: Path) -> None:
+    with ReplicaSet(tmp_path) as replicas:
+        replicas.wait_roles(primary=1, checkpointer=1, standby=1)
+        before = epoch_of(replicas)
+
+        async def one(number: int) -> None:
+            async with client_of(replicas) as client:
+                with pytest.raises(Parked):
+                    await client.call("die", f"k{number}")
+
+        async def burst() -> None:
+            await asyncio.gather(*(one(number) for number in range(8)))
+
+        with Load(replicas) as load:
+            load.wait_more()
+            asyncio.run(burst())
+            load.wait_more()
+        assert epoch_of(replicas) - before <= 1
+        check_exactly_once(load, replicas)
+
+
 def test_i5_exception_is_a_recorded_reply_and_rolls_its_turn_back(tmp_path: Path) -> None:
     with ReplicaSet(tmp_path, replicas=1) as replicas:
 

@@ -29,8 +29,8 @@ from replica_set import (
 
 from deathless.base.errors import PortTaken
 from deathless.codec.wire import PREFIX, Hello, Type, struct_packet
+from deathless.shell.listening import split_address
 from deathless.shell.members import Member, read_members, write_member
-from deathless.shell.packets import split_address
 
 
 def is_alive(pid: int) -> bool:

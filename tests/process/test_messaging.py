@@ -6,20 +6,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
 import pytest
+from cli_tool import run
 from fault_seed import seed_of
 from message_services import History
-from replica_set import DEADLINE_S, ReplicaSet, client_of, wait_for
+from replica_set import ALL, DEADLINE_S, PATIENT, ReplicaSet, client_of, wait_for
 
 from deathless.base.errors import DeathlessError, OutboxFull
 from deathless.codec.wire import accepted_invocation
+from deathless.core.handover import Stage
 from deathless.shell import admin
 from deathless.shell.client import Client
 from deathless.shell.members import read_members
@@ -231,7 +235,7 @@ def test_a_full_outbox_and_the_peer_that_is_not_reached_are_told_until_it_is_bac
 def numbers_of(replicas: ReplicaSet, name: str) -> dict[str, int]:
     """What a replica's worker tells of its outbox."""
     member = read_members(str(replicas.directory))[name]
-    answer = asyncio.run(admin.ask(member.client, "status", admin.Access(replicas.service)))
+    answer = asyncio.run(admin.ask(member.client, "status", replicas._access()))
     messaging = answer["messaging"]
     assert isinstance(messaging, dict)
     return {key: int(value) for key, value in messaging.items() if key.startswith("outbox_")}
@@ -284,6 +288,50 @@ def test_an_activity_under_way_at_a_takeover_runs_again_unless_it_must_not(tmp_p
         assert len(began(work, "a")) == (1 if at_most_once else 2)
 
 
+def waits_for_activities(replicas: ReplicaSet) -> bool:
+    """Does the primary wait for activities, on its way out?"""
+    answer = operate(replicas, "status")
+    return answer is not None and answer["letting_go"] == Stage.WAITING.value
+
+
+async def count_to_20(client: Client) -> list[object]:
+    """Make calls, one after the other, and give their results."""
+    return [await client.call("fork", "k2", tag=str(number)) for number in range(20)]
+
+
+@pytest.mark.parametrize("how", ["deathless switchover", "SIGTERM"])
+def test_a_planned_hand_over_waits_for_an_activity_that_must_run_at_most_once_and_serves(
+    tmp_path: Path, how: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    limits = PATIENT | {"handover_wait_s": 4 * DEADLINE_S}
+    with ThreadPoolExecutor(1) as pool, Pair(tmp_path, limits=limits).sender as sender:
+        sender.wait_roles(**ALL)
+        first = sender.primary()
+        call = Waiting(sender, "do", folder=str(work), tag="a", at_most_once=True)
+        wait_for(lambda: began(work, "a"), "an attempt", sender.describe)
+        command = ("switchover", "-f", str(sender.folder / "r0.json"), "--json")
+        tool = pool.submit(run, *command, cwd=tmp_path) if how == "deathless switchover" else None
+        if tool is None:
+            sender.processes[first].terminate()
+        wait_for(lambda: waits_for_activities(sender) or (tool and tool.done()), "it to let go", sender.describe)
+        assert waits_for_activities(sender), tool and tool.result()
+        assert ask(sender, count_to_20) == list(range(1, 21))
+        assert waits_for_activities(sender), "all of these were answered meanwhile"
+        (work / "go").touch()
+        assert call.wait() == began(work, "a")[0]
+        second = sender.primary(besides=first)
+        assert len(began(work, "a")) == 1
+        assert wait_for(lambda: some(unknown(sender)), "the list", sender.describe) == [[]]
+        if tool is not None:
+            done = tool.result()
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["to"] == second
+        else:
+            assert sender.processes[first].wait(DEADLINE_S) == 0
+
+
 def unknown(replicas: ReplicaSet) -> list[dict[str, object]] | None:
     """Activities of unknown outcome as the primary lists them; None: nobody leads at the moment."""
     answer = operate(replicas, "unknown")
@@ -301,7 +349,7 @@ def operate(replicas: ReplicaSet, asked: str, **arguments: str) -> dict[str, obj
     if member is None:
         return None
     try:
-        return asyncio.run(admin.ask(member.client, asked, admin.Access(replicas.service), arguments))
+        return asyncio.run(admin.ask(member.client, asked, replicas._access(), arguments))
     except DeathlessError:
         return None
 
@@ -349,7 +397,7 @@ def waits(replicas: ReplicaSet) -> list[object]:
     if member is None:
         return []
     try:
-        answer = asyncio.run(admin.ask(member.client, "invocations", admin.Access(replicas.service)))
+        answer = asyncio.run(admin.ask(member.client, "invocations", replicas._access()))
     except DeathlessError:
         return []
     found = answer["invocations"]

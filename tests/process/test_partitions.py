@@ -15,7 +15,7 @@ import pytest
 from replica_set import ALL, Load, ReplicaSet, check_exactly_once, judge
 
 from deathless.base.config import ReplicaConfig
-from deathless.shell.admin import Access, ask
+from deathless.shell.admin import ask
 from deathless.shell.members import read_members
 
 pytestmark = [
@@ -93,7 +93,7 @@ class PartedSet(ReplicaSet):
         name = self.primary()
         if name != wanted:
             address = read_members(str(self.directory))[name].client
-            asyncio.run(ask(address, "switchover", Access(self.service), {"target": wanted}))
+            asyncio.run(ask(address, "switchover", self._access(), {"target": wanted}))
             self.primary(besides=name)
             self.wait_roles(**ALL)
         assert self.primary() == wanted

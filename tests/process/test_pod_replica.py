@@ -84,6 +84,25 @@ def test_pods_serve_are_probed_and_survive_kills(tmp_path: Path) -> None:
         assert set(pods.stop().values()) == {0}
 
 
+def test_containers_that_a_kubelet_starts_again_in_their_pods_serve_and_are_the_same_instances(tmp_path: Path) -> None:
+    """A node's kubelet, or its memory, ends all containers; each comes back in the pod that it was in."""
+    with PodSet(tmp_path) as pods:
+        with called(pods) as load:
+            pods.wait_roles(**ALL)
+            before = {name: member(pods, name) for name in pods.names}
+            for _ in range(2):
+                for name in pods.names:
+                    pods.processes[name].kill()
+                for name in pods.names:
+                    pods.processes[name].wait()
+                    pods.start(name)
+                pods.wait_roles(**ALL)
+                load.wait_more()
+            assert {name: member(pods, name) for name in pods.names} == before
+        assert not (tmp_path / "word").read_text()
+        judge(pods, load.history)
+
+
 def test_pod_that_refuses_after_its_start_stays_up_not_ready_and_leaves_its_reason(tmp_path: Path) -> None:
     with PodSet(tmp_path, module="nothing_there:at_all") as pods:
         status, body = wait_for(lambda: refusal(pods), "a refusal", pods.describe)

@@ -14,17 +14,20 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+from cli_tool import Bank
 from replica_set import ALL, DEADLINE_S, PATIENT, Load, ReplicaSet, called, check_exactly_once, client_of, wait_for
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import Internal, OutOfSpace
-from deathless.shell.admin import Access, ask
+from deathless.base.errors import OutOfSpace, StorageFailed, VolumeTooSmall
+from deathless.base.limits import Limits
+from deathless.base.manifest_parts import LimitsSpec
 from deathless.shell.members import read_members
 
 pytestmark = [
@@ -119,15 +122,6 @@ async def refused_with(replicas: ReplicaSet) -> type[Exception] | None:
         return None if refusal is None else type(refusal)
 
 
-def take_checkpoint(replicas: ReplicaSet, name: str) -> None:
-    """Have a worker take a checkpoint and wait until it counts."""
-    folder = replicas.directory / "checkpoints"
-    before = set(folder.glob("*.announced"))
-    address = read_members(str(replicas.directory))[name].client
-    asyncio.run(ask(address, "checkpoint", Access(replicas.service)))
-    wait_for(lambda: set(folder.glob("*.announced")) - before, "a checkpoint", replicas.describe)
-
-
 def test_i8_full_disk_refuses_calls_answers_queries_and_goes_on_with_room(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "data", 32 * MIB) as disk,
@@ -158,6 +152,28 @@ async def notes_of(replicas: ReplicaSet) -> list[str]:
         return cast("list[str]", await client.query("notes", "k1", timeout=DEADLINE_S))
 
 
+def test_volume_below_the_least_is_refused_before_anything_is_begun_and_told_afterwards(tmp_path: Path) -> None:
+    least = replace(Limits(), **SMALL).least_volume_bytes(3)
+    changed = {name: size for name, size in msgspec.to_builtins(LimitsSpec(**SMALL)).items() if size is not None}
+    limits = msgspec.json.encode(changed).decode()
+    place = tmp_path / "data"
+    with small_disk(place, least - MIB):
+        bank = Bank(tmp_path / "bank", more=f"  logStorage: {{path: {place}/bank}}\n  limits: {limits}\n")
+        refused = bank.run("up", "--detach", "service.yaml", code=VolumeTooSmall.exit_code)
+        assert "error DL3050 VolumeTooSmall" in refused.stderr
+        assert f"the least for 3 replicas with these limits is {least // MIB}Mi" in refused.stderr
+        assert not (place / "bank").exists()
+        subprocess.run(["mount", "-o", f"remount,size={least}", str(place)], check=True)
+        bank.directory = place / "bank"
+        with bank:
+            bank.run("up", "--detach", "service.yaml")
+            bank.down()
+            subprocess.run(["mount", "-o", f"remount,size={least - MIB}", str(place)], check=True)
+            told = bank.run("up", "--detach", "service.yaml")
+            assert "the least for 3 replicas" in told.stdout + told.stderr
+            bank.down()
+
+
 def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", 32 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
         with called(replicas) as load:
@@ -165,13 +181,34 @@ def test_i8_takeover_and_checkpoint_find_room_on_a_full_disk(tmp_path: Path) -> 
             wait_for(lambda: is_full(replicas), "a full log", replicas.describe)
             old = replicas.primary()
             replicas.kill_worker(old)
-            new = replicas.primary(besides=old)
+            replicas.primary(besides=old)
             asyncio.run(notes_of(replicas))
             replicas.wait_roles(**ALL)  # a worker starts on a full disk
-            take_checkpoint(replicas, next(n for n in replicas.names if n != new))
+            folder = replicas.directory / "checkpoints"
+            wait_for(lambda: list(folder.glob("*.verified")), "a checkpoint, taken for want of room", replicas.describe)
             ballast.unlink()
             load.wait_more()
         replicas.wait_same_lsn()
+
+
+def test_log_that_fills_its_volume_before_a_checkpoint_is_due_takes_one_and_goes_on(tmp_path: Path) -> None:
+    """As delivered a checkpoint is due each 256 MiB; this volume has 24."""
+    with (
+        small_disk(tmp_path / "data", 24 * MIB),
+        ReplicaSet(tmp_path, limits=SMALL) as replicas,
+        called(replicas) as load,
+    ):
+        asyncio.run(write_much(replicas, 2 * 24 * MIB))
+        replicas.kill_worker(replicas.primary())
+        asyncio.run(write_much(replicas, 24 * MIB))
+        load.wait_more()
+
+
+async def write_much(replicas: ReplicaSet, size: int) -> None:
+    """Have so many bytes logged, whatever is refused meanwhile."""
+    async with client_of(replicas) as client:
+        for _ in range(size // (MIB // 4)):
+            await client.call("weigh", "k1", blob="b" * (MIB // 4), timeout=DEADLINE_S)
 
 
 def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
@@ -193,10 +230,46 @@ def test_supervisors_start_on_a_full_disk(tmp_path: Path) -> None:
             for name in replicas.names:  # its new address found room too
                 wait_for(partial(moved, replicas, name, before[name]), "an ingress", replicas.describe)
             load.sent.append("over http")
-            assert post(ingress_of(replicas, replicas.primary()), "over http")[0] == 507
+            # A log that freed itself by a checkpoint has room again; one that could not says so.
+            assert post(ingress_of(replicas, replicas.primary()), "over http")[0] in (200, 507)
             ballast.unlink()
             load.wait_more()
         check_exactly_once(load, replicas)
+
+
+# ---------------------------------------------------------------- read-only
+
+
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Lay a read-only mount of the directory over it: whatever is opened or made from now on meets EROFS."""
+    subprocess.run(["mount", "--bind", str(disk), str(disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_volume_that_is_read_only_for_a_while_ends_no_replica_for_good(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", 32 * MIB) as disk, ReplicaSet(tmp_path, limits=SMALL) as replicas:
+        with called(replicas) as load:
+            with read_only(disk):
+                first, second, third = replicas.names
+                for name in (first, second):
+                    replicas.kill_worker(name)
+                replicas.kill_replica(third)
+                replicas.start(third)
+                wait_for(lambda: is_leaderless(replicas), "a set without a primary", replicas.describe)
+            replicas.wait_roles(**ALL)
+            load.wait_more()
+        check_exactly_once(load, replicas)
+
+
+def is_leaderless(replicas: ReplicaSet) -> bool:
+    """Have the replicas that still say something met the volume, and does none lead?"""
+    said = replicas.status().values()
+    return bool(said) and not any(one["role"] == "primary" and one["state"] == "running" for one in said)
 
 
 # ---------------------------------------------------------------- hung, dead
@@ -290,6 +363,14 @@ def test_i1_primary_whose_log_hangs_is_replaced_and_releases_nothing_afterwards(
         check_exactly_once(load, replicas)
 
 
+def test_storage_of_another_service_that_hangs_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    with mounted_set(tmp_path) as replicas:
+        replicas.hang("r0")
+        (tmp_path / "other").mkdir()
+        with ReplicaSet(tmp_path / "other", replicas=1) as other:
+            assert other.primary() == "r0"
+
+
 def test_i8_primary_whose_log_is_gone_stops_and_comes_back_with_it(tmp_path: Path) -> None:
     with mounted_set(tmp_path) as replicas, Load(replicas) as load:
         load.wait_more()
@@ -298,7 +379,7 @@ def test_i8_primary_whose_log_is_gone_stops_and_comes_back_with_it(tmp_path: Pat
         replicas.primary(besides=old)
         load.wait_more()
         told = wait_for(lambda: replicas.status()[old].get("problem"), "why it is down", replicas.describe)
-        assert told == Internal.code
+        assert told == StorageFailed.code
         replicas.bring_back(old)
         replicas.wait_roles(**ALL)
         load.stop()

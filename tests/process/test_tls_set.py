@@ -20,8 +20,8 @@ from replica_set import ALL, DEADLINE_S, Load, ReplicaSet, check_exactly_once, w
 from deathless.base.config import TlsConfig
 from deathless.base.errors import Unauthorized
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_struct, struct_packet
+from deathless.shell.listening import split_address
 from deathless.shell.members import Member, read_members
-from deathless.shell.packets import split_address
 
 TOKEN = "a shared secret"
 PORTS = ["control", "client", "replication"]
@@ -90,7 +90,7 @@ def say_hello(address: tuple[str, int], context: ssl.SSLContext | None, token: s
         connection: socket.socket = stack.enter_context(socket.create_connection(address, timeout=DEADLINE_S))
         if context is not None:
             connection = stack.enter_context(context.wrap_socket(connection, server_hostname=address[0]))
-        connection.sendall(struct_packet(Type.HELLO, Hello(1, "tool", "ledger", "test", token)))
+        connection.sendall(struct_packet(Type.HELLO, Hello(1, "client", "ledger", "test", token)))
         connection.sendall(struct_packet(Type.PING, Hello(1, "tool", "ledger", "test")))
         reader = PacketReader(1 << 20)
         while data := connection.recv(65536):

@@ -27,7 +27,8 @@ from deathless.base.errors import CorruptFrame, DeathlessError, DeliveryRefused,
 from deathless.codec.peer_messages import Reference, Request, encode_cancel, encode_fork, encode_request
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import Answer, Delivery, Opened, Source
-from deathless.drivers.session import Policy, Session
+from deathless.drivers.session import Session
+from deathless.drivers.source_link import Policy
 
 STEPS: Final = 120
 HEALED_ROUNDS_MAX: Final = 400
@@ -238,6 +239,8 @@ class World:
                 self.messages.append(encode_cancel(reference))
             elif kind.endswith("fork"):
                 self.messages.append(encode_fork(method=method, key=b"k", args=args))
+                if kind == "refused fork":
+                    self.waits[number] = Reference(0, number)  # the service lists it
             else:
                 deadline_us = CLOCK_US - 1 if kind == "late" else 0
                 request = Request(reference.invocation, 1, deadline_us)

@@ -15,6 +15,7 @@ import pytest
 
 from deathless.base.errors import Overloaded
 from deathless.base.shards import Sharding
+from deathless.base.times import Due, Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target, encode_cancel
@@ -29,6 +30,7 @@ from deathless.core.outreach import Outgoing, Outreach
 from deathless.core.primary import Primary
 from deathless.core.results import Results
 from deathless.core.sessions import Session, SessionTable
+from deathless.engine.shard import Shard
 from deathless.execution.invocations import Invocations
 from deathless.execution.journal import FORK, Event, Origin, SuspendedMessage
 from deathless.execution.operations import Call
@@ -117,8 +119,8 @@ def calls_given_up(patch: pytest.MonkeyPatch) -> None:
     """A call that has no reply soon fails in its handler, though it may have been run, or may yet be."""
     original = Asked.call
 
-    def call(self: Any, address: tuple[str, str, str], arguments: bytes, decode: Any, deadline_us: int) -> Call[Any]:
-        return original(self, address, arguments, decode, deadline_us or self._turn.now_us + GIVEN_UP_US)
+    def call(self: Any, address: tuple[str, str, str], arguments: bytes, decode: Any, due: Due) -> Call[Any]:
+        return original(self, address, arguments, decode, due if any(due) else Due(self._turn.elapsed_us + GIVEN_UP_US))
 
     patch.setattr(Asked, "call", call)
 
@@ -138,18 +140,17 @@ def checkpoints_without_peers_positions(patch: pytest.MonkeyPatch) -> None:
 
 def peers_forgotten_by_time(patch: pytest.MonkeyPatch) -> None:
     """Where peers stand is forgotten when logical time goes on by minutes at once."""
-    original = SessionTable.expire
-    seen: dict[int, int] = {}
+    original = Shard._move_to
 
-    def expire(self: Any, now_us: int) -> list[int]:
-        if now_us - seen.get(id(self), now_us) > GAP_US:
-            for session in self._peers.values():
+    def move_to(self: Any, times: Times) -> None:
+        before_us = self.place.time_us
+        if before_us and times.time_us - before_us > GAP_US:
+            for session in self.sessions._peers.values():
                 if session.id != SELF_SESSION:
                     session.next_seq, session.acked = 1, 0
-        seen[id(self)] = now_us
-        return original(self, now_us)
+        original(self, times)
 
-    patch.setattr(SessionTable, "expire", expire)
+    patch.setattr(Shard, "_move_to", move_to)
 
 
 def results_unrecorded(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.scenarios_handlers import differing_handler, differing_primary, killing_handler, slow_handler
+from tests.sim.scenarios_claims import liar
+from tests.sim.scenarios_handlers import (
+    burst_of_killers,
+    differing_handler,
+    differing_primary,
+    killing_handler,
+    slow_handler,
+)
 from tests.sim.scenarios_release import (
     FREEZE_POINTS,
     acknowledgements_alone,
@@ -22,26 +29,41 @@ from tests.sim.scenarios_release import (
     read_at_a_frozen_primary,
     switchover,
 )
+from tests.sim.scenarios_rollback import (
+    directory_put_back_with_its_lock,
+    killed_again_and_again,
+    log_put_back_after_a_power_cut,
+    log_put_back_after_an_orderly_stop,
+)
 from tests.sim.scenarios_services import (
+    hand_over_while_activities_run,
     late_packets_of_a_deposed_primary,
     own_work_above_the_maximum,
     peer_created_anew,
 )
+from tests.sim.scenarios_sessions import thief
 from tests.sim.scenarios_storage import (
     collected_under_a_laggard,
     failed_sync,
     full_disk_keeps_the_primary,
     half_written_frames,
+    killed_before_head_is_set,
     missing_rolled_file,
     power_cut_after_collection,
     power_cut_after_copies_served,
     power_cut_after_head,
     power_cut_before_cut_is_synced,
+    primaries_that_confirm_nothing,
+    read_only_for_a_while,
     reader_of_unconfirmed,
+    rotten_end_with_all_dead,
     rotten_frame_before_others,
     rotten_frame_behind_a_laggard,
     rotten_last_frame,
+    slow_for_everybody,
     takeover_on_full_disk,
+    takeovers_on_a_small_volume,
+    volume_smaller_than_the_log,
 )
 from tests.sim.scenarios_takeover import (
     collected_behind_a_look,
@@ -72,6 +94,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a frozen primary's late batch": late_batch,
     "a read at a frozen primary": read_at_a_frozen_primary,
     "a batch that comes too early": early_batch,
+    "a message in another's session": thief,
+    "a liar among the supervisors": liar,
     "names believed absent": names_believed_absent,
     "collected behind a look": collected_behind_a_look,
     "two take the lock": two_take_the_lock,
@@ -92,9 +116,15 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "last confirmed frame rotten": rotten_last_frame,
     "a frame before others rotten": rotten_frame_before_others,
     "rotten frame behind a laggard": rotten_frame_behind_a_laggard,
+    "rotten end with all dead": rotten_end_with_all_dead,
+    "log put back after a power cut": log_put_back_after_a_power_cut,
+    "log put back after an orderly stop": log_put_back_after_an_orderly_stop,
+    "directory put back with its lock": directory_put_back_with_its_lock,
+    "all killed again and again": killed_again_and_again,
     "missing rolled file": missing_rolled_file,
     "half-written frames read live": half_written_frames,
     "a handler that kills its process": killing_handler,
+    "a burst of messages that kill": burst_of_killers,
     "a handler that differs": differing_handler,
     "a primary that differs": differing_primary,
     "a handler that takes 400 ms": slow_handler,
@@ -102,6 +132,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "takeover on a full disk": takeover_on_full_disk,
     "a full disk keeps the primary": full_disk_keeps_the_primary,
     "a sync that fails": failed_sync,
+    "slow for everybody": slow_for_everybody,
+    "read-only for a while": read_only_for_a_while,
+    "a volume smaller than the log": volume_smaller_than_the_log,
+    "takeovers on a small volume": takeovers_on_a_small_volume,
+    "primaries that confirm nothing": primaries_that_confirm_nothing,
+    "killed before head is set": killed_before_head_is_set,
     "a proof answered late": late_proof,
     "duplicates before the proof": duplicates_before_the_proof,
     "switchover under load": switchover,
@@ -115,6 +151,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a peer created anew": peer_created_anew,
     "late packets of a deposed primary": late_packets_of_a_deposed_primary,
     "own work above the outbox's maximum": own_work_above_the_maximum,
+    "hand-over while activities run": hand_over_while_activities_run,
 }
 
 

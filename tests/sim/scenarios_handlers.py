@@ -29,6 +29,31 @@ def killing_handler(safeguards: Safeguards) -> list[Violation]:
     return end(cluster, *extra)
 
 
+def burst_of_killers(safeguards: Safeguards) -> list[Violation]:
+    """Five messages kill their process, each time: they cost one takeover in all, and each caller is told."""
+    cluster = make(safeguards)
+    before = epoch_of(cluster)
+
+    def hook(tag: str, _cell: Cell) -> None:
+        current = cluster.scheduler.current
+        if tag.startswith("poison") and current is not None:
+            current.kill()
+
+    HOOKS.on_turn = hook
+    names = [f"victim{number}" for number in range(5)]
+    for name in names:
+        ask(cluster, f"poison of {name}", name)
+    parked = cluster.run_until(lambda: all(cluster.clients[name].done for name in names), 20 * SECOND_US)
+    outcomes = [op.outcome for op in cluster.history if op.tag.startswith("poison")]
+    extra = [] if outcomes == [Outcome.REFUSED] * len(names) else [f"the callers of killers were told {outcomes}"]
+    if (takeovers := epoch_of(cluster) - before) > 1:
+        extra.append(f"they cost {takeovers} takeovers")
+    if not parked:
+        HOOKS.reset()
+        return given_up(cluster, *extra)
+    return end(cluster, *extra)
+
+
 def differing_handler(safeguards: Safeguards) -> list[Violation]:
     """One follower computes something else, once: it stops, reloads what the primary has, and agrees again."""
     cluster = make(safeguards)

@@ -165,3 +165,49 @@ def own_work_above_the_maximum(safeguards: Safeguards) -> list[Violation]:
         *([] if most > 2 * size else [f"the outbox held {most} bytes at most: it was never above its maximum"]),
         *([] if len(tags) == len(set(tags)) == count else [f"{len(tags)} visits, {count} were asked for"]),
     )
+
+
+ACTING: Final = 12  # activities that must run at most once, at a time
+
+
+def visit_at(key: str, tag: str, *, acts: str = "") -> Visit:
+    """A visit at a key, which runs an activity first if one is named."""
+    return Visit(replace(visit_of(tag).request, keys=(key,)), Hop("ant", key, "call", acts=acts))
+
+
+def hand_over_while_activities_run(safeguards: Safeguards) -> list[Violation]:
+    """A primary hands over twice, by order of an operator and as it stops, while activities run that must not begin
+    again: they end first and each outcome is known, and calls are answered all the while.
+    """
+    pair = Pair(safeguards)
+    ant = pair.ant
+    wrong: list[str] = []
+    for how in ("switchover", "stop"):
+        node, epoch, began = primary_of(ant), ant.last_epoch, len(ant.shared.began)
+        for key in range(ACTING):
+            pair.ask(f"{how}{key}", visit_at(f"d{key}", f"{how}{key}", acts="once"))
+        while len(ant.shared.began) < began + ACTING:
+            ant.run_for(50)
+        leads = node.worker_node
+        assert leads is not None
+        if how == "stop":
+            node.stop()
+        else:
+            leads.process.post(lambda: leads.post(ev.SwitchoverOrdered(ADMIN_CONN, 1, "")))  # noqa: B023  posted now
+        ant.run_for(1_000)
+        beside = f"beside {how}"
+        pair.ask(beside, visit_at("calm", beside))
+        ant.run_until(lambda: beside in pair.results(), 3 * SECOND_US)  # noqa: B023  as above
+        if ant.last_epoch > epoch:
+            wrong.append(f"{how}: a call was not answered before the hand-over")
+        if not ant.run_until(lambda: ant.last_epoch > epoch and ant.served, 3 * SECOND_US):  # noqa: B023  as above
+            wrong.append(f"{how}: nobody took over, or a call has no answer")
+        if how == "stop":
+            node.start()
+    settled = ant.run_until(lambda: ant.settled and pair.bee.settled, 10 * SECOND_US)
+    unknown = recover(ant).shard.unknown.snapshot()
+    return pair.end(
+        *wrong,
+        *([] if settled else ["the service does not come to rest"]),
+        *(f"nobody knows whether {record.activity} was done" for record in unknown),
+    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tests.sim.stage import (
+    BUSY,
     SECOND_US,
     SMALL_FILES,
+    FirstThere,
     Moment,
     cut_power,
     end,
@@ -23,7 +26,7 @@ from tests.sim.stage import (
 )
 
 from deathless.base.safeguards import Safeguards
-from deathless.engine.segment_scan import segment_path
+from deathless.engine.segment_scan import LOG_FOLDER, segment_path
 from deathless.simulation.checkers import Violation
 from deathless.simulation.cluster import LAB_LIMITS, Cluster
 from deathless.simulation.faults import Fault, FaultKind, FaultPlan
@@ -48,13 +51,13 @@ def power_cut_after_head(safeguards: Safeguards) -> list[Violation]:
     set_head = store.set_head
     done: list[object] = []
 
-    def hooked(holder: object) -> int | None:
-        revision = set_head(holder)  # type: ignore[arg-type]
+    def hooked(holder: object, *rest: object) -> int | None:
+        revision = set_head(holder, *rest)  # type: ignore[arg-type]
         if not done:
             done.append(cluster.scheduler.call_later(0, lambda: cut_power(cluster)))
         return revision
 
-    store.set_head = hooked  # type: ignore[method-assign]
+    store.set_head = hooked  # type: ignore[method-assign, assignment]
     assert cluster.run_until(lambda: bool(done), 4 * SECOND_US)
     cluster.run_for(100_000)
     node.thaw()
@@ -84,7 +87,7 @@ def _power_cut_at(safeguards: Safeguards, operation: str, when: str) -> list[Vio
 
 def power_cut_after_copies_served(safeguards: Safeguards) -> list[Violation]:
     """A successor read a frame that was only in the page cache; the power goes when it has served for a while."""
-    cluster = make(safeguards, seed=6)
+    cluster = make(safeguards, seed=2)
     node = primary_of(cluster)
     before = epoch_of(cluster)
     moment = Moment(cluster, node, "write", "log/", "after", lambda: node.freeze(supervisor_too=True))
@@ -124,7 +127,7 @@ def reader_of_unconfirmed(safeguards: Safeguards) -> list[Violation]:
 
 
 def _rot(safeguards: Safeguards, back: int) -> list[Violation]:
-    """A bit of a confirmed frame flips while nobody runs: nobody may go on without that frame.
+    """A sector of a confirmed frame is lost while nobody runs: nobody may go on without that frame.
 
     Args:
         back: how many frames before the last confirmed one.
@@ -136,7 +139,7 @@ def _rot(safeguards: Safeguards, back: int) -> list[Violation]:
     cluster.run_until(lambda: others[0].worker_node.running.place.lsn > 8, SECOND_US)  # type: ignore[union-attr]
     node.lose_power()
     epoch, roll, offset = sorted(cluster.tap.frames)[-1 - back]
-    cluster.disk.flip_bit(segment_path(epoch, roll), offset + 140)
+    cluster.disk.lose_sector(segment_path(epoch, roll), offset)  # which its bytes alone do not tell from a torn write
     if back:
         for other in others:
             other.kill_both()
@@ -155,13 +158,30 @@ def rotten_last_frame(safeguards: Safeguards) -> list[Violation]:
     return _rot(safeguards, 0)
 
 
+def rotten_end_with_all_dead(safeguards: Safeguards) -> list[Violation]:
+    """All die at once and a bit of the last frame that was answered flips: nobody remembers it, its bytes show it."""
+    cluster = make(safeguards, replicas=2)
+    last = max(cluster.tap.frames)
+    for node in cluster.replicas.values():
+        node.lose_power()  # with the machine's memory goes its witness
+    cluster.disk.flip_bit(segment_path(last[0], last[1]), last[2] + 140)
+    for node in cluster.replicas.values():
+        node.start()
+    cluster.run_for(3 * SECOND_US)
+    served = cluster.maybe_primary() is not None
+    return given_up(cluster, *(["somebody serves without the last frame that was answered"] if served else []))
+
+
 def rotten_frame_before_others(safeguards: Safeguards) -> list[Violation]:
     """A confirmed frame in the middle is rotten when everybody starts anew: valid frames behind it say so."""
     return _rot(safeguards, 2)
 
 
 def rotten_frame_behind_a_laggard(safeguards: Safeguards) -> list[Violation]:
-    """The one that takes over never got the last confirmed frame, which is rotten; another replica has applied it."""
+    """The one that takes over never got the last confirmed frame, which is lost; another replica has applied it.
+
+    Its first sector reads as zeros, so the bytes look like a write that never arrived.
+    """
     cluster = make(safeguards)
     node = primary_of(cluster)
     others = others_of(cluster, node)
@@ -179,7 +199,7 @@ def rotten_frame_behind_a_laggard(safeguards: Safeguards) -> list[Violation]:
     last = max(cluster.tap.frames)
     node.lose_power()
     epoch, roll, offset = last
-    cluster.disk.flip_bit(segment_path(epoch, roll), offset + 140)
+    cluster.disk.lose_sector(segment_path(epoch, roll), offset)
     cluster.run_for(12 * SECOND_US)
     served = cluster.maybe_primary() is not None
     # Recovery succeeds each time, the takeover never: an operator must hear of it.
@@ -262,6 +282,115 @@ def full_disk_keeps_the_primary(safeguards: Safeguards) -> list[Violation]:
         *([] if stays else ["the primary did not survive a full disk"]),
         *([] if answered else ["no reads are answered while the disk is full"]),
     )
+
+
+def slow_for_everybody(safeguards: Safeguards) -> list[Violation]:
+    """Every sync of every machine takes longer than a call may: one takeover at most, and calls are answered."""
+    cluster = make(safeguards)
+    before = epoch_of(cluster)
+    for node in cluster.replicas.values():
+        node.weather.all_slow_us = int(2 * cluster.setup.limits.log_call_max_s * SECOND_US)
+    cluster.run_for(120 * SECOND_US)
+    takeovers, primary = cluster.last_epoch - before, cluster.maybe_primary()
+    for node in cluster.replicas.values():
+        node.weather.all_slow_us = 0
+    return end(
+        cluster,
+        *([f"replicas that are all slow took over {takeovers} times"] if takeovers > 1 else []),
+        *(["nobody serves"] if primary is None else []),
+    )
+
+
+def read_only_for_a_while(safeguards: Safeguards) -> list[Violation]:
+    """The volume takes no change for a while, twice, and a replica is killed in it: nobody has to do anything."""
+    cluster = make(safeguards)
+    for _ in range(2):
+        cluster.disk.read_only = True
+        cluster.run_for(SECOND_US)
+        for node in others_of(cluster, cluster.maybe_primary() or next(iter(cluster.replicas.values())))[:1]:
+            node.kill_worker()
+        cluster.run_for(SECOND_US)
+        cluster.disk.read_only = False
+        served = cluster.run_until(lambda: cluster.maybe_primary() is not None, 10 * SECOND_US)
+        if not served:
+            return given_up(cluster, "nobody serves once the volume is writable again")
+        cluster.run_for(SECOND_US // 2)
+    return end(cluster)
+
+
+def volume_smaller_than_the_log(safeguards: Safeguards) -> list[Violation]:
+    """The volume holds a part of what clients write, and everything on it counts: the log frees itself each time."""
+    limits = replace(LAB_LIMITS, segment_bytes_max=1 << 15, spare_bytes=1 << 15)
+    capacity = limits.least_volume_bytes(3, state_bytes=1 << 16)
+    many = replace(BUSY, requests=400, pause_max_us=4_000)
+    cluster = make(safeguards, seed=4, capacity_bytes=capacity, limits=limits.fitted(capacity), workload=many)
+    for round_number in range(4):
+        cluster.run_for(700_000)
+        node = cluster.maybe_primary()
+        if round_number % 2 and node is not None:
+            node.kill_both()
+            cluster.run_for(200_000)
+            node.start()
+    return end(cluster)
+
+
+def takeovers_on_a_small_volume(safeguards: Safeguards) -> list[Violation]:
+    """Each primary dies with the first call that it confirms: what its takeover took comes back, and calls go on."""
+    limits = replace(LAB_LIMITS, segment_bytes_max=1 << 15, spare_bytes=1 << 15)
+    capacity = limits.least_volume_bytes(3, state_bytes=1 << 16)
+    many = replace(BUSY, requests=200)
+    cluster = make(safeguards, seed=5, capacity_bytes=capacity, limits=limits.fitted(capacity), workload=many)
+    for _ in range(40):
+        node = primary_of(cluster)
+        before, confirmed = epoch_of(cluster), node.worker_node.running.core.confirmed_lsn  # type: ignore[union-attr]
+        node.kill_worker()
+        if not cluster.run_until(partial(_confirms_more, cluster, before, confirmed), 30 * SECOND_US):
+            return given_up(cluster, f"nobody confirms anything after epoch {before}")
+    return end(cluster)
+
+
+def primaries_that_confirm_nothing(safeguards: Safeguards) -> list[Violation]:
+    """Each primary dies as soon as it leads, before anything is called: the log takes no more room for it."""
+    limits = replace(LAB_LIMITS, segment_bytes_max=1 << 15, spare_bytes=1 << 15)
+    capacity = limits.least_volume_bytes(3, state_bytes=1 << 16)
+    few = replace(BUSY, requests=1)
+    cluster = make(safeguards, seed=5, capacity_bytes=capacity, limits=limits.fitted(capacity), workload=few)
+    cluster.run_for(2 * SECOND_US)
+    before = _files_of(cluster)
+    for _ in range(40):
+        epoch = epoch_of(cluster)
+        primary_of(cluster).kill_worker()
+        if not cluster.run_until(leads_after(cluster, epoch), 60 * SECOND_US):
+            return given_up(cluster, f"nobody leads after epoch {epoch}")
+    more = _files_of(cluster) - before
+    return end(cluster, *([f"{more} files more than before"] if more > 2 else []))
+
+
+def killed_before_head_is_set(safeguards: Safeguards) -> list[Violation]:
+    """A successor dies between cut and head, after a primary that confirmed nothing: head's file is still needed."""
+    cluster = make(safeguards, workload=replace(BUSY, requests=1))
+    cluster.run_for(2 * SECOND_US)
+    before = epoch_of(cluster)
+    primary_of(cluster).kill_worker()
+    assert cluster.run_until(leads_after(cluster, before), 10 * SECOND_US)
+    before = epoch_of(cluster)
+    died = FirstThere(cluster, "link", f"lock/head.{before + 1}", ReplicaNode.kill_worker)
+    primary_of(cluster).kill_worker()
+    assert cluster.run_until(lambda: died.hit, 10 * SECOND_US), "nobody came to set head"
+    cluster.run_for(2 * SECOND_US)
+    return end(cluster)
+
+
+def _files_of(cluster: Cluster) -> int:
+    return len(cluster.disk.view("looks").listing(LOG_FOLDER))
+
+
+def _confirms_more(cluster: Cluster, epoch: int, lsn: int) -> bool:
+    node = cluster.maybe_primary()
+    if node is None:
+        return False
+    core = node.worker_node.running.core  # type: ignore[union-attr]  # it leads
+    return core.known_epoch > epoch and core.confirmed_lsn > lsn
 
 
 def failed_sync(safeguards: Safeguards) -> list[Violation]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.sim.stage import (
     SECOND_US,
     SMALL_FILES,
+    FirstThere,
     Moment,
     ask,
     end,
@@ -167,19 +168,9 @@ def killed_before_the_cut(safeguards: Safeguards) -> list[Violation]:
     cluster = make(safeguards, fence="etcd")
     node = primary_of(cluster)
     before = epoch_of(cluster)
-    died: list[str] = []
-
-    def gate(replica: str, operation: str, path: str, when: str) -> None:
-        if not died and when == "before" and operation == "link" and path == segment_path(before + 1, 0):
-            died.append(replica)
-            cluster.scheduler.call_later(0, cluster.replicas[replica].kill_worker)
-            process = cluster.scheduler.current
-            assert process is not None
-            process.pause(10)
-
-    cluster.shared.gate = gate
+    died = FirstThere(cluster, "create", segment_path(before + 1, 0), ReplicaNode.kill_worker)
     node.kill_both()
-    assert cluster.run_until(lambda: bool(died), 3 * SECOND_US), "nobody wrote a cut"
+    assert cluster.run_until(lambda: died.hit, 3 * SECOND_US), "nobody wrote a cut"
     cluster.run_for(SECOND_US)
     node.start()
     return end(cluster)
@@ -190,20 +181,10 @@ def frozen_through_two_epochs(safeguards: Safeguards) -> list[Violation]:
     cluster = make(safeguards)
     node = primary_of(cluster)
     before = epoch_of(cluster)
-    died: list[str] = []
-
-    def gate(replica: str, operation: str, path: str, when: str) -> None:
-        if not died and when == "before" and operation == "link" and path == f"seal/{before:012d}":
-            died.append(replica)
-            cluster.scheduler.call_later(0, cluster.replicas[replica].kill_both)
-            process = cluster.scheduler.current
-            assert process is not None
-            process.pause(10)
-
     moment = Moment(cluster, node, "sync", "log/", "after", lambda: node.freeze(supervisor_too=True))
     assert cluster.run_until(lambda: moment.hit, SECOND_US)
-    cluster.shared.gate = gate
-    assert cluster.run_until(lambda: bool(died), 3 * SECOND_US), "nobody took over"
+    died = FirstThere(cluster, "link", f"seal/{before:012d}", ReplicaNode.kill_both)
+    assert cluster.run_until(lambda: died.hit, 3 * SECOND_US), "nobody took over"
     assert cluster.run_until(lambda: cluster.last_epoch >= before + 2, 4 * SECOND_US), "nobody took over again"
     cluster.run_for(300_000)
     node.thaw()

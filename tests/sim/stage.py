@@ -127,6 +127,27 @@ class Moment:
         process.pause(0)
 
 
+class FirstThere:
+    """Stops whichever replica's worker is the first to come to this call of the file system; `act` says how."""
+
+    def __init__(self, cluster: Cluster, operation: str, path: str, act: Callable[[ReplicaNode], None]) -> None:
+        self.hit = False
+        self._fits = (operation, path, "before")
+        self._act = act
+        self._cluster = cluster
+        cluster.shared.gate = self
+
+    def __call__(self, replica: str, operation: str, path: str, when: str) -> None:
+        """See Shared.gate."""
+        if self.hit or (operation, path, when) != self._fits:
+            return
+        self.hit = True
+        self._cluster.scheduler.call_later(0, lambda: self._act(self._cluster.replicas[replica]))
+        process = self._cluster.scheduler.current
+        assert process is not None
+        process.pause(10)
+
+
 def request_of(action: str, *, tag: str = "", pause_us: int = 0) -> Request:
     """Something to ask of one counter."""
     argument = None if action == "read" else 1

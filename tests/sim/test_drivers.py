@@ -17,7 +17,8 @@ from tests.sim.driver_world import Sink, run_driver_seed
 
 from deathless.base.errors import CorruptFrame, DeliveryRefused
 from deathless.drivers.port import Delivery
-from deathless.drivers.session import Passed, Session
+from deathless.drivers.session import Session
+from deathless.drivers.source_link import Passed
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
 COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40")) * 25

@@ -61,7 +61,8 @@ class Case:
             if self.busy:
                 patch.setattr(services, "draw_visits", _draw_busy)
                 patch.setattr(worker_node, "ACTIVITY_MAX_S", 0.5)
-            safeguards = ALL_SAFEGUARDS
+            # The comparison of histories stands behind others, and would stop what they let pass; so it is off as well.
+            safeguards = replace(ALL_SAFEGUARDS, peer_history=not broken)
             if broken and isinstance(self.defect, str):
                 safeguards = replace(safeguards, **{self.defect: False})
             elif broken and not isinstance(self.defect, str):
@@ -75,7 +76,7 @@ def _draw_busy(*arguments: Any, **named: Any) -> VisitProfile:
 
 CASES: Final = (
     # A restart is consistent with what was released.
-    Case(defect="send_confirmed_only", options=DOUBTS, seed=9, checker="wire"),
+    Case(defect="send_confirmed_only", options=DOUBTS, seed=2, checker="wire"),
     Case(defect="reack_confirmed_only", seed=1, options=DOUBTS, checker="released"),
     Case(defect="prove_before_release", options=DOUBTS, checker="released"),
     Case(defect="proof_after_sync", options=DOUBTS, checker="released"),
@@ -92,24 +93,24 @@ CASES: Final = (
     # It arrives once, in order.
     Case(defect="next_expected_only", seed=5, options=FULL, checker="pairs"),
     Case(defect="fence_peer_connections", options=FLAPS, checker="told"),
-    Case(defect="dedup", options=FLAPS, checker="pairs"),
+    Case(defect="dedup", options=FLAPS, seed=0, checker="pairs"),
     Case(defect=mutants.runs_without_order, options=FLAPS, checker="pairs"),
-    Case(defect=mutants.positions_persisted_first, seed=3, options=BOTH, checker="pairs"),
-    Case(defect=mutants.positions_in_a_bounded_cache, options=FLAPS, checker="pairs"),
+    Case(defect=mutants.positions_persisted_first, seed=4, options=KEPT, checker="pairs"),
+    Case(defect=mutants.positions_in_a_bounded_cache, options=FLAPS, seed=0, checker="pairs"),
     Case(defect=mutants.checkpoints_without_peers_positions, options=KEPT, checker="crash", text="position"),
-    Case(defect=mutants.peers_forgotten_by_time, options=APART, seed=1, checker="crash", text="position"),
-    Case(defect=mutants.positions_not_rolled_back, seed=5, options=SPACELESS, checker="crash", text="position"),
+    Case(defect=mutants.peers_forgotten_by_time, options=APART, seed=2, checker="crash", text="position"),
+    Case(defect=mutants.positions_not_rolled_back, seed=1, options=SPACELESS, checker="crash", text="position"),
     Case(defect=mutants.keys_on_another_shard, options={"kinds": (), "between": (), "shards": 2}, checker="effects"),
     # Each input is processed once.
     Case(defect=mutants.second_message_nested, options=BOTH, checker="effects"),
     Case(defect=mutants.read_positions_after_the_effect, seed=1, options=KEPT, checker="agreement"),
-    Case(defect=mutants.inputs_logged_again_on_reconnect, options=BOTH, checker="effects"),
+    Case(defect=mutants.inputs_logged_again_on_reconnect, seed=20, options=BOTH, checker="effects"),
     # Each request has one reply, the same for every retry.
     Case(defect=mutants.replies_computed_again, seed=8, options=BOTH, checker="replies"),
     Case(defect="record_replies", seed=3, options=BOTH, checker="agreement"),
     Case(defect=mutants.replies_in_memory, seed=3, options=BOTH, checker="settling"),
     Case(defect=mutants.results_unrecorded, seed=2, options=BOTH, checker="effects"),
-    Case(defect=mutants.results_forgotten_by_time, options=BOTH, seed=3, checker="effects"),
+    Case(defect=mutants.results_forgotten_by_time, options=BOTH, seed=8, checker="effects"),
     Case(defect=mutants.replies_trimmed_unacknowledged, seed=3, options=BOTH, checker="liveness"),
     Case(defect=mutants.errors_unrecorded, options=FLAPS, checker="answers"),
     Case(defect=mutants.progress_leaked, options=FLAPS, checker="effects"),

@@ -8,7 +8,7 @@ import pytest
 from deathless.execution.context import Context
 from deathless.execution.service import Service
 from deathless.simulation.cluster import SPAN_US, Cluster, draw_setup
-from deathless.simulation.faults import FaultKind, draw_plan
+from deathless.simulation.faults import DRAWN, FaultKind, draw_plan
 from deathless.simulation.injector import Injector
 from deathless.simulation.network import Network
 from deathless.simulation.run import BEGIN_US, SETTLE_BOUND_US
@@ -17,10 +17,10 @@ from deathless.simulation.surroundings import Surroundings
 
 pytestmark = pytest.mark.sim
 HOUR_US = 3_600_000_000
-LEAP_EVERY_US = 90_000  # of virtual time: a day of it would take too long, so all clocks leap now and then
+LEAP_EVERY_US = 90_000  # of virtual time: a day of it would take too long, so all machines sleep now and then
 LEAPS_US = (HOUR_US // 3, HOUR_US, 5 * HOUR_US)
 WITHOUT = {FaultKind.STALE_LOOKUPS, FaultKind.CLIENT_KILL, FaultKind.CLIENT_RESET}
-KINDS = tuple(kind for kind in FaultKind if kind not in WITHOUT)
+KINDS = tuple(kind for kind in DRAWN if kind not in WITHOUT)
 
 
 class State(msgspec.Struct):
@@ -59,10 +59,10 @@ class Hours:
         self.heal_us = plan.heal_us
 
     def leap(self) -> None:
-        """All clocks go forward, and will again."""
+        """All machines sleep, and will again."""
         by_us = self.chance.choice(LEAPS_US)
         for node in self.cluster.replicas.values():
-            node.clock.jump(by_us)
+            node.clock.sleep(by_us)
         if self.cluster.scheduler.now_us < SPAN_US:
             self.cluster.scheduler.call_later(LEAP_EVERY_US, self.leap)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     PacketReader,
     Registered,
@@ -29,14 +30,15 @@ from deathless.codec.wire import (
 
 Calls = Sequence[tuple[str, dict[str, int]]]
 WINDOW = 2  # calls under way
+SECRET = b"c" * 16
 
 
 class Customer:
     """One session; `send` takes packets to whoever leads."""
 
-    def __init__(self, calls: Calls, send: Callable[[int, bytes], None], nonce: bytes = b"c" * 16) -> None:
+    def __init__(self, calls: Calls, send: Callable[[int, bytes], None], secret: bytes = SECRET) -> None:
         self.calls = calls
-        self.nonce = nonce
+        self.nonce = nonce_of(secret)
         self.idempotency_key = b""  # of each call, followed by its seq; empty: none
         self.asks_again = True
         self._send = send

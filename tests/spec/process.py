@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from tests.spec.customer import SECRET
 
 from deathless.base.errors import DeathlessError
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
@@ -15,12 +16,14 @@ from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
     PacketReader,
-    PeerIntroduction,
     decode_batch,
 )
+from deathless.codec.witness import Point
 from deathless.core import events as ev
 from deathless.core.admission import cut_messages
+from deathless.core.logical_time import Anchor
 from deathless.core.replica import Replica, State
+from deathless.core.witness import Sighting
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake
 from deathless.engine.log_route import Identity
@@ -93,6 +96,7 @@ class Process:
             limits=LIMITS,
             safeguards=safeguards,
         )
+        self.engine.core.owners.opened(CUSTOMER, SECRET, "")
         self.intake = Intake(self.engine, lambda conn, request: None)
 
     def _gate(self, operation: str, path: str, moment: str) -> None:
@@ -116,8 +120,20 @@ class Process:
     def wall_us(self) -> int:
         return WALL_US + round(self.town.now * 1e6)
 
+    def boot_us(self) -> int:
+        return round(self.town.now * 1e6)
+
+    def anchor(self) -> Anchor | None:
+        return None
+
+    def note_anchor(self, anchor: Anchor) -> None:
+        """What a town's clocks say is always right."""
+
     def nonce(self) -> bytes:
         return self.town.chance.randbytes(16)
+
+    def try_out(self, runs: object) -> None:
+        """Nothing kills here."""
 
     def complete(self, event: ev.Event) -> None:
         self.engine.post(event)
@@ -131,6 +147,18 @@ class Process:
 
     def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         self.lock(lambda lock: lock.take(replica, nonce, seen), done)
+
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        """Nobody puts a directory back here."""
+
+    def sightings(self) -> list[Sighting]:
+        return []
+
+    def boot(self) -> int:
+        return 0
+
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        self.town.later(self, "the end of a pause", done)
 
     def send(self, conn: ev.Conn, data: bytes) -> None:
         for kind, body in PacketReader(1 << 30).feed(data):
@@ -185,8 +213,12 @@ class Process:
     def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
         done(True)
 
-    def prune_checkpoints(self, lsn: int) -> None:
+    def prune_checkpoints(self, below: int) -> None:
         """They are few."""
+
+    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """None is read back."""
+        done([])
 
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         """The town looks at `leads`."""
@@ -221,6 +253,4 @@ class Process:
         primary = self.engine.core.primary
         assert primary is not None
         hello = PeerHello(record.name, 0, record.service_id, record.incarnation)
-        return msgspec.msgpack.encode(
-            PeerIntroduction(hello, primary.epoch, primary.messaging.outreach.first_kept(target))
-        )
+        return msgspec.msgpack.encode(primary.messaging.outreach.introduction(target, hello, primary.epoch))

@@ -175,7 +175,7 @@ def test_requirement_1_the_receiver_never_forgets_what_was_delivered() -> None:
 def test_requirement_2_what_overtakes_another_message_is_not_delivered() -> None:
     """Asking the Receiver, requirement 2: the channel may lose, not reorder; where it does, positions are the order."""
     assert [story.wrong() for story in places("delay_packet") if story.wrong()] == []
-    shows("next_expected_only", "delay_packet", 58, NOT_ONCE)
+    shows("next_expected_only", "delay_packet", 62, NOT_ONCE)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -188,7 +188,7 @@ def test_using_an_intermediary_acknowledges_what_the_state_has_and_nothing_else(
 
 def test_using_an_intermediary_the_sender_only_repeats() -> None:
     """Using an Intermediary: every packet of the customer comes twice, and it asks again without being told why."""
-    shows("dedup", "kill shop", 34, TWICE)
+    shows("dedup", "kill shop", 38, TWICE)
     for at in range(LED, steps_in_all()):
         town = Town().run(at)
         for action in [action for action in town.actions if action.what == "a packet of the customer"]:
@@ -200,7 +200,7 @@ def test_using_an_intermediary_the_sender_only_repeats() -> None:
 def test_several_intermediaries_hold_one_request_at_once() -> None:
     """EOD in Practice: a deposed primary and its successor both have the request; one of them can confirm it."""
     assert [story.wrong() for story in places("overtake shop") if story.wrong()] == []
-    shows("prove_before_release", "overtake shop", 54, OTHER_ANSWER)
+    shows("prove_before_release", "overtake shop", 58, OTHER_ANSWER)
 
 
 PAID = ("pay", {"n": 5})

@@ -43,9 +43,9 @@ def test_rule_1_also_when_it_crashes_inside_of_a_write(fault: str, service: str)
 @pytest.mark.parametrize(
     ("safeguard", "at", "violation"),
     [
-        ("send_confirmed_only", 41, STRAY),
-        ("prove_before_release", 40, STRAY),
-        ("prove_before_release", 33, OTHER_ANSWER),
+        ("send_confirmed_only", 45, STRAY),
+        ("prove_before_release", 44, STRAY),
+        ("prove_before_release", 37, OTHER_ANSWER),
     ],
 )
 def test_rule_1_is_broken_by_a_release_before_the_proof(safeguard: str, at: int, violation: str) -> None:
@@ -81,7 +81,7 @@ def test_rule_2_outlasts_a_partition_of_any_length(minutes: int, leap_s: int) ->
 
 
 def test_rule_2_is_broken_by_an_acknowledgement_before_processing_is_durable() -> None:
-    shows("reack_confirmed_only", "overtake bank", 47, FORGOTTEN)
+    shows("reack_confirmed_only", "overtake bank", 51, FORGOTTEN)
 
 
 # ---- rule 3 --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_rule_3_a_message_is_there_for_processing_until_it_was_processed_and_no_
 
 @pytest.mark.parametrize(
     ("safeguard", "fault", "at", "violation"),
-    [("dedup", "double_packet", 45, TWICE), ("next_expected_only", "lose_packet", 58, NOT_ONCE)],
+    [("dedup", "double_packet", 49, TWICE), ("next_expected_only", "lose_packet", 62, NOT_ONCE)],
 )
 def test_rule_3_is_broken_by_taking_repetitions_or_what_comes_too_early(
     safeguard: str, fault: str, at: int, violation: str
@@ -132,7 +132,7 @@ def test_rule_4_every_retry_has_the_same_return_value_however_late_it_comes() ->
 
 
 def test_rule_4_is_broken_where_replies_are_not_kept() -> None:
-    shows("record_replies", "kill shop", 34, UNANSWERED)
+    shows("record_replies", "kill shop", 38, UNANSWERED)
 
 
 def answered_twice() -> tuple[set[bytes], set[bytes]]:
@@ -169,7 +169,7 @@ def test_rule_5_an_input_is_processed_at_most_once_and_never_lost_once_acknowled
 
 
 def test_rule_5_is_broken_without_looking_for_repetitions() -> None:
-    shows("dedup", "kill shop", 34, TWICE)
+    shows("dedup", "kill shop", 38, TWICE)
 
 
 # ---- rule 6 --------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_rule_6_at_least_one_attempt_is_made_for_each_output(name: str) -> None:
 
 
 def test_rule_6_is_broken_for_at_most_once_without_a_logged_attempt() -> None:
-    shows("log_attempt_first", "kill shop", 78, RANG_TWICE)
+    shows("log_attempt_first", "kill shop", 82, RANG_TWICE)
 
 
 # ---- appendix ------------------------------------------------------------------------------------------------------

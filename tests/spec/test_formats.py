@@ -67,7 +67,9 @@ def test_message_md_a_trace_context_ends_a_call_with_flag_1() -> None:
     assert data[-25:].hex() == "0af7651916cd43dd8448eb211c80319c" + "b7ad6b7169203331" + "01"
 
 
-@pytest.mark.parametrize(("name", "kind", "width"), [("time", 16, 8), ("register", 17, 16), ("rebased", 19, 8)])
+@pytest.mark.parametrize(
+    ("name", "kind", "width"), [("time", 16, 32), ("time_version_1", 16, 8), ("register", 17, 16), ("rebased", 19, 8)]
+)
 def test_message_md_records_have_no_method_and_no_key(name: str, kind: int, width: int) -> None:
     found, method, key, idempotency_key, body = message(golden(f"message_{name}"))
     assert (found, method, key, idempotency_key, len(body)) == (kind, b"", b"", b"", width)
@@ -82,10 +84,10 @@ def test_message_md_a_parked_message_stands_verbatim_behind_session_and_seq() ->
 # ---------------------------------------------------------------- frame.md
 
 
-def frame(data: bytes) -> tuple[int, int, int, bytes]:
+def frame(data: bytes, *, old: bool = False) -> tuple[int, int, int, bytes]:
     """Header: kind, first lsn, count and payload of a frame whose checksum is right."""
     assert data[:4] == b"DLF1"
-    assert (number(data, 4, 2), data[7]) == (1, 1)
+    assert (number(data, 4, 2), data[7]) == (2 if data[6] == 3 and not old else 1, 1)
     payload = data[128 : 128 + number(data, 36, 4)]
     blank = data[:96] + bytes(4) + data[100:128]
     assert number(data, 96, 4) == zlib.crc32(payload, zlib.crc32(blank, number(data, 8, 4)))
@@ -97,6 +99,7 @@ def frame(data: bytes) -> tuple[int, int, int, bytes]:
 
 def test_frame_md_a_data_frame() -> None:
     kind, first_lsn, count, payload = frame(golden("frame_data"))
+    assert frame(golden("frame_data_without_marks"), old=True) == (kind, first_lsn, count, payload)
     assert (kind, first_lsn, count) == (3, 5, 3)
     runs = [struct.unpack_from("<QQQII", payload, 24 + 32 * at)[:4] for at in range(number(payload, 0, 4))]
     assert runs == [(0, 0, 0, 1), (3, 8, 7, 2), (4, 1, 9, 0)]
@@ -120,9 +123,9 @@ def test_frame_md_payloads_of_the_other_kinds(name: str, kind: int, fields: int)
 # ---------------------------------------------------------------- checkpoint.md
 
 
-def sections(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def sections(data: bytes, version: int = 2) -> Iterator[tuple[int, int, bytes]]:
     """File header, section headers, and both digests of END."""
-    assert data[:8] == b"DLC1\x01\x00\x01\x00"
+    assert data[:8] == b"DLC1" + bytes([version, 0, 1, 0])
     assert number(data, 12, 4) == zlib.crc32(data[:12])
     at, hashed, states = 16, data[:16], b""
     for index in range(1000):
@@ -146,11 +149,19 @@ def test_checkpoint_md_every_section() -> None:
     assert sorted(found) == [1, 2, 3, 4, 5, 6]
     head = unpacked(found[1][1])
     assert (head[0], head[2], head[3], head[4], head[9], head[10]) == ("bank", 77, 2, 41, 12, 3)
+    assert (head[7], head[11:]) == (1_700_000_000_000_000, [1_700_000_000_000_000] * 3)
     assert found[2] == (3, struct.pack("<6I", 0, 5, 3, 0, 1, 1) + b"alicebob" + b"\x05\x07")
     assert found[3][1][:32] == struct.pack("<4Q", 7, 3, 0, 1_600_000_000_000_000)
     assert found[4] == (2, struct.pack("<4Q2I", 7, 7, 1, 2, 2, 2) + b"\x00\x05\x00\x06")
     assert found[5] == (1, struct.pack("<Q16sII", 1_650_000_000_000_000, bytes(range(16)), 2, 2) + b"k1\x00\x05")
     assert found[6] == (1, struct.pack("<QQQII", 40, 7, 2, 6, 0) + b"killer")
+
+
+def test_checkpoint_md_version_1_has_one_clock() -> None:
+    old = {kind: payload for kind, _, payload in sections(golden("checkpoint_version_1"), 1)}
+    new = {kind: payload for kind, _, payload in sections(golden("checkpoint"))}
+    assert unpacked(old.pop(1)) == unpacked(new.pop(1))[:11]
+    assert old == new
 
 
 def test_checkpoint_md_an_empty_one_is_head_and_end() -> None:
@@ -188,10 +199,10 @@ def test_wire_md_queries_and_answers(name: str, kind: int, flags: int) -> None:
 
 
 RECORDS = {
-    "hello": (1, 8),
-    "welcome": (2, 10),
+    "hello": (1, 11),
+    "welcome": (2, 12),
     "refused": (3, 2),
-    "role": (4, 3),
+    "role": (4, 4),
     "registered": (17, 2),
     "batch_refused": (20, 5),
     "admin": (32, 3),
@@ -200,7 +211,7 @@ RECORDS = {
     "following": (49, 4),
     "handover": (52, 2),
     "checkpoint": (53, 3),
-    "report": (64, 22),
+    "report": (64, 24),
 }
 
 

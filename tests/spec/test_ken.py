@@ -166,11 +166,11 @@ def test_property_7_is_broken_without_a_sync() -> None:
 @pytest.mark.parametrize(
     ("safeguard", "fault", "at", "violation"),
     [
-        ("dedup", "double_packet", 61, TWICE),  # the assessment, Remaining Gaps, 1: no duplicate detection
-        ("next_expected_only", "lose_packet", 47, NOT_ONCE),  # the same, 3: FIFO is not the transport's to give
-        ("reack_confirmed_only", "overtake bank", 47, FORGOTTEN),  # 2: what is acknowledged is not durable yet
-        ("send_confirmed_only", "overtake shop", 41, STRAY),  # property 7: transmission only after the checkpoint
-        ("prove_before_release", "overtake shop", 54, OTHER_ANSWER),  # property 2: outputs of who was deposed
+        ("dedup", "double_packet", 65, TWICE),  # the assessment, Remaining Gaps, 1: no duplicate detection
+        ("next_expected_only", "lose_packet", 51, NOT_ONCE),  # the same, 3: FIFO is not the transport's to give
+        ("reack_confirmed_only", "overtake bank", 51, FORGOTTEN),  # 2: what is acknowledged is not durable yet
+        ("send_confirmed_only", "overtake shop", 45, STRAY),  # property 7: transmission only after the checkpoint
+        ("prove_before_release", "overtake shop", 58, OTHER_ANSWER),  # property 2: outputs of who was deposed
     ],
 )
 def test_without_its_safeguard_a_property_does_not_hold(safeguard: str, fault: str, at: int, violation: str) -> None:

@@ -296,12 +296,12 @@ def test_gap_there_is_no_session_of_a_peer_whose_incarnation_is_not_known() -> N
 
 def test_gap_out_of_order_arrival() -> None:
     assert [story.wrong() for story in places("delay_packet") if story.wrong()] == []
-    shows("next_expected_only", "delay_packet", 47, NOT_ONCE)
+    shows("next_expected_only", "delay_packet", 51, NOT_ONCE)
 
 
 def test_gap_loss_inside_a_window() -> None:
     assert [story.wrong() for story in places("lose_packet") if story.wrong()] == []
-    shows("next_expected_only", "lose_packet", 47, NOT_ONCE)
+    shows("next_expected_only", "lose_packet", 51, NOT_ONCE)
 
 
 @pytest.mark.parametrize("service", ["shop", "bank"])

@@ -206,7 +206,7 @@ class Town:
         if kind == Type.PEER_WELCOME:
             told = decode_struct(PeerWelcome, body)
             link.ready = True
-            process.tell(ev.PeerReady(link.target, told.session, told.next_position))
+            process.tell(ev.PeerReady(link.target, told.session, told.next_position, told.history))
         elif kind == Type.PEER_COMMIT:
             process.tell(ev.PeerCommitted(link.target, decode_peer_commit(body)[1]))
         elif kind in (Type.PEER_REFUSED, Type.BATCH_REFUSED):

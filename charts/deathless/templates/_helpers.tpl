@@ -81,6 +81,15 @@ imagePullSecrets:
 {{ .name }}:{{ include "deathless.namespace" .context }}
 {{- end -}}
 
+{{/* Namespaces whose services are looked after, separated by commas; empty: all. */}}
+{{- define "deathless.watchNamespaces" -}}
+{{- if .Values.operator.watchNamespaces -}}
+{{ join "," .Values.operator.watchNamespaces }}
+{{- else if eq .Values.scope "Namespaced" -}}
+{{ include "deathless.namespace" . }}
+{{- end -}}
+{{- end -}}
+
 {{- define "deathless.serviceAccount" -}}
 {{ .Values.serviceAccount.name }}
 {{- end -}}
@@ -156,6 +165,9 @@ true
 {{- end -}}
 {{- if not (and (gt (int $election.leaseSeconds) (int $election.renewSeconds)) (gt (int $election.renewSeconds) (int $election.retrySeconds))) -}}
 {{- fail "operator.leaderElection: leaseSeconds > renewSeconds > retrySeconds must hold" -}}
+{{- end -}}
+{{- if and (eq .Values.scope "Namespaced") .Values.drills.nodeDrain.enabled -}}
+{{- fail "drills.nodeDrain.enabled needs scope Cluster: nodes belong to no namespace" -}}
 {{- end -}}
 {{- with .Values.lockStore -}}
 {{- if and .enabled (lt (int .electionMilliseconds) (mul 5 (int .heartbeatMilliseconds))) -}}

@@ -9,6 +9,7 @@
                 what operators see and order there, by a token of their own (`plugin_operators`)
     fence       stop replicas from serving; unfence lets them again
     pause       let the operator change nothing; resume lets it again
+    adopt       accept what replicas refuse to start from, in a pod where the log is (`plugin_adopt`)
 
 Guarantees: an error is one block (code, what, remedy) and an exit code of its class. With --json standard output holds
 JSON alone. Does nothing that the operator or kubectl could not: it reads objects, sets annotations, makes a
@@ -31,7 +32,8 @@ from click.shell_completion import ShellComplete, get_completion_class
 
 from deathless.base.errors import DeathlessError, InvalidArgument, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
-from deathless_operator.cli.plugin_cluster import Cluster, call, check_members, fenced, parse_arguments
+from deathless_operator.cli.plugin_adopt import adopt
+from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster, call, check_members, fenced, parse_arguments
 from deathless_operator.cli.plugin_operators import COMMANDS
 from deathless_operator.cli.plugin_options import (
     common,
@@ -64,7 +66,7 @@ def cli(debug: bool) -> None:
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
-for each in COMMANDS:
+for each in (*COMMANDS, adopt):
     cli.add_command(each)
 
 
@@ -134,10 +136,21 @@ def _show_services(namespace: str, found: list[tuple[str, Any]]) -> None:
 @service_argument
 @common
 @json_option
-@timeout_option
+@click.option(
+    "--timeout",
+    default=None,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help=f"Wait so long.  [default: {SWITCH_S:g}, and limits.handoverWaitS on top]",
+)
 @shard_option
-def switchover(service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float, shard: int | None) -> int:
-    """Let another replica lead, and wait until it does. No call is lost, and none fails."""
+def switchover(
+    service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float | None, shard: int | None
+) -> int:
+    """Let another replica lead, and wait until it does. No call is lost, and none fails.
+
+    The primary first lets activities end that must run at most once, for limits.handoverWaitS; it serves meanwhile.
+    """
     moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, _tell, shard))
     if as_json:
         view.emit(msgspec.to_builtins(moved))

@@ -23,23 +23,26 @@ import aiohttp
 import msgspec
 
 from deathless.base.errors import (
+    CallRefused,
     DeathlessError,
-    HandlerFailed,
     InvalidArgument,
     OutcomeUnknown,
     PeerUnreachable,
     UnknownService,
 )
 from deathless.base.shards import checked_shard
+from deathless.codec.untrusted import read_json
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.kinds import DRILL, POD, SECRET, SERVICE
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
+from deathless_operator.model.grace import handover_wait_s
 from deathless_operator.plan.drill_reading import read_drill
 from deathless_operator.plan.reading import read_pod, read_resource
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.2
+SWITCH_S: Final = 60.0  # how long a switchover may take, without the primary's wait for activities
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -120,9 +123,15 @@ class Cluster:
         return found[0]
 
     async def switch_over(
-        self, name: str, timeout_s: float, said: Callable[[str], None], shard: int | None = None
+        self, name: str, timeout_s: float | None, said: Callable[[str], None], shard: int | None = None
     ) -> Moved:
         """Delete the pod of a shard's primary politely, and wait until another one leads.
+
+        Args:
+            name: of the service.
+            timeout_s: how long to wait; None: as long as it may take.
+            said: told what is going on.
+            shard: which one; None: the only one.
 
         Raises: UnknownService, PeerUnreachable, InvalidArgument, OutcomeUnknown.
         """
@@ -135,6 +144,9 @@ class Cluster:
         epoch, began = old.announced.epoch if old.announced is not None else 0, time.monotonic()
         said(f"{old.name} leads in epoch {epoch}; asking it to hand over")
         await self.api.delete(POD, self.namespace, old.name, uid=old.uid)
+        if timeout_s is None:
+            spec = (await self.service(name)).spec
+            timeout_s = SWITCH_S + (handover_wait_s(spec) if spec is not None else 0.0)
         while time.monotonic() - began < timeout_s:
             new = leader(alike(await self.pods(name), labels))
             if new is not None and new.announced is not None and new.uid != old.uid and new.announced.epoch > epoch:
@@ -306,7 +318,7 @@ def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
         if not equals or not name.isidentifier() or name in arguments:
             raise InvalidArgument(f"--arg {pair!r} is not NAME=VALUE, or twice", remedy="for instance: --arg amount=5")
         try:
-            arguments[name] = msgspec.json.decode(text)
+            arguments[name] = read_json(text.encode(), object)
         except (msgspec.DecodeError, UnicodeEncodeError):
             arguments[name] = text
     return arguments
@@ -323,7 +335,7 @@ def read_answer(status: int, body: bytes, *, again: str) -> object:
     Raises: the error that the service told, by its code; OutcomeUnknown for what a repetition learns.
     """
     try:
-        value = msgspec.json.decode(body) if body else None
+        value = read_json(body, object) if body else None
     except msgspec.DecodeError:
         value = {"error": body.decode(errors="replace")[:300]}
     if status == 200:
@@ -332,7 +344,7 @@ def read_answer(status: int, body: bytes, *, again: str) -> object:
     text = f"{told.get('type') or ''} {told.get('error') or f'HTTP {status}'}".strip()
     if status in (429, 503, 504, 507):
         raise OutcomeUnknown(text, remedy=again)
-    kind = errors_by_code().get(str(told.get("code")), HandlerFailed if status == 409 else InvalidArgument)
+    kind = errors_by_code().get(str(told.get("code")), CallRefused if status == 409 else InvalidArgument)
     raise kind(text, remedy=str(told.get("remedy") or "") or None)
 
 

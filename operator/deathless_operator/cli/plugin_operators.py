@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from deathless.base.errors import InvalidArgument, OperatorsOnly, OutcomeUnknown
+from deathless.codec.untrusted import read_json
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answer
 from deathless_operator.cli.plugin_options import InvocationId, common, on_cluster, service_argument, shard_option
@@ -166,7 +167,7 @@ def order(
         body["operation"] = operation
     if value is not None:
         try:
-            body["value"] = msgspec.json.decode(value)
+            body["value"] = read_json(value.encode(), object)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise InvalidArgument(f"--value {value!r} is no JSON: {error}", remedy="""a text is '"text"'""") from None
     return _operate(service, f"invocations/{number}/{order}", namespace, kubeconfig, timeout, body)

@@ -78,6 +78,7 @@ class Facts:
     not_before: float  # wall seconds
     not_after: float
     dns_names: tuple[str, ...]
+    uris: tuple[str, ...]  # who it names
     signed_by: str  # authority key identifier, hex; empty when it has none
     trusts: tuple[str, ...]  # key ids in ca.crt
 
@@ -141,6 +142,7 @@ def issue(
     *,
     common_name: str,
     dns_names: Sequence[str],
+    uris: Sequence[str] = (),
     purpose: Literal["replicas", "clients"],
     now: float,
     life_s: float,
@@ -151,6 +153,7 @@ def issue(
         authority: its current signer signs.
         common_name: subject; cut to the 64 characters that the field holds.
         dns_names: subject alternative names; may be empty for clients.
+        uris: likewise; who the certificate names, for those who check that.
         purpose: replicas are servers and clients, clients only clients.
         now: wall seconds.
         life_s: seconds, cut to what the authority has left.
@@ -183,8 +186,10 @@ def issue(
             critical=False,
         )
     )
-    if dns_names:
-        names = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names])
+    if dns_names or uris:
+        names = x509.SubjectAlternativeName(
+            [*(x509.DNSName(name) for name in dns_names), *(x509.UniformResourceIdentifier(uri) for uri in uris)]
+        )
         builder = builder.add_extension(names, critical=False)
     certificate = builder.sign(signer_key, hashes.SHA256())
     return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
@@ -201,7 +206,8 @@ def read_facts(data: Mapping[str, bytes]) -> Facts | None:
         return Facts(
             not_before=certificate.not_valid_before_utc.timestamp(),
             not_after=certificate.not_valid_after_utc.timestamp(),
-            dns_names=_dns_names(certificate),
+            dns_names=_names(certificate, x509.DNSName),
+            uris=_names(certificate, x509.UniformResourceIdentifier),
             signed_by=_authority_key_id(certificate),
             trusts=tuple(subject_key_id(each) for each in trusted),
         )
@@ -257,12 +263,12 @@ def _authority_key_id(certificate: x509.Certificate) -> str:
     return found.hex() if found else ""
 
 
-def _dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
+def _names(certificate: x509.Certificate, kind: type[x509.DNSName | x509.UniformResourceIdentifier]) -> tuple[str, ...]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
-    return tuple(names.get_values_for_type(x509.DNSName))
+    return tuple(names.get_values_for_type(kind))
 
 
 def _check(signer: Signer) -> None:

@@ -1,8 +1,9 @@
 """Carrying out a plan: its actions in their order, then its status.
 
 Guarantees:
-- An action that the API server refuses ends the run and becomes a `Failure`, which the next snapshot holds, so the
-  plan can tell it as a condition. An API server that cannot be reached raises instead: nothing can be told then.
+- An action that the API server refuses becomes a `Failure`, which the next snapshot holds, so the plan can tell it as
+  a condition. It holds back the actions that need it and no others (`carry_out`); `perform` ends there instead, for
+  plans whose steps follow from each other. An API server that cannot be reached raises: nothing can be told then.
 - Fields are taken over by force only in objects that bear our label (or are not there yet); in others a field
   that somebody else manages is a refusal with its owner's name.
 - A pod is made and never changed: one by its name that is there already counts as made, whoever's it is, and the
@@ -15,20 +16,22 @@ Does not: decide, or repeat beyond what `Api` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import msgspec
 
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.errors import ApiRefused, Conflict, NotFound, Unacceptable
+from deathless_operator.cluster.errors import ApiFailed, ApiRefused, Conflict, NotFound, Unacceptable
 from deathless_operator.cluster.events import Subject
 from deathless_operator.cluster.kinds import NODE, POD, kind_of
 from deathless_operator.cluster.trust import Trust
 from deathless_operator.model import names
 from deathless_operator.model.values import JsonObject
+from deathless_operator.plan import actions as plan_actions
 from deathless_operator.plan.actions import (
+    Action,
     Apply,
     CopySecret,
     DeleteObject,
@@ -36,6 +39,7 @@ from deathless_operator.plan.actions import (
     IssueCertificate,
     MakeToken,
     PatchMetadata,
+    Target,
 )
 from deathless_operator.plan.drill_snapshot import DrillAction, EvictPod, SetCordon
 from deathless_operator.plan.snapshot import Failure, Snapshot
@@ -61,6 +65,44 @@ class Performer:
     def __init__(self, api: Api, trust: Trust) -> None:
         self._api = api
         self._trust = trust
+
+    async def carry_out(
+        self, scene: Scene, actions: Sequence[Action], resting: Mapping[Target, Failure]
+    ) -> tuple[Failure, ...]:
+        """Carry out actions but for those that are refused and those that need one of these; gives the refusals.
+
+        Args:
+            scene: where.
+            actions: in their order.
+            resting: refused lately, and not asked for again yet: they count as refused.
+
+        Raises:
+            ApiUnreachable: nobody knows how far it came; the next snapshot shows it.
+        """
+        failures: dict[Target, Failure] = {}
+        undone: set[Target] = set()
+        for action in actions:
+            about = plan_actions.target(action)
+            if needed := plan_actions.lacking(action, undone):
+                undone.add(about)
+                for each in needed.intersection(failures):
+                    failures[each] = replace(failures[each], holds=(*failures[each].holds, str(about)))
+                continue
+            failure = resting.get(about) or await self._try(scene, action)
+            if failure is not None:
+                undone.add(about)
+                failures[about] = replace(failure, holds=())
+        return tuple(failures.values())
+
+    async def _try(self, scene: Scene, action: Action) -> Failure | None:
+        try:
+            await self.act(scene, action)
+        except (ApiRefused, ApiFailed) as error:
+            kind, name = plan_actions.target(action)
+            return Failure(
+                kind=kind, name=name, status=error.status, reason=error.reason or "Refused", message=error.message
+            )
+        return None
 
     async def perform(self, scene: Scene, actions: Sequence[DrillAction]) -> Failure | None:
         """Carry out actions until one is refused; gives that refusal.
@@ -182,21 +224,15 @@ def scene_of(snapshot: Snapshot) -> Scene:
     )
 
 
-def target(action: DrillAction) -> tuple[str, str]:
+def target(action: DrillAction) -> Target:
     """Return kind and name of what an action is about."""
     match action:
-        case Apply() | IssueCertificate() | CopySecret() | MakeToken():
-            meta = action.manifest["metadata"]
-            assert isinstance(meta, dict), "a manifest has metadata"
-            return str(action.manifest["kind"]), str(meta["name"])
-        case DeletePod() | EvictPod():
-            return POD.kind, action.name
-        case DeleteObject() | PatchMetadata():
-            return action.kind, action.name
+        case EvictPod():
+            return Target(POD.kind, action.name)
         case SetCordon():
-            return NODE.kind, action.node
+            return Target(NODE.kind, action.node)
         case _:
-            assert_never(action)
+            return plan_actions.target(action)
 
 
 def is_ours(snapshot: Snapshot, manifest: JsonObject) -> bool:

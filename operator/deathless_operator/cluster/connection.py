@@ -144,7 +144,16 @@ def from_kubeconfig(path: Path) -> Connection:
             insecure=bool(cluster.get("insecure-skip-tls-verify")),
             token_source=_token_source(user, path.parent),
         )
-    except (OSError, yaml.YAMLError, KeyError, ValueError, TypeError, subprocess.SubprocessError) as error:
+    except (
+        OSError,
+        yaml.YAMLError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        subprocess.SubprocessError,
+    ) as error:
         raise NoCluster(f"kubeconfig {path}: {type(error).__name__}: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
     DeathlessError
     |- ApiUnreachable   (RetryLater) no answer, or an answer that says "later": the queue tries again
+    |  |- ApiFailed     500: the API server could not decide about this one object, such as a webhook that is down
     |- ApiRefused       (Invalid)    the API server said no
     |  |- NotFound      404: the object is gone
     |  |- Conflict      409: somebody else wrote first, holds the field, or the name is taken
@@ -31,6 +32,13 @@ class ApiUnreachable(RetryLater):
 
     code = "DL6001"
     remedy = "the operator tries again by itself; replicas serve and take over without it"
+
+
+class ApiFailed(ApiUnreachable):
+    """The API server answered, and failed at this one request: an admission webhook does not answer it, or the like."""
+
+    status = 500
+    reason = "InternalError"
 
 
 class ApiRefused(Invalid):
@@ -105,6 +113,8 @@ def refusal(what: str, status: int, body: Mapping[str, Any]) -> ApiRefused | Api
         body: the `Status` object of the answer, or an empty mapping.
     """
     said = str(body.get("message") or f"HTTP {status}")
+    if status == ApiFailed.status:
+        return ApiFailed(f"{what}: {said}")
     if status in LATER:
         return ApiUnreachable(f"{what}: {said}")
     return _CLASSES.get(status, ApiRefused)(f"{what}: {said}", status=status, reason=str(body.get("reason") or ""))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.errors import Forbidden
+from deathless_operator.cluster.errors import Forbidden, Unacceptable
 from deathless_operator.cluster.kinds import (
     BUDGET,
     CERTIFICATE,
@@ -49,6 +49,7 @@ from deathless_operator.cluster.trust import Trust, certificate_facts, is_manage
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan import erasure, reading
+from deathless_operator.plan.access import copies, store_mark
 from deathless_operator.plan.pods import ordinal_of
 from deathless_operator.plan.snapshot import (
     ChildView,
@@ -93,6 +94,8 @@ class Belongings:
     secrets: tuple[Object, ...]
     sources: tuple[Object, ...]  # Secrets of the installation
     record: ChildView | None
+    unread: tuple[Failure, ...]  # kinds that may not be read
+    hidden: tuple[Failure, ...]  # single objects that may not be looked at
 
 
 class Observer:
@@ -144,9 +147,10 @@ class Observer:
         cert_manager = await self._has_cert_manager()
         belongings, sets, pods = await asyncio.gather(
             self._belongings(resource, cert_manager=cert_manager),
-            self._objects([STATEFUL_SET], namespace, name, shards_of(resource.spec)),
+            self._objects([STATEFUL_SET], namespace, name, shards_of(resource.spec), []),
             self._api.list(POD, namespace, labels=f"{names.LABEL_SERVICE}={name}"),
         )
+        pods = [*pods, *await self._unlabelled(resource, pods)]
         children, secrets, record = [*sets, *belongings.children], belongings.secrets, belongings.record
         views = tuple(reading.read_pod(pod) for pod in pods)
         claim_raw = await self._claim(namespace, claim_name(name, resource.spec), children)
@@ -173,8 +177,21 @@ class Observer:
             remains=await self._remains(record) if _is_formers(record, resource.uid) else None,
             warnings=await self._warnings(namespace, name, shards_of(resource.spec)) if troubled else (),
             failures=tuple(failures),
+            unread=belongings.unread,
+            hidden=belongings.hidden,
         )
         return Seen(snapshot=snapshot, version=str(raw["metadata"]["resourceVersion"]))
+
+    async def _unlabelled(self, resource: ResourceView, pods: Iterable[Object]) -> list[Object]:
+        """Return replicas' pods that lack the label by which pods are listed: somebody took it away."""
+        spec, have = resource.spec, {_name(each) for each in pods}
+        if spec is None:
+            return []
+        sets = [names.of_shard(resource.name, shard) for shard in range(spec.shards)]
+        wanted = [names.pod(each, ordinal) for each in sets for ordinal in range(spec.replicas)]
+        missing = [each for each in wanted if each not in have]
+        found = await asyncio.gather(*(self._api.find(POD, resource.namespace, each) for each in missing))
+        return [each for each in found if each is not None and _is_made_by_us(each)]
 
     def forget(self, namespace: str, name: str) -> None:
         """Read everything anew at the next look at a service: something was done or told of what belongs to it."""
@@ -226,20 +243,48 @@ class Observer:
         mark = self._memory.begin(key)
         kinds = [*BELONGINGS, CERTIFICATE] if cert_manager else BELONGINGS
         ours = {self._settings.lock_tls_secret, self._settings.lock_user_secret}
-        children, secrets, sources, record = await asyncio.gather(
-            self._objects(kinds, namespace, name, shards_of(resource.spec)),
-            self._secrets(namespace, secret_names(name, resource.spec)),
-            self._secrets(self._settings.namespace, ours),
+        unread: list[Failure] = []
+        hidden: list[Failure] = []
+        children, sources, record = await asyncio.gather(
+            self._objects(kinds, namespace, name, shards_of(resource.spec), unread),
+            self._sources(ours),
             self._record(namespace, name),
         )
-        found = Belongings(children=children, secrets=secrets, sources=sources, record=record)
+        wanted = secret_names(name, resource.spec) | lock_copies(name, self._settings, children)
+        secrets = await self._secrets(namespace, wanted, hidden)
+        found = Belongings(
+            children=children,
+            secrets=secrets,
+            sources=sources,
+            record=record,
+            unread=tuple(unread),
+            hidden=tuple(hidden),
+        )
         self._memory.keep(key, mark, about, found)
         return found
 
-    async def _objects(self, kinds: Sequence[Kind], namespace: str, name: str, shards: int) -> tuple[Object, ...]:
-        """Return every object with our label, and those that merely have a name that is to be ours."""
+    async def _objects(
+        self, kinds: Sequence[Kind], namespace: str, name: str, shards: int, unread: list[Failure]
+    ) -> tuple[Object, ...]:
+        """Return every object with our label, and those that merely have a name that is to be ours.
+
+        A kind that may not be read goes to `unread`: it must not keep lost pods from being replaced. StatefulSets may.
+        """
         label = f"{names.LABEL_SERVICE}={name}"
-        lists = await asyncio.gather(*(self._api.list(kind, namespace, labels=label) for kind in kinds))
+
+        async def look(kind: Kind) -> list[Object]:
+            try:
+                return list(await self._api.list(kind, namespace, labels=label))
+            except Forbidden as error:
+                if kind is STATEFUL_SET:
+                    raise
+                unread.append(
+                    Failure(kind=kind.kind, name=name, status=error.status, reason="Forbidden", message=error.message)
+                )
+                return []
+
+        lists = await asyncio.gather(*map(look, kinds))
+        kinds = [kind for kind in kinds if kind.kind not in {each.kind for each in unread}]
         found = [each for part in lists for each in part]
         have = {(each["kind"], _name(each)) for each in found}
         expected = expected_names(name, kinds, shards, network_policies=self._settings.network_policies)
@@ -247,9 +292,31 @@ class Observer:
         unlabelled = await asyncio.gather(*(self._api.find(kind, namespace, wanted) for kind, wanted in missing))
         return (*found, *(each for each in unlabelled if each is not None))
 
-    async def _secrets(self, namespace: str, wanted: set[str]) -> tuple[Object, ...]:
+    async def _secrets(self, namespace: str, wanted: set[str], hidden: list[Failure]) -> tuple[Object, ...]:
+        found = await asyncio.gather(*(self._secret(namespace, each, hidden) for each in sorted(wanted - {""})))
+        return tuple(each for each in found if each is not None)
+
+    async def _secret(self, namespace: str, name: str, hidden: list[Failure]) -> Object | None:
+        """Return a Secret of a service's namespace; one that may not be looked at without anything but its name.
+
+        A look is a change without effect, so a policy that denies every change denies it too. Such a Secret goes to
+        `hidden`, and is neither known nor written: it must not keep lost pods from being replaced.
+        """
+        try:
+            return await self._api.look(SECRET, namespace, name)
+        except Unacceptable as error:
+            hidden.append(
+                Failure(kind=SECRET.kind, name=name, status=error.status, reason="Invalid", message=error.message)
+            )
+            return None
+        except Forbidden:
+            metadata: Object = {"namespace": namespace, "name": name, "annotations": {names.HIDDEN_ANNOTATION: "true"}}
+            return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+
+    async def _sources(self, wanted: set[str]) -> tuple[Object, ...]:
+        """Return the installation's own Secrets, which the account may read by name."""
         asked = sorted(wanted - {""})
-        found = await asyncio.gather(*(self._api.find(SECRET, namespace, each) for each in asked))
+        found = await asyncio.gather(*(self._api.find(SECRET, self._settings.namespace, each) for each in asked))
         return tuple(each for each in found if each is not None)
 
     async def _claim(self, namespace: str, wanted: str, children: Iterable[Object]) -> Object | None:
@@ -300,6 +367,11 @@ class Observer:
         return self._cert_manager
 
 
+def _is_made_by_us(pod: Object) -> bool:
+    """Tell whether a pod was made from a template of ours: its hash is a label that nobody else writes."""
+    return names.LABEL_TEMPLATE in (pod["metadata"].get("labels") or {})
+
+
 def _is_formers(record: ChildView | None, uid: str) -> bool:
     """Tell whether a record is about a former service of the same name."""
     found = erasure.read_record(record)
@@ -319,7 +391,6 @@ def expected_names(
     table: Mapping[Kind, tuple[str, ...]] = {
         STATEFUL_SET: bases,
         KUBE_SERVICE: (name, *map(names.primary_service, bases), *map(names.headless_service, bases)),
-        CONFIG_MAP: tuple(map(names.config_map, bases)),
         SERVICE_ACCOUNT: (name,),
         ROLE: (name,),
         ROLE_BINDING: (name,),
@@ -335,20 +406,34 @@ def secret_names(name: str, spec: ServiceSpec | None) -> set[str]:
     found = {
         names.tls_secret(name),
         names.client_tls_secret(name),
-        names.lock_tls_secret(name),
-        names.lock_user_secret(name),
         names.operator_token_secret(name),
     }
     if spec is None:
         return found
     etcd = spec.lock.etcd
+    how = spec.ingress.authentication if spec.ingress is not None else None
     references = (
         etcd.tls_secret_ref if etcd is not None else None,
         etcd.user_secret_ref if etcd is not None else None,
         spec.token_secret_ref,
+        how.token.secret_ref if how is not None and how.token is not None else None,
+        how.oidc.ca_secret_ref if how is not None and how.oidc is not None else None,
         *(driver.secret_ref for driver in spec.drivers),
     )
     return found | {each.name for each in references if each is not None}
+
+
+def lock_copies(name: str, settings: OperatorSettings, children: Iterable[Object]) -> set[str]:
+    """Return the copies of the lock store's Secrets that service `name` has or is to have.
+
+    Secrets are not listed, so ConfigMaps say which ones the pods of former settings mount.
+    """
+    found = {copy for _, copy in copies(name, settings, store_mark(settings))}
+    maps = [each for each in children if each["kind"] == CONFIG_MAP.kind]
+    if any(_name(each) == names.config_map(name) for each in maps):
+        found |= {names.lock_tls_secret(name), names.lock_user_secret(name)}  # of a former operator
+    noted = ((each["metadata"].get("annotations") or {}).get(names.LOCK_SECRETS_ANNOTATION, "") for each in maps)
+    return found | {each for text in noted for each in str(text).split(",")}
 
 
 def is_about(warned: Warned, name: str, shards: int = 1) -> bool:

@@ -98,6 +98,7 @@ class Trust:
             self._authority,
             common_name=action.common_name,
             dns_names=action.dns_names,
+            uris=action.uris,
             purpose=action.purpose,
             now=now,
             life_s=action.life_s,
@@ -140,6 +141,7 @@ def certificate_facts(secret: Object) -> CertificateFacts:
         not_before=facts.not_before,
         not_after=facts.not_after,
         dns_names=facts.dns_names,
+        uris=facts.uris,
         signed_by=facts.signed_by,
         trusts=tuple(sorted(facts.trusts)),
         managed=managed,
@@ -159,6 +161,7 @@ def secret_facts(secret: Object) -> SecretFacts:
         digest=digest.hexdigest()[:16],
         source=str((meta.get("annotations") or {}).get(names.SOURCE_ANNOTATION) or ""),
         managed=is_managed(secret),
+        hidden=names.HIDDEN_ANNOTATION in (meta.get("annotations") or {}),
     )
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from deathless.codec.untrusted import read_json
 from deathless_operator.drill.judge import Held
 
 CONNECT_TIMEOUT_S: Final = 0.2
@@ -131,7 +132,7 @@ class HttpFrontDoor:
                 body = await answer.content.read(BODY_BYTES_MAX)
                 if answer.status != 200:
                     return f"{answer.status} {body.decode(errors='replace')}"[:300]
-            return msgspec.json.decode(body, type=Held)
+            return read_json(body, Held)
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
             return f"{type(error).__name__}: {error}"[:300]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from deathless_operator.cluster.carry_out import Performer, Scene, scene_of, target
@@ -18,13 +18,14 @@ from deathless_operator.cluster.events import Recorder, Subject
 from deathless_operator.cluster.kinds import SERVICE
 from deathless_operator.cluster.observe import Observer, Seen
 from deathless_operator.handlers.metrics import Metrics
+from deathless_operator.handlers.refusals import Refusals
 from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.drill_snapshot import DrillAction
 from deathless_operator.plan.erasure import plan_erasure, read_record
 from deathless_operator.plan.plan import Plan, make_plan
-from deathless_operator.plan.snapshot import Failure, Snapshot
+from deathless_operator.plan.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ class Outcome:
 
     sentence: str  # what was done, in words
     again_in_s: float | None  # look again after this; None: at the resync or when something happens
-    failure: str = ""  # what the API server refused; looked at again with growing pauses
+    failure: str = ""  # the look could not go on; looked at again with growing pauses
+    refused: tuple[str, ...] = ()  # what the API server refused while the rest went on, for the log
 
 
 class Reconciler(Protocol):
@@ -78,31 +80,34 @@ class ServiceReconciler:
         self._settings = settings
         self._metrics = metrics
         self._nodes = nodes
-        self._failures: dict[Key, Failure] = {}
+        self._refusals = Refusals()
         self._said: dict[Key, str] = {}
 
     async def reconcile(self, key: Key) -> Outcome:
         """See `Reconciler`."""
-        before = self._failures.get(key)
-        seen = await self._observer.observe(key.namespace, key.name, [before] if before is not None else [])
+        seen = await self._observer.observe(key.namespace, key.name, self._refusals.failures(key))
         if seen is None:
             return await self._bury(key)
         plan = make_plan(seen.snapshot, self._settings)
+        resting = self._refusals.resting(key, plan.actions)
         try:
-            failure = await self._performer.perform(scene_of(seen.snapshot), plan.actions)
+            failures = await self._performer.carry_out(scene_of(seen.snapshot), plan.actions, resting)
         finally:
             if plan.actions:
                 self._observer.forget(key.namespace, key.name)
-        if failure is not None:
-            self._failures[key] = failure
-        else:
-            self._failures.pop(key, None)
+        self._refusals.note(key, plan.actions, failures)
+        if failures != seen.snapshot.failures:
+            # A status that was made before it was known what is refused would call a spec Ready that is not in force.
+            told = make_plan(replace(seen.snapshot, failures=failures), self._settings)
+            plan = replace(plan, status=told.status, events=told.events)
         written = await self._tell(key, seen, plan)
-        if failure is not None:
-            said = f"{failure.kind} {failure.name} was refused: {failure.message}"
-            return Outcome(sentence=plan.sentence, again_in_s=None, failure=said)
         # A status that could not be written was made for a version that is gone.
-        return Outcome(sentence=plan.sentence, again_in_s=plan.requeue_s if written else 0.0)
+        waits = [each for each in (plan.requeue_s, self._refusals.again_in_s(key)) if each is not None]
+        return Outcome(
+            sentence=plan.sentence,
+            again_in_s=min(waits, default=None) if written else 0.0,
+            refused=tuple(f"{each.kind} {each.name} was refused: {each.message}" for each in failures),
+        )
 
     async def _bury(self, key: Key) -> Outcome:
         """Look after what a service that is gone has left in the lock store."""
@@ -166,7 +171,7 @@ class ServiceReconciler:
     def _clear(self, key: Key) -> None:
         """Forget what was known of a service."""
         self._observer.forget(key.namespace, key.name)
-        self._failures.pop(key, None)
+        self._refusals.forget(key)
         self._nodes.place(key, ())
         self._metrics.forget(key.namespace, key.name)
 

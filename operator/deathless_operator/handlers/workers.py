@@ -78,8 +78,11 @@ class Workers:
             pause = self._queue.failed(key)
             self._metrics.errors.labels(key.kind, "Refused").inc()
             logger.warning("%s: %s; again in %g s", key, outcome.failure, pause)
-        else:
-            self._queue.done(key, again_in_s=outcome.again_in_s)
+            return
+        for told in outcome.refused:
+            self._metrics.errors.labels(key.kind, "Refused").inc()
+            logger.warning("%s: %s; everything else goes on", key, told)
+        self._queue.done(key, again_in_s=outcome.again_in_s)
 
     def _tell(self, key: Key, error: Exception) -> None:
         pause = self._queue.failed(key)

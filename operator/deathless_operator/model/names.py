@@ -38,17 +38,24 @@ FENCED_AT_ANNOTATION: Final = f"{GROUP}/fenced-at"  # on pods: wall seconds at w
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"  # on a service "true": the operator changes nothing
 APPLIED_ANNOTATION: Final = f"{GROUP}/applied"  # hash of what the operator applied last
 SEEN_GENERATION_ANNOTATION: Final = f"{GROUP}/seen-generation"  # beside that: at which it was applied again
+INSTALLATION_ANNOTATION: Final = f"{GROUP}/installation"  # namespace of the operator that looks after it
+IMAGE_ANNOTATION: Final = f"{GROUP}/image"  # on the StatefulSet: the image that was accepted
 MODULE_ANNOTATION: Final = f"{GROUP}/module"  # on the StatefulSet: the module that was accepted with its image
 PEERS_ANNOTATION: Final = f"{GROUP}/peers"  # on the StatefulSet: shards of other services that were accepted, JSON
 LIMITS_ANNOTATION: Final = f"{GROUP}/limits"  # on the StatefulSet: limits that are part of the accepted code, JSON
 CONFIG_ANNOTATION: Final = f"{GROUP}/config"  # on pods: hash of replica.json
+LOCK_SECRETS_ANNOTATION: Final = f"{GROUP}/lock-secrets"  # on a ConfigMap: Secrets that pods of it mount, by commas
+LABEL_READABLE: Final = f"{GROUP}/readable"  # "true" on another's Secret: its owner lets the operator look at it
+HIDDEN_ANNOTATION: Final = f"{GROUP}/hidden"  # never stored: what is there may not be looked at
 SOURCE_ANNOTATION: Final = f"{GROUP}/source"  # on a copied Secret: digest of what it was copied from
 SERVED_BY_ANNOTATION: Final = f"{GROUP}/served-names"  # on a certificate's Secret: the names it was issued for
+ADOPTED_CODE_ANNOTATION: Final = f"{GROUP}/adopted-code"  # on a service: fingerprint that `adopt --code` accepted
 DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first
 DRILL_ANNOTATION: Final = f"{GROUP}/drill"  # on its pods, and nodes it cordoned: namespace/drill/run
 PURPOSE_DRILL: Final = "drill"
 ERASE_ANNOTATION: Final = f"{GROUP}/erases"  # on what erases the keys of a service that is gone: namespace/name
 PURPOSE_ERASE: Final = "erase"
+PURPOSE_ADOPT: Final = "adopt"
 
 # Ports.
 CLIENT_PORT: Final = 7401
@@ -57,6 +64,7 @@ CONTROL_PORT: Final = 7403
 HTTP_PORT: Final = 8080
 HEALTH_PORT: Final = 8081
 SERVICE_HTTP_PORT: Final = 80
+SERVICE_HTTPS_PORT: Final = 443  # where the front door shows a certificate
 
 # Paths in a pod.
 CONFIG_FOLDER: Final = "/etc/deathless"
@@ -65,6 +73,8 @@ TLS_FOLDER: Final = "/etc/deathless-tls"
 LOCK_TLS_FOLDER: Final = "/etc/deathless-lock-tls"
 LOCK_USER_FOLDER: Final = "/etc/deathless-lock-user"
 TOKEN_FOLDER: Final = "/etc/deathless-token"  # noqa: S105 - a folder's name, no secret
+CALLERS_FOLDER: Final = "/etc/deathless-callers"
+ISSUER_CA_FOLDER: Final = "/etc/deathless-issuer-ca"
 OPERATOR_TOKEN_FOLDER: Final = "/etc/deathless-operator-token"  # noqa: S105 - a folder's name, no secret
 OPERATOR_TOKEN_KEY: Final = "token"  # noqa: S105 - the name of a Secret's key
 DRIVERS_FOLDER: Final = "/etc/deathless-drivers"  # in it a folder with the Secret of each driver that names one
@@ -93,9 +103,14 @@ def headless_service(name: str) -> str:
     return f"{name}-replicas"
 
 
-def config_map(name: str) -> str:
-    """Name the ConfigMap with replica.json."""
-    return f"{name}-config"
+def config_map(name: str, mark: str = "") -> str:
+    """Name the ConfigMap with replica.json.
+
+    Args:
+        name: of the shard's StatefulSet.
+        mark: hash of what it holds; empty: the one name that operators of before used for every content.
+    """
+    return _marked(f"{name}-config", mark)
 
 
 def tls_secret(name: str) -> str:
@@ -108,14 +123,23 @@ def client_tls_secret(name: str) -> str:
     return f"{name}-client-tls"
 
 
-def lock_tls_secret(name: str) -> str:
-    """Name the copy of the installation's certificate for the lock store."""
-    return f"{name}-lock-tls"
+def lock_tls_secret(name: str, mark: str = "") -> str:
+    """Name the copy of the installation's certificate for the lock store.
+
+    Args:
+        name: of the service.
+        mark: tells one store from another; empty: the one name that operators of before used for every store.
+    """
+    return _marked(f"{name}-lock-tls", mark)
 
 
-def lock_user_secret(name: str) -> str:
-    """Name the copy of the installation's user of the lock store."""
-    return f"{name}-lock-user"
+def lock_user_secret(name: str, mark: str = "") -> str:
+    """Name the copy of the installation's user of the lock store; arguments as for `lock_tls_secret`."""
+    return _marked(f"{name}-lock-user", mark)
+
+
+def _marked(name: str, mark: str) -> str:
+    return f"{name}-{mark}" if mark else name
 
 
 def operator_token_secret(name: str) -> str:
@@ -131,6 +155,11 @@ def log_claim(name: str) -> str:
 def check_pod(name: str, digest: str) -> str:
     """Name the pod that finds an image's fingerprint."""
     return f"{name}-check-{digest}"
+
+
+def adopt_pod(name: str) -> str:
+    """Name the pod that runs `deathless adopt` on a service's log; the name is the lock: one at a time."""
+    return f"{name}-adopt"
 
 
 def runner_pod(name: str) -> str:

@@ -8,7 +8,7 @@ Why: who applies a contradiction is told by `kubectl apply` at once, in words, n
 
 Guarantees: each relation that `relation_problems`, `cluster_problems` and `drill_problems` find has its rule here, and
 each rule a sample that passes and one that fails (tests/samples). Lists, mappings and texts they look at are bounded,
-so their cost estimates stay low. Does not: evaluate them; the API server does. Imports base and model.drill.
+so their cost estimates stay low. Does not: evaluate them; the API server does. Imports base, model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from deathless.base.limits import Limits
+from deathless.base.manifest_pod import PodTemplate
 from deathless_operator.model.drill import LASTING
+from deathless_operator.model.grace import END_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ def _fixed(name: str, path: str, what: str) -> Rule:
 
 _EMPTY: Final = "''"
 _L = Limits()
+_WAIT: Final = _or("limits.handoverWaitS", "0.0")
+_GRACE: Final = _or("podTemplate.terminationGracePeriodSeconds", str(PodTemplate().termination_grace_period_seconds))
 
 
 def _limit(name: str, left: tuple[str, str], sign: str, right: tuple[str, str]) -> Rule:
@@ -183,6 +187,40 @@ SERVICE_RULES: Final = (
         rule=f"{_or('ingress.port', '0')} + self.replicas * self.shards <= 65536",
         message="ingress.port: each replica of each shard takes the next port on a laptop; choose a lower port",
     ),
+    Rule(
+        name="callers-tokens-with-type",
+        where="spec.ingress.authentication",
+        rule="(self.type == 'Token') == has(self.token)",
+        message="token goes with type Token, and only with it",
+    ),
+    Rule(
+        name="callers-tokens-in-secret",
+        where="spec.ingress.authentication",
+        rule="!has(self.token) || has(self.token.secretRef)",
+        message="token.secretRef is missing: in a cluster callers' tokens are in a Secret",
+    ),
+    Rule(
+        name="callers-issuer-with-type",
+        where="spec.ingress.authentication",
+        rule="(self.type == 'OIDC') == has(self.oidc)",
+        message="oidc goes with type OIDC, and only with it",
+    ),
+    Rule(
+        name="callers-named-with-type",
+        where="spec.ingress.authentication",
+        rule="self.type != 'None' || !has(self.allowedCallers) || self.allowedCallers.size() == 0",
+        message="allowedCallers names callers, and type None knows none",
+    ),
+    Rule(
+        name="callers-apart-from-replicas",
+        where="spec",
+        rule=(
+            "!(has(self.ingress) && has(self.ingress.authentication)) || self.ingress.authentication.type == 'None' || "
+            "!(has(self.tls) && self.tls.issuer == 'Off') || "
+            "(has(self.tokenSecretRef) && self.ingress.authentication.type != 'MTLS')"
+        ),
+        message="ingress.authentication with tls.issuer Off needs tokenSecretRef, which replicas show, and is not MTLS",
+    ),
     _twice("checkpointsKept"),
     _twice("checkpointEveryMessages"),
     _twice("checkpointEveryBytes"),
@@ -203,6 +241,15 @@ SERVICE_RULES: Final = (
         where="spec.limits",
         rule="!has(self.checkpointsKept) || self.checkpointsKept >= 2",
         message="checkpointsKept must be at least 2",
+    ),
+    Rule(
+        name="limits-handover-in-grace",
+        where="spec",
+        rule=f"{_WAIT} == 0.0 || {_WAIT} + {END_S:.1f} <= double({_GRACE})",
+        message=(
+            f"limits.handoverWaitS + {END_S:g} <= podTemplate.terminationGracePeriodSeconds must hold; "
+            "what is not given has its default"
+        ),
     ),
     Rule(
         name="peer-range-alone",

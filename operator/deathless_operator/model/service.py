@@ -9,8 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from deathless.base.manifest import Manifest, Metadata, ServiceSpec, relation_problems
-from deathless.base.manifest_parts import EtcdSpec, Ingress, Peer, TlsSpec
+from deathless.base.manifest_ingress import Ingress
+from deathless.base.manifest_parts import EtcdSpec, Peer, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
+from deathless_operator.model.grace import grace_problems
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject, part
 
@@ -92,7 +94,23 @@ def cluster_problems(spec: ServiceSpec) -> list[Problem]:
         ),
     )
     found = [Problem(path, None, what, remedy) for wrong, path, what, remedy in checks if wrong]
-    return found + _lock_problems(spec) + _peer_problems(spec) + _pod_problems(spec)
+    found += _caller_problems(spec) + _lock_problems(spec) + _peer_problems(spec) + _pod_problems(spec)
+    return found + grace_problems(spec)
+
+
+def _caller_problems(spec: ServiceSpec) -> list[Problem]:
+    how = spec.ingress.authentication if spec.ingress is not None else None
+    if how is None or how.type == "None":
+        return []
+    at: Path = ("spec", "ingress", "authentication")
+    found: list[Problem] = []
+    if how.token is not None and how.token.secret_ref is None:
+        what = "is missing: in a cluster callers' tokens are in a Secret"
+        found.append(Problem((*at, "token", "secretRef"), None, what, "name the Secret"))
+    if spec.tls is not None and spec.tls.issuer == "Off" and (spec.token_secret_ref is None or how.type == "MTLS"):
+        what = "needs certificates, or tokenSecretRef, which replicas show"
+        found.append(Problem((*at, "type"), how.type, what, "leave tls.issuer Off out, or give tokenSecretRef"))
+    return found
 
 
 def _lock_problems(spec: ServiceSpec) -> list[Problem]:

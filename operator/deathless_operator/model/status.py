@@ -72,6 +72,9 @@ class ServiceStatus(StatusPart, frozen=True):
     """The status of a DeathlessService."""
 
     observed_generation: Annotated[int, Meta(ge=0), told("The generation of the spec this status was made for.")] = 0
+    installation: Annotated[
+        str, Meta(max_length=63), told("Namespace of the operator that looks after the service.")
+    ] = ""
     replicas: Annotated[int, Meta(ge=0), told("Pods that exist.")] = 0
     ready_replicas: Annotated[int, Meta(ge=0), told("Pods that are ready.")] = 0
     updated_replicas: Annotated[int, Meta(ge=0), told("Pods that run the spec as it stands.")] = 0
@@ -81,6 +84,9 @@ class ServiceStatus(StatusPart, frozen=True):
     epoch: Annotated[int, Meta(ge=0), told("The highest epoch announced.")] = 0
     image: Annotated[Text, told("The image that replicas are made from; spec.image once it is accepted.")] = ""
     module: Annotated[Text, told("The module that was accepted with the image.")] = ""
+    accepted_with: Annotated[
+        Text, told("Limits and numbers of peers' shards that were accepted with the image, as JSON.")
+    ] = ""
     fingerprint: Annotated[Text, told("Fingerprint of the code that serves, as the replicas announce it.")] = ""
     service_id: Annotated[str, Meta(max_length=64), told("Id the service got at its first start; see shards.")] = ""
     incarnation: Annotated[int, Meta(ge=0), told("Changes when the service is adopted anew.")] = 0

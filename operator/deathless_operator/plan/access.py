@@ -2,7 +2,8 @@
 
     spec.lock.etcd.endpoints given    that store, with the Secrets that the spec names
     none given                        the installation's own; its Secrets are copied into the service's namespace,
-                                      since a pod mounts Secrets of its own namespace alone
+                                      since a pod mounts Secrets of its own namespace alone. A copy's name tells the
+                                      store, so that another store's never takes its place under a pod (pod_settings)
 
 Guarantees: `lock` is None, with a reason, until everything that pods mount is there: a pod that waits for a Secret
 waits up to two minutes longer than it needs to. Does not: talk to the store. Imports model and base only.
@@ -12,12 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import EtcdSpec
+from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.model.values import text
 from deathless_operator.plan.actions import Action, CopySecret
 from deathless_operator.plan.objects import Lock, Objects
+from deathless_operator.plan.placement import digest
 from deathless_operator.plan.snapshot import SecretFacts, Snapshot
 
 
@@ -31,10 +37,40 @@ class Access:
     actions: tuple[Action, ...] = field(default=())
 
 
-def plan_access(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects: Objects) -> Access:
-    """Find the lock store of a service."""
+def store_mark(settings: OperatorSettings) -> str:
+    """Tell the installation's lock store, and the Secrets that open it, from any other."""
+    return digest([*sorted(settings.lock_endpoints), settings.lock_tls_secret, settings.lock_user_secret])
+
+
+def copies(name: str, settings: OperatorSettings, mark: str) -> tuple[tuple[str, str], ...]:
+    """Name the Secrets of the installation's lock store, each with its copy for service `name`.
+
+    Args:
+        name: of the service.
+        settings: of the installation.
+        mark: of the store; empty: as former operators named copies.
+    """
+    pairs = (
+        (settings.lock_tls_secret, names.lock_tls_secret(name, mark)),
+        (settings.lock_user_secret, names.lock_user_secret(name, mark)),
+    )
+    return tuple(pair for pair in pairs if pair[0])
+
+
+def plan_access(
+    snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects: Objects, *, former: bool = False
+) -> Access:
+    """Find the lock store of a service.
+
+    Args:
+        snapshot: of the service.
+        spec: of the service.
+        settings: of the installation.
+        objects: makes manifests.
+        former: the service's template has the names of former operators (`pod_settings.keeps_former`).
+    """
     etcd = spec.lock.etcd or EtcdSpec()
-    return _named(snapshot, etcd) if etcd.endpoints else _installed(snapshot, etcd, settings, objects)
+    return _named(snapshot, etcd) if etcd.endpoints else _installed(snapshot, etcd, settings, objects, former=former)
 
 
 def _named(snapshot: Snapshot, etcd: EtcdSpec) -> Access:
@@ -54,6 +90,15 @@ def _named(snapshot: Snapshot, etcd: EtcdSpec) -> Access:
                 reason="SecretMissing",
                 message=f"spec.lock.etcd.{place} names Secret {name}, which is not there: create it",
             )
+        if found[name].hidden and place == "tlsSecretRef":
+            return Access(
+                lock=None,
+                reason="SecretHidden",
+                message=f"Secret {name} (spec.lock.etcd.{place}) may not be looked at, and whether it holds a client "
+                f"certificate can't be said: kubectl label secret {name} {names.LABEL_READABLE}=true",
+            )
+        if found[name].hidden:
+            continue
         missing = [key for key in keys if key not in found[name].keys]
         if missing:
             return Access(
@@ -75,7 +120,9 @@ def _lock(snapshot: Snapshot, etcd: EtcdSpec, endpoints: tuple[str, ...], tls: S
     )
 
 
-def _installed(snapshot: Snapshot, etcd: EtcdSpec, settings: OperatorSettings, objects: Objects) -> Access:
+def _installed(
+    snapshot: Snapshot, etcd: EtcdSpec, settings: OperatorSettings, objects: Objects, *, former: bool
+) -> Access:
     if not settings.lock_endpoints:
         return Access(
             lock=None,
@@ -87,17 +134,12 @@ def _installed(snapshot: Snapshot, etcd: EtcdSpec, settings: OperatorSettings, o
         )
     name = snapshot.resource.name
     sources = {secret.name: secret for secret in snapshot.lock_sources}
-    copies = {secret.name: secret for secret in snapshot.lock_secrets}
+    there = {secret.name: secret for secret in snapshot.lock_secrets}
+    mark = "" if former else store_mark(settings)
     actions: list[Action] = []
     facts: dict[str, SecretFacts] = {}
-    pairs = (
-        (settings.lock_tls_secret, names.lock_tls_secret(name)),
-        (settings.lock_user_secret, names.lock_user_secret(name)),
-    )
-    for source, copy in pairs:
-        if not source:
-            continue
-        seen, made = sources.get(source), copies.get(copy)
+    for source, copy in copies(name, settings, mark):
+        seen, made = sources.get(source), there.get(copy)
         if made is not None and not made.managed:
             return Access(
                 lock=None,
@@ -113,15 +155,47 @@ def _installed(snapshot: Snapshot, etcd: EtcdSpec, settings: OperatorSettings, o
         # Without its source a copy stays as it is: what runs goes on.
         facts[copy] = seen or made or SecretFacts(name=copy)
         if seen is not None and (made is None or made.source != seen.digest):
-            manifest = objects.make(
-                "v1", "Secret", copy, {"type": "Opaque"}, annotations={names.SOURCE_ANNOTATION: seen.digest}
-            )
-            actions.append(CopySecret(source=source, manifest=manifest, why="the installation's Secret has changed"))
-    tls = facts.get(pairs[0][1])
-    named = SecretFacts(name=pairs[0][1], keys=tls.keys) if tls else None
-    user = pairs[1][1] if settings.lock_user_secret else ""
+            actions.append(_copy(copy, seen, objects))
+    if not former and _is_former_store(snapshot, settings):
+        # Pods of the former template are there until they are rolled, and their certificate is renewed like others'.
+        for source, copy in copies(name, settings, ""):
+            seen, made = sources.get(source), there.get(copy)
+            if seen is not None and made is not None and made.managed and made.source != seen.digest:
+                actions.append(_copy(copy, seen, objects))
+    tls_name = names.lock_tls_secret(name, mark)
+    tls = facts.get(tls_name)
+    named = SecretFacts(name=tls_name, keys=tls.keys) if tls else None
+    user = names.lock_user_secret(name, mark) if settings.lock_user_secret else ""
     return Access(
         lock=_lock(snapshot, etcd, settings.lock_endpoints, named, user),
         actions=tuple(actions),
         message="the installation's own lock store",
     )
+
+
+def _copy(name: str, source: SecretFacts, objects: Objects) -> CopySecret:
+    noted = {names.SOURCE_ANNOTATION: source.digest}
+    manifest = objects.make("v1", "Secret", name, {"type": "Opaque"}, annotations=noted)
+    return CopySecret(source=source.name, manifest=manifest, why="the installation's Secret has changed")
+
+
+class _Reached(msgspec.Struct, frozen=True):
+    """Where the lock store is that a replica.json names."""
+
+    endpoints: tuple[str, ...] = ()
+
+
+class _Configured(msgspec.Struct, frozen=True):
+    """What a replica.json tells of the lock store."""
+
+    etcd: _Reached = _Reached()
+
+
+def _is_former_store(snapshot: Snapshot, settings: OperatorSettings) -> bool:
+    """Tell whether the ConfigMap of a former operator names the lock store that the installation has now."""
+    child = snapshot.child("ConfigMap", names.config_map(snapshot.resource.name))
+    try:
+        found = read_json((text(child.raw, "data", names.CONFIG_FILE) if child else "").encode(), _Configured)
+    except msgspec.MsgspecError:
+        return False
+    return sorted(found.etcd.endpoints) == sorted(settings.lock_endpoints)

@@ -1,6 +1,8 @@
 """What a plan asks to have done: plain data, carried out in order by the cluster layer.
 
-    order     as in `Plan.actions`; an action that fails ends the run, and the next plan starts from what is then seen
+    order     as in `Plan.actions`
+    needs     an action that the API server refuses, or that waits for one that was refused, holds back those that
+              name its target in `needs`, and no others: everything else goes on
     repeats   each action may be carried out twice: applying is idempotent, deleting names a uid
 
 Guarantees: an action says why, in words for an event or a log line. Does not: talk to anything. Imports model only.
@@ -8,10 +10,21 @@ Guarantees: an action says why, in words for an event or a log line. Does not: t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from deathless_operator.model.values import JsonObject
+from deathless_operator.model.values import JsonObject, text
+
+
+class Target(NamedTuple):
+    """The object that an action is about."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +33,7 @@ class Apply:
 
     manifest: JsonObject  # with apiVersion, kind, metadata.name and metadata.namespace
     why: str
+    needs: frozenset[Target] = frozenset()  # not while one of these is refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,7 @@ class DeletePod:
     force: bool  # grace 0, for a node that will not answer; safe by fencing and instances
     why: str
     namespace: str = ""  # empty: the resource's own
+    needs: frozenset[Target] = frozenset()  # not while one of these is refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +59,7 @@ class DeleteObject:
     uid: str
     why: str
     namespace: str = ""  # empty: the resource's own
+    needs: frozenset[Target] = frozenset()  # not while one of these is refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +88,7 @@ class IssueCertificate:
     purpose: Literal["replicas", "clients"]  # server and client use, or client use alone
     common_name: str
     dns_names: tuple[str, ...]
+    uris: tuple[str, ...]  # whom it names: see deathless.base.identities
     life_s: int
     why: str
 
@@ -103,3 +120,25 @@ class Event:
 
 
 Action: TypeAlias = Apply | DeletePod | DeleteObject | PatchMetadata | IssueCertificate | CopySecret | MakeToken
+
+
+def target(action: Action) -> Target:
+    """Give the object that an action is about."""
+    match action:
+        case Apply() | IssueCertificate() | CopySecret() | MakeToken():
+            return Target(text(action.manifest, "kind"), text(action.manifest, "metadata", "name"))
+        case DeletePod():
+            return Target("Pod", action.name)
+        case DeleteObject() | PatchMetadata():
+            return Target(action.kind, action.name)
+
+
+def lacking(action: Action, undone: Iterable[Target]) -> frozenset[Target]:
+    """Give what an action needs of what was not done; empty: it goes on.
+
+    Args:
+        action: the next one.
+        undone: targets of the actions before it that were refused or held back.
+    """
+    needs = action.needs if isinstance(action, Apply | DeletePod | DeleteObject) else frozenset()
+    return needs.intersection(undone)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from deathless.base.identities import Identity
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import IssuerRef
 from deathless_operator.model import names
@@ -58,6 +59,16 @@ def dns_names(snapshot: Snapshot, settings: OperatorSettings, purpose: Purpose) 
     return (*found, "localhost")
 
 
+def identity(snapshot: Snapshot, settings: OperatorSettings, purpose: Purpose) -> Identity:
+    """Give whom a certificate names: replicas or clients of this service, in this namespace, of this installation."""
+    return Identity(
+        trust_domain=settings.cluster_domain,
+        namespace=snapshot.resource.namespace,
+        service=snapshot.resource.name,
+        role="replica" if purpose == "replicas" else "client",
+    )
+
+
 def _secrets(name: str) -> tuple[tuple[Purpose, str], ...]:
     return (("replicas", names.tls_secret(name)), ("clients", names.client_tls_secret(name)))
 
@@ -95,10 +106,14 @@ def _issue(snapshot: Snapshot, settings: OperatorSettings, objects: Objects) -> 
         )
     actions: list[Action] = []
     due: list[float] = []
+    hidden = {failure.name for failure in snapshot.hidden}
     for purpose, secret in _secrets(name):
+        if secret in hidden:
+            continue  # whether one is there is not known, so none takes its place
         wanted = dns_names(snapshot, settings, purpose)
         found = facts[secret]
-        why = "there is none yet" if found is None else _why_issue(found, snapshot, wanted)
+        uri = identity(snapshot, settings, purpose).uri
+        why = "there is none yet" if found is None else _why_issue(found, snapshot, wanted, uri)
         if why:
             actions.append(
                 IssueCertificate(
@@ -106,6 +121,7 @@ def _issue(snapshot: Snapshot, settings: OperatorSettings, objects: Objects) -> 
                     purpose=purpose,
                     common_name=f"{name}.{snapshot.resource.namespace}" + ("" if purpose == "replicas" else " client"),
                     dns_names=wanted,
+                    uris=(uri,),
                     life_s=settings.certificate_life_s,
                     why=why,
                 )
@@ -124,12 +140,12 @@ def _renewal(facts: CertificateFacts) -> float:
     return facts.not_before + RENEW_AT * (facts.not_after - facts.not_before)
 
 
-def _why_issue(facts: CertificateFacts, snapshot: Snapshot, wanted: tuple[str, ...]) -> str:
+def _why_issue(facts: CertificateFacts, snapshot: Snapshot, wanted: tuple[str, ...], uri: str) -> str:
     """Give why a certificate is issued; empty: it need not be."""
     authority = snapshot.authority
     if not facts.readable:
         return "what is there can't be read"
-    if set(facts.dns_names) != set(wanted):
+    if set(facts.dns_names) != set(wanted) or facts.uris != (uri,):
         return "it carries other names"
     if facts.signed_by not in authority.trusts:
         return "it was signed by an authority that is not trusted any more"
@@ -193,6 +209,9 @@ def _ask_cert_manager(
             f"until both are renewed: cmctl renew {' '.join(secret for _, secret in wanted)}",
             requeue_s=10.0,
         )
+    nameless = _nameless(snapshot, settings, shown)
+    if nameless is not None:
+        return nameless
     overdue = [
         found for _, secret in wanted if (found := snapshot.certificate(secret)) and _is_overdue(found, snapshot)
     ]
@@ -207,6 +226,22 @@ def _ask_cert_manager(
         )
     late = f"; it can't renew them as things stand: {trouble[1]}" if trouble else ""
     return Certificates(message=f"issued by {shown}, which renews them{late}")
+
+
+def _nameless(snapshot: Snapshot, settings: OperatorSettings, shown: str) -> Certificates | None:
+    """Tell of an issuer that leaves the URI name out; None: each certificate names whom it should."""
+    for purpose, secret in _secrets(snapshot.resource.name):
+        found, wanted = snapshot.certificate(secret), identity(snapshot, settings, purpose)
+        if found is not None and found.uris != (wanted.uri,):
+            return Certificates(
+                lacking=True,
+                reason="IdentityMissing",
+                message=f"{shown} left the URI name out of {secret}, so every certificate of that issuer opens this "
+                f"service: allow URI names beginning with spiffe://{wanted.trust_domain}/ns/{wanted.namespace}/ at "
+                "the issuer",
+                requeue_s=60.0,
+            )
+    return None
 
 
 def _taken(snapshot: Snapshot, wanted: list[str]) -> str:
@@ -273,6 +308,7 @@ def _certificate(snapshot: Snapshot, settings: OperatorSettings, purpose: Purpos
         "secretTemplate": {"labels": labels},
         "commonName": secret,
         "dnsNames": shown,
+        "uris": [identity(snapshot, settings, purpose).uri],
         "usages": usages,
         "duration": _duration(settings.certificate_life_s),
         "renewBefore": _duration(settings.certificate_life_s // 3),

@@ -17,7 +17,7 @@ Does not: decide what is done. Imports model only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deathless_operator.model.status import Condition, ConditionStatus
@@ -31,6 +31,8 @@ BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired")
 CALM: Final = ("Creating", "Starting", "Rolling", "Scaling", "Suspending", "Suspended", "Waiting", "CheckingImage")
 # Told when they change, but no reason to warn.
 QUIET: Final = ("Progressing", "Paused", "Fenced")
+# Conditions that name every reason they have.
+TOLD_WHOLE: Final = ("Degraded",)
 ORDER: Final = (
     "Ready",
     "Available",
@@ -59,13 +61,28 @@ class Told:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found, the first finding of a type wins: callers tell root causes before consequences."""
+    """What was found, the first finding of a type wins: callers tell root causes before consequences.
+
+    Of what degrades a service each reason is told: the first gives the condition its reason, the others follow in its
+    message, since a node that is lost must not hide an object that is refused.
+    """
 
     told: dict[str, Told] = field(default_factory=dict)
+    besides: dict[str, str] = field(default_factory=dict)  # further reasons of Degraded, with their messages
 
     def tell(self, kind: str, status: ConditionStatus, reason: str, message: str) -> None:
         """Tell a condition, unless one of its type was told."""
-        self.told.setdefault(kind, Told(type=kind, status=status, reason=reason, message=message[:MESSAGE_MAX]))
+        first = self.told.setdefault(kind, Told(type=kind, status=status, reason=reason, message=message[:MESSAGE_MAX]))
+        if kind in TOLD_WHOLE and status == first.status == "True" and reason != first.reason:
+            self.besides.setdefault(reason, message[:MESSAGE_MAX])
+
+    def whole(self, kind: str) -> Told | None:
+        """Give what was told of that type, with all of its reasons; None: nothing was."""
+        found = self.told.get(kind)
+        if found is None or kind not in TOLD_WHOLE or not self.besides:
+            return found
+        more = "".join(f". Also {reason}: {message}" for reason, message in self.besides.items())
+        return replace(found, message=(found.message + more)[:MESSAGE_MAX])
 
     def is_bad(self, kind: str) -> bool:
         """Tell whether bad news of that type were told."""
@@ -88,7 +105,7 @@ def settle(
     conditions: list[Condition] = []
     events: list[Event] = []
     for kind in ORDER:
-        told, old = findings.told.get(kind), known.get(kind)
+        told, old = findings.whole(kind), known.get(kind)
         if told is None:
             if old is not None:
                 conditions.append(old)  # nothing new is known: it stands as it was found

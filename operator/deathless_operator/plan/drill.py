@@ -36,6 +36,7 @@ from deathless_operator.plan.drill_pods import mark_of, runner_manifest
 from deathless_operator.plan.drill_reports import RunnerReport, read_report
 from deathless_operator.plan.drill_schedule import ScheduleError, latest_due, next_due
 from deathless_operator.plan.drill_snapshot import DrillAction, DrillPlan, DrillSnapshot
+from deathless_operator.plan.installation import owner_of
 from deathless_operator.plan.reading import read_time
 from deathless_operator.plan.snapshot import PodView
 
@@ -73,6 +74,10 @@ def make_drill_plan(snapshot: DrillSnapshot, settings: OperatorSettings) -> Dril
         settings: what the installation was told.
     """
     resource = snapshot.resource
+    owner = owner_of(snapshot.target) if snapshot.target is not None else ""
+    if owner not in ("", settings.namespace):
+        said = f"the operator in namespace {owner} looks after its service, and drills it"
+        return DrillPlan(actions=(), status=None, events=(), requeue_s=None, sentence=said)
     if resource.deleted:
         return _leave(snapshot, settings)
     draft = _Draft(status=resource.status)

@@ -10,6 +10,8 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from deathless.codec.untrusted import read_json
+
 MESSAGE_BYTES_MAX: Final = 4096
 
 RunnerVerdict = Literal["Passed", "Failed", "Aborted", "Inconclusive"]
@@ -63,6 +65,6 @@ def encode_report(report: RunnerReport | AgentReport) -> bytes:
 def read_report(message: str, kind: type[Report]) -> Report | None:
     """Read a termination message; None where it is none of ours."""
     try:
-        return msgspec.json.decode(message.encode(), type=kind)
+        return read_json(message.encode(), kind)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None

@@ -25,12 +25,13 @@ import msgspec
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import ForeignDirectory
 from deathless.base.manifest import ServiceSpec
+from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject, text
 from deathless_operator.plan.actions import Action, Apply, DeleteObject, DeletePod, Event
 from deathless_operator.plan.objects import Lock, etcd_config
-from deathless_operator.plan.placement import FS_GROUP, container_security, digest
+from deathless_operator.plan.placement import FS_GROUP, as_object, container_security, digest, where_it_runs
 from deathless_operator.plan.pods import container, replicas
 from deathless_operator.plan.snapshot import ChildView, PodView, Remains, Snapshot
 
@@ -55,6 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     service_id: str = ""  # hexadecimal; empty: no replica has told it, or there are several shards
     shards: int = 1
     shard_ids: tuple[str, ...] = ()  # likewise, of each of several shards
+    where: dict[str, object] = {}  # nodes that its pods could run on, and as what: fields of a pod's spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ def record_of(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings,
         service_id=ids[0] if spec.shards == 1 else "",
         shards=spec.shards,
         shard_ids=ids if spec.shards > 1 else (),
+        where={key: value for key, value in where_it_runs(spec).items() if own or key != "imagePullSecrets"},
     )
 
 
@@ -108,7 +111,10 @@ def _service_id(part: Snapshot) -> str:
 
 def record_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
     """Give the ConfigMap that holds a record."""
-    data = msgspec.json.encode(record, order="sorted").decode()
+    told = msgspec.to_builtins(record)
+    if not record.where:
+        del told["where"]  # as before it was told
+    data = msgspec.json.encode(told, order="sorted").decode()
     metadata = _metadata(record, names.erase_record(record.namespace, record.service), settings.namespace)
     annotations = metadata["annotations"]
     assert isinstance(annotations, dict)
@@ -121,7 +127,7 @@ def read_record(child: ChildView | None) -> Record | None:
     if child is None:
         return None
     try:
-        return msgspec.json.decode(text(child.raw, "data", RECORD_KEY), type=Record)
+        return read_json(text(child.raw, "data", RECORD_KEY).encode(), Record)
     except msgspec.MsgspecError:
         return None
 
@@ -246,6 +252,7 @@ def eraser_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
         "containers": [program],
         "volumes": volumes,
     }
+    spec |= as_object(record.where)
     if settings.pull_secrets and record.place == settings.namespace:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
     metadata = _metadata(record, pod_name(record), record.place)

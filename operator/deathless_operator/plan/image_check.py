@@ -1,6 +1,6 @@
 """Whether a changed image or module may be rolled: the same code, by its fingerprint (I6).
 
-    no StatefulSet yet              nothing to compare with: take it
+    nothing was accepted yet        nothing to compare with: take it
     image, module, limits accepted  take them (limits that decide over turns are part of the code)
     nobody ever served              nothing to protect: take it, so that a wrong first image can be mended
     else                            pod `NAME-check-HASH` tells the new code's fingerprint
@@ -16,21 +16,32 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
+from deathless.base.config import PeerConfig
+from deathless.base.limits import REPLICATED
 from deathless.base.manifest import ServiceSpec, limits_of
+from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject, objects, text
 from deathless_operator.plan.actions import Action, Apply, DeletePod
 from deathless_operator.plan.objects import Code, Objects, code_of
-from deathless_operator.plan.placement import container_security, digest, pod_security, pull_policy
-from deathless_operator.plan.pods import PULL_REASONS, container, every_replica
-from deathless_operator.plan.snapshot import PodView, Snapshot
+from deathless_operator.plan.placement import (
+    as_object,
+    container_security,
+    digest,
+    pod_security,
+    pull_policy,
+    where_it_runs,
+)
+from deathless_operator.plan.pods import PULL_REASONS, container, every_replica, serves
+from deathless_operator.plan.snapshot import ChildView, PodView, Snapshot
 
 PURPOSE: Final = "check"
+OTHER_CODE: Final = "DL4009"
 TERMINATION_FILE: Final = "/dev/termination-log"
 Outcome = Literal["Accepted", "Checking", "Refused", "Unanswered"]
 
@@ -48,26 +59,90 @@ class Decision:
 
 
 def accepted_code(snapshot: Snapshot) -> Code | None:
-    """Give the code that the StatefulSets run, which are applied in their order; None where there is none."""
+    """Give the code that was accepted last; None where nothing was.
+
+    It stands on the StatefulSets, which are applied in their order, and in the status, so that whoever deletes one of
+    them by hand has no code accepted unseen. The image in a StatefulSet's template is not asked: anybody may edit it.
+    """
     child = next((found for part in snapshot.parts() if (found := part.stateful_set()) is not None), None)
-    if child is None:
-        return None
-    containers = objects(child.raw, "spec", "template", "spec", "containers")
-    image = next((text(found, "image") for found in containers if text(found, "name") == names.CONTAINER), "")
-    module = child.annotations.get(names.MODULE_ANNOTATION, "")
+    if child is None or names.MODULE_ANNOTATION not in child.annotations:
+        return _told_code(snapshot) or _running_code(snapshot)
+    image = child.annotations.get(names.IMAGE_ANNOTATION, "") or _image_of(child)  # of an operator before it
+    module = child.annotations[names.MODULE_ANNOTATION]
     limits: dict[str, int | float] = {}
     peers: dict[str, int] = {}
     with contextlib.suppress(msgspec.MsgspecError):  # somebody wrote there: the fingerprint decides
-        limits = msgspec.json.decode(child.annotations.get(names.LIMITS_ANNOTATION, "{}"), type=dict[str, int | float])
-        peers = msgspec.json.decode(child.annotations.get(names.PEERS_ANNOTATION, "{}"), type=dict[str, int])
+        limits = read_json(child.annotations.get(names.LIMITS_ANNOTATION, "{}").encode(), dict[str, int | float])
+        peers = read_json(child.annotations.get(names.PEERS_ANNOTATION, "{}").encode(), dict[str, int])
     return Code(image=image, module=module, limits=limits, peers=peers) if image else None
 
 
+def _image_of(child: ChildView) -> str:
+    containers = objects(child.raw, "spec", "template", "spec", "containers")
+    return next((text(found, "image") for found in containers if text(found, "name") == names.CONTAINER), "")
+
+
+class AcceptedWith(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the status keeps of accepted code, beside image and module."""
+
+    limits: dict[str, int | float] = {}
+    peers: dict[str, int] = {}
+
+
+def accepted_with(code: Code) -> str:
+    """Give that of a code, as JSON; empty where all of it is as by default."""
+    found = AcceptedWith(limits=code.limits, peers=code.peers)
+    return "" if found == AcceptedWith() else msgspec.json.encode(found, order="sorted").decode()
+
+
+def _told_code(snapshot: Snapshot) -> Code | None:
+    """Give the code that the status tells of."""
+    told = snapshot.resource.status
+    if not told.image or not told.module:
+        return None
+    besides = AcceptedWith()
+    with contextlib.suppress(msgspec.MsgspecError):  # somebody wrote there: the fingerprint decides
+        besides = read_json((told.accepted_with or "{}").encode(), AcceptedWith)
+    return Code(image=told.image, module=told.module, limits=besides.limits, peers=besides.peers)
+
+
+class _Configured(msgspec.Struct, frozen=True):
+    """What a replica.json tells of the accepted code; what else stands there is passed over."""
+
+    module: str = ""
+    limits: dict[str, int | float] = {}
+    peers: tuple[PeerConfig, ...] = ()
+
+
+def _running_code(snapshot: Snapshot) -> Code | None:
+    """Give the code of replicas that serve, by their image and settings: nothing else tells what was accepted."""
+    serving = [(one.image, pod) for _, _, pod in every_replica(snapshot) if serves(pod) and (one := container(pod))]
+    if not serving or not serving[0][0]:
+        return None
+    image, pod = serving[0]
+    mounted = (snapshot.child(*each) for each in sorted(pod.mounts) if each[0] == "ConfigMap")
+    child = next((each for each in mounted if each is not None), None)
+    if child is None:
+        return None
+    try:
+        found = read_json(text(child.raw, "data", names.CONFIG_FILE).encode(), _Configured)
+    except msgspec.MsgspecError:
+        return None
+    limits = {name: value for name, value in found.limits.items() if name in REPLICATED}
+    peers = {peer.name: peer.shards for peer in found.peers if peer.shards > 1}
+    return Code(image=image, module=found.module, limits=limits, peers=peers) if found.module else None
+
+
 def serving_fingerprint(snapshot: Snapshot) -> str:
-    """Give the fingerprint that the replicas announce, else the one that was seen last; empty: nobody ever served."""
-    found = [(pod.ready, pod.announced.epoch, pod.announced.fingerprint) for _, _, pod in every_replica(snapshot)
-             if pod.announced is not None and pod.announced.fingerprint and pod.ready]  # fmt: skip
-    return max(found)[2] if found else snapshot.resource.status.fingerprint
+    """Give the fingerprint of the code that the service has run; empty: nobody ever served.
+
+    Replicas that are ready tell it; then those that have served in an epoch and are not refused for their code, then
+    the status, which anybody may have written.
+    """
+    spoken = [(pod.ready, told.epoch, told.fingerprint) for _, _, pod in every_replica(snapshot)
+              if (told := pod.announced) is not None and told.fingerprint
+              and (pod.ready or (told.epoch > 0 and OTHER_CODE not in (told.condition, told.problem)))]  # fmt: skip
+    return max(spoken)[2] if spoken else snapshot.resource.status.fingerprint
 
 
 def decide(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects_of: Objects) -> Decision:
@@ -77,7 +152,7 @@ def decide(snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, ob
     known = serving_fingerprint(snapshot)
     name = names.check_pod(snapshot.resource.name, digest([wanted.image, wanted.module, *_parts(spec)]))
     checks = [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == PURPOSE]
-    if accepted is None or accepted == wanted or not accepted.module or not known:
+    if accepted is None or accepted == wanted or not known:
         return Decision(
             code=wanted,
             outcome="Accepted",
@@ -135,7 +210,8 @@ def _judge(
             )
         return _waiting(accepted, spec, stale, max(1.0, settings.check_deadline_s - age))
     told = fingerprint_in(found.message) if found.exit_code == 0 else ""
-    if told == known:
+    adopted = snapshot.resource.annotations.get(names.ADOPTED_CODE_ANNOTATION, "")
+    if told and told in (known, adopted):
         return Decision(
             code=wanted,
             outcome="Accepted",
@@ -150,7 +226,8 @@ def _judge(
             reason="OtherFingerprint",
             message=(
                 f"{spec.image} with {spec.module} and spec.limits is other code ({told[:12]}) than what serves "
-                f"({known[:12]}); {accepted.image} goes on. Set them back; other code needs a live upgrade"
+                f"({known[:12]}); {accepted.image} goes on. Set them back, or suspend the service and "
+                "`kubectl deathless adopt --code`"
             ),
             actions=stale,
         )
@@ -173,7 +250,7 @@ def _judge(
 def fingerprint_in(message: str) -> str:
     """Give the fingerprint in a termination message, empty where there is none."""
     try:
-        found: Json = msgspec.json.decode(message.encode("utf-8", "replace"))
+        found = cast("Json", read_json(message.encode("utf-8", "replace"), object))
     except msgspec.DecodeError:
         return ""
     return text(found, "fingerprint")
@@ -230,10 +307,9 @@ def _check_pod(name: str, spec: ServiceSpec, settings: OperatorSettings, objects
         ],
         "volumes": [{"name": "run", "emptyDir": {}}],
     }
-    if template.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": item.name} for item in template.image_pull_secrets]
-    if template.node_selector:
-        pod["nodeSelector"] = dict(template.node_selector)
+    pod |= where_it_runs(spec)
+    if template.affinity is not None:
+        pod["affinity"] = as_object(template.affinity)
     manifest = objects_of.make("v1", "Pod", name, {"spec": pod})
     metadata = manifest["metadata"]
     assert isinstance(metadata, dict)

@@ -14,9 +14,11 @@ import msgspec
 from deathless.base.config import ActivitiesConfig, EtcdConfig, PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.manifest import ServiceSpec, driver_configs, limits_of, tracing_config
-from deathless.base.manifest_parts import REPLICAS_MAX, Ingress, Peer, PeerService, TlsSpec
+from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config
+from deathless.base.manifest_parts import REPLICAS_MAX, Peer, PeerService, TlsSpec
 from deathless.base.shards import shard_directory
 from deathless_operator.model import names
+from deathless_operator.model.grace import handover_wait_s
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
 from deathless_operator.plan.placement import Mounted, digest, stateful_set
@@ -93,17 +95,44 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         fence="etcd",
         promote_checkpointer=spec.promote_checkpointer,
         log_level=spec.log_level,
+        allow_services=allowed_services(spec.ingress),
+        authentication=authentication_config(
+            spec.ingress, tokens=names.CALLERS_FOLDER, authorities=issuer_authorities(spec)
+        ),
         peers=_peers(resource.namespace, spec, code),
         activities=ActivitiesConfig(workers=spec.activities.workers),
         drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER),
         tracing=tracing_config(spec),
         allow_any_file_system=spec.log_storage.allow_any_file_system,
         token_file=f"{names.TOKEN_FOLDER}/{spec.token_secret_ref.key}" if spec.token_secret_ref else "",
-        limits={name: value for name, value in limits_of(spec).items() if name not in REPLICATED} | code.limits,
+        limits=_limits_of(spec, code),
     )
     encoded: JsonObject = msgspec.json.decode(msgspec.json.encode(config))
     plain: JsonObject = msgspec.json.decode(msgspec.json.encode(_DEFAULTS))
     return {key: value for key, value in encoded.items() if value != plain.get(key) and key != "replica"}
+
+
+def _limits_of(spec: ServiceSpec, code: Code) -> dict[str, int | float]:
+    """Give the limits of replicas: those that decide over turns are the accepted code's."""
+    limits: dict[str, int | float] = {name: value for name, value in limits_of(spec).items() if name not in REPLICATED}
+    if handover_wait_s(spec) != Limits().handover_wait_s:
+        limits["handover_wait_s"] = handover_wait_s(spec)
+    return limits | code.limits
+
+
+def caller_secrets(spec: ServiceSpec) -> tuple[str, str]:
+    """Name the Secrets with callers' tokens and with the authorities of their issuer; empty: none."""
+    how = spec.ingress.authentication if spec.ingress is not None else None
+    token = how.token.secret_ref if how is not None and how.token is not None else None
+    oidc = how.oidc.ca_secret_ref if how is not None and how.oidc is not None else None
+    return (token.name if token is not None else "", oidc.name if oidc is not None else "")
+
+
+def issuer_authorities(spec: ServiceSpec) -> str:
+    """Give the file in a pod with the authorities of the callers' issuer; empty: the image's own."""
+    how = spec.ingress.authentication if spec.ingress is not None else None
+    found = how.oidc.ca_secret_ref if how is not None and how.oidc is not None else None
+    return f"{names.ISSUER_CA_FOLDER}/{found.key}" if found is not None else ""
 
 
 def _peers(namespace: str, spec: ServiceSpec, code: Code) -> tuple[PeerConfig, ...]:
@@ -182,7 +211,7 @@ class Objects:
     ) -> JsonObject:
         """Give a manifest with labels, owner and the hash of all of it."""
         labels: JsonObject = dict(names.labels(self._name))
-        noted: JsonObject = dict(annotations or {})
+        noted: JsonObject = {names.INSTALLATION_ANNOTATION: self._settings.namespace, **(annotations or {})}
         metadata: JsonObject = {"name": name, "namespace": self._resource.namespace, "labels": labels}
         if owned:
             metadata["ownerReferences"] = [self.owner()]
@@ -192,18 +221,19 @@ class Objects:
         metadata["annotations"] = noted
         return manifest
 
-    def supports(self, lock: Lock, code: Code, *, labelled: bool = True) -> list[JsonObject]:
+    def supports(self, lock: Lock, code: Code, *, labelled: bool = True, former: bool = False) -> list[JsonObject]:
         """Give everything beside claim, certificates and StatefulSet, in the order they are to be applied.
 
         Args:
             lock: the lock store.
             code: that was accepted.
             labelled: see `services`.
+            former: see `config_map`.
         """
         shards = range(self._spec.shards)
         found = [
             *self.access(),
-            *(self.config_map(lock, code, shard) for shard in shards),
+            *(self.config_map(lock, code, shard, former=former) for shard in shards),
             *self.services(labelled=labelled),
             *(self.budget(shard) for shard in shards),
         ]
@@ -237,12 +267,30 @@ class Objects:
             ),
         ]
 
-    def config_map(self, lock: Lock, code: Code, shard: int = 0) -> JsonObject:
-        """Give the ConfigMap with a shard's replica.json."""
+    def config_name(self, lock: Lock, code: Code, shard: int = 0, *, former: bool = False) -> str:
+        """Name the ConfigMap with a shard's replica.json; arguments as for `config_map`."""
+        base = names.of_shard(self._name, shard)
+        mark = "" if former else digest([self.config(lock, code, shard), lock.tls_secret, lock.user_secret])
+        return names.config_map(base, mark)
+
+    def config_map(self, lock: Lock, code: Code, shard: int = 0, *, former: bool = False) -> JsonObject:
+        """Give the ConfigMap with a shard's replica.json, whose name tells its content.
+
+        Args:
+            lock: the lock store.
+            code: that was accepted.
+            shard: whose.
+            former: as former operators made it, under one name for every content (`pod_settings`).
+        """
         config = self.config(lock, code, shard)
         text = msgspec.json.format(msgspec.json.encode(config, order="sorted"), indent=2).decode()
-        name = names.config_map(names.of_shard(self._name, shard))
-        return self.make("v1", "ConfigMap", name, {"data": {names.CONFIG_FILE: f"{text}\n"}})
+        name = self.config_name(lock, code, shard, former=former)
+        body: JsonObject = {"data": {names.CONFIG_FILE: f"{text}\n"}}
+        if former:
+            return self.make("v1", "ConfigMap", name, body)
+        held = ",".join(each for each in (lock.tls_secret, lock.user_secret) if each.startswith(f"{self._name}-lock-"))
+        noted = {names.LOCK_SECRETS_ANNOTATION: held} if held else None
+        return self.make("v1", "ConfigMap", name, {"immutable": True, **body}, annotations=noted)
 
     def config(self, lock: Lock, code: Code, shard: int = 0) -> JsonObject:
         """Give a shard's replica.json."""
@@ -266,6 +314,9 @@ class Objects:
             {"name": "http", "port": names.SERVICE_HTTP_PORT, "targetPort": "http", "protocol": "TCP"},
             {"name": "client", "port": names.CLIENT_PORT, "targetPort": "client", "protocol": "TCP"},
         ]
+        if tls_of(self._spec).issuer != "Off":
+            secure: JsonObject = {"name": "https", "port": names.SERVICE_HTTPS_PORT, "targetPort": "http"}
+            ports.append(secure | {"protocol": "TCP"})
         own: JsonObject = dict(names.selector(self._name))
         serving: JsonObject = own | {names.LABEL_SERVING: names.SERVING} if labelled else own
         inner: list[Json] = [
@@ -284,7 +335,7 @@ class Objects:
         for shard in range(self._spec.shards):
             base, chosen = names.of_shard(self._name, shard), self._chosen(shard)
             led: JsonObject = {"selector": chosen | {names.LABEL_ROLE: names.ROLE_PRIMARY}, "ports": ports}
-            named: JsonObject = {"selector": chosen, "ports": [*ports[1:], *inner]}
+            named: JsonObject = {"selector": chosen, "ports": [ports[1], *inner]}
             found += [
                 self.make("v1", "Service", names.primary_service(base), {"spec": {"type": "ClusterIP", **led}}),
                 self.make(
@@ -378,7 +429,7 @@ class Objects:
             replicas=replicas,
             shard=shard,
         )
-        accepted = {names.MODULE_ANNOTATION: code.module}
+        accepted = {names.IMAGE_ANNOTATION: code.image, names.MODULE_ANNOTATION: code.module}
         if code.limits:
             accepted[names.LIMITS_ANNOTATION] = msgspec.json.encode(code.limits, order="sorted").decode()
         if code.peers:

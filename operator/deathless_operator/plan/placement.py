@@ -10,24 +10,21 @@ was made from. Does not: decide when pods are replaced (`rollout`). Imports mode
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
 from deathless.base.limits import Limits
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_pod import PodTemplate
+from deathless.base.settings_hash import settings_hash
 from deathless_operator.model import names
+from deathless_operator.model.grace import DRAIN_S
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.model.values import Json, JsonObject
+from deathless_operator.model.values import Json, JsonObject, text
 
 FS_GROUP = 65532
 RUN_BYTES = 64 << 20  # of what processes of a replica write to it, beside the outbox
 SPILL_FACTOR = 2  # bytes of files for each of `outboxBytesMax`, at most
 OWN_VOLUMES = ("deathless-config", "deathless-log", "deathless-run", "deathless-tls", "deathless-lock-tls")
-
-DRAIN_S = 3
-"""A pod that goes serves on for so long: nodes take its address out of Services first, also busy ones."""
 
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +37,14 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     lock_user: str = ""
     token: str = ""
     token_key: str = ""
+    callers: str = ""
+    issuer_ca: str = ""
     operator_token: str = ""  # a pod starts without it too
 
 
 def digest(value: Json) -> str:
     """Give ten characters that change when the value does."""
-    return hashlib.blake2b(msgspec.json.encode(value, order="sorted"), digest_size=5).hexdigest()
+    return settings_hash(value)
 
 
 def stateful_set(
@@ -85,12 +84,8 @@ def stateful_set(
 
 def template_hash(template: JsonObject) -> str:
     """Give the hash that a template bears."""
-    metadata = template["metadata"]
-    assert isinstance(metadata, dict)
-    labels = metadata["labels"]
-    assert isinstance(labels, dict)
-    found = labels[names.LABEL_TEMPLATE]
-    assert isinstance(found, str)
+    found = text(template, "metadata", "labels", names.LABEL_TEMPLATE)
+    assert found, "each template bears its hash"
     return found
 
 
@@ -132,11 +127,17 @@ def _pod_spec(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": wanted.termination_grace_period_seconds,
         "securityContext": pod_security(wanted),
-        "affinity": _as_object(wanted.affinity) if wanted.affinity is not None else _apart(alike),
+        "affinity": as_object(wanted.affinity) if wanted.affinity is not None else _apart(alike),
         "topologySpreadConstraints": _spread(alike, wanted),
         "containers": [_container(spec, settings, image, mounts)],
         "volumes": volumes,
     }
+    return pod | where_it_runs(spec)
+
+
+def where_it_runs(spec: ServiceSpec) -> JsonObject:
+    """Give what decides on which nodes a pod of the service may run, and as what: of replicas and of check pods."""
+    wanted = spec.pod_template
     optional: JsonObject = {
         "nodeSelector": _texts(wanted.node_selector),
         "tolerations": _as_json([_without_empty(msgspec.to_builtins(item)) for item in wanted.tolerations]),
@@ -145,7 +146,7 @@ def _pod_spec(
         "schedulerName": wanted.scheduler_name,
         "imagePullSecrets": _as_json([{"name": item.name} for item in wanted.image_pull_secrets]),
     }
-    return pod | {key: value for key, value in optional.items() if value}
+    return {key: value for key, value in optional.items() if value}
 
 
 def pod_security(wanted: PodTemplate) -> JsonObject:
@@ -228,7 +229,7 @@ def environment(spec: ServiceSpec) -> list[Json]:
     found: list[Json] = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in own]
     for item in spec.pod_template.env:
         if item.value_from is not None:
-            found.append({"name": item.name, "valueFrom": _as_object(item.value_from)})
+            found.append({"name": item.name, "valueFrom": as_object(item.value_from)})
         else:
             found.append({"name": item.name, "value": item.value})
     return found
@@ -268,6 +269,8 @@ def _volumes(spec: ServiceSpec, mounted: Mounted) -> tuple[list[Json], list[Json
         ("deathless-lock-tls", mounted.lock_tls, names.LOCK_TLS_FOLDER),
         ("deathless-lock-user", mounted.lock_user, names.LOCK_USER_FOLDER),
         ("deathless-token", mounted.token, names.TOKEN_FOLDER),
+        ("deathless-callers", mounted.callers, names.CALLERS_FOLDER),
+        ("deathless-issuer-ca", mounted.issuer_ca, names.ISSUER_CA_FOLDER),
     )
     for volume, secret, folder in secrets:
         if secret:
@@ -314,7 +317,7 @@ def _spread(alike: dict[str, str], wanted: PodTemplate) -> list[Json]:
     ]
 
 
-def _as_object(value: object) -> JsonObject:
+def as_object(value: object) -> JsonObject:
     """Give what the spec hands to Kubernetes as it is."""
     decoded: JsonObject = msgspec.json.decode(msgspec.json.encode(value))
     return decoded
@@ -326,4 +329,4 @@ def _as_json(value: list[object]) -> list[Json]:
 
 
 def _without_empty(value: object) -> JsonObject:
-    return {key: item for key, item in _as_object(value).items() if item not in ("", None)}
+    return {key: item for key, item in as_object(value).items() if item not in ("", None)}

@@ -1,5 +1,6 @@
 """What to do about one service: a pure function from what is seen to what is done and told.
 
+    another's       another installation looks after it, or it is claimed first (installation)
     going           its objects go with it, by their ownerReferences; the log only where the spec says Delete, and then
                     its keys in the lock store, too (erasure)
     a former one    of the same name has left keys that are to be erased: that first
@@ -19,128 +20,68 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import JsonObject, number, text
 from deathless_operator.plan import access as lock_access
-from deathless_operator.plan import erasure, image_check, loss, rollout
-from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event, MakeToken
+from deathless_operator.plan import erasure, image_check, loss, pod_settings, rollout
+from deathless_operator.plan.actions import Action, Apply, DeleteObject, Event, MakeToken, Target, target
 from deathless_operator.plan.certificates import Certificates, plan_certificates
 from deathless_operator.plan.conditions import Findings
-from deathless_operator.plan.covering import body_difference, is_applied, is_foreign, to_apply, was_repeated
-from deathless_operator.plan.objects import Code, Lock, Objects, claim_of, tls_of
-from deathless_operator.plan.placement import Mounted, template_hash
-from deathless_operator.plan.pods import every_replica, held, is_current, replicas, serves
-from deathless_operator.plan.snapshot import ChildView, Snapshot
+from deathless_operator.plan.covering import is_foreign, to_apply
+from deathless_operator.plan.installation import claim_or_leave
+from deathless_operator.plan.objects import Code, Lock, Objects, caller_secrets, claim_of, tls_of
+from deathless_operator.plan.pods import every_replica
+from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
+from deathless_operator.plan.shards import Shard
+from deathless_operator.plan.snapshot import Snapshot
 from deathless_operator.plan.summary import Facts, sum_up
 from deathless_operator.plan.trouble import tell_fenced, tell_kubernetes, tell_replicas, tell_storage
+from deathless_operator.plan.unchanged import Plan, only_remedy, only_tell, tell_waiting
+
+__all__ = ["UNSEEN_S", "Plan", "make_plan"]
 
 UNSEEN_S: Final = 5.0
 """After this a claim or Secret of the user's is looked for again: it bears no label, so no watch tells that it came."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be done about one service, and what is to be told."""
-
-    actions: tuple[Action, ...]  # in order
-    status: ServiceStatus | None  # None: the resource is going, write nothing
-    events: tuple[Event, ...]  # changes only
-    requeue_s: float | None  # look again after this at the latest; None: when something changes, or at the resync
-    sentence: str  # what is being done, in one sentence
-    wanted: int = 0  # replicas of each shard that shall be now: 0 while it is suspended, or goes
-
-
-def make_plan(snapshot: Snapshot, settings: OperatorSettings) -> Plan:
+def make_plan(snapshot: Snapshot, settings: OperatorSettings, safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS) -> Plan:
     """Make the plan for one service.
 
     Args:
         snapshot: what the API server shows.
         settings: what the installation was told.
+        safeguards: all but in tests.
     """
     resource = snapshot.resource
     if resource.deleted_at is not None:
         sentence = "the service is going, and its objects with it"
         return Plan(actions=(), status=None, events=(), requeue_s=None, sentence=sentence)
+    leaves = claim_or_leave(snapshot, settings) if safeguards.claim_first else None
+    if leaves is not None:
+        return leaves
+    plan = _plan_own(snapshot, settings, safeguards)
+    assert plan.status is not None, "a service that stays has one"
+    return replace(plan, status=msgspec.structs.replace(plan.status, installation=settings.namespace))
+
+
+def _plan_own(snapshot: Snapshot, settings: OperatorSettings, safeguards: PlanSafeguards) -> Plan:
+    """Make the plan for a service that is ours to look after."""
+    resource = snapshot.resource
     if resource.spec is None:
         findings = Findings()
         findings.tell("Accepted", "False", "InvalidSpec", "; ".join(resource.problems) or "the spec can't be read")
-        return _only_tell(snapshot, settings, findings, "nothing is changed until the spec is mended")
+        return only_remedy(snapshot, settings, findings, "only what is lost is replaced until the spec is mended")
     if resource.annotations.get(names.PAUSED_ANNOTATION) == "true":
         findings = Findings()
         told = f"nothing is changed until the annotation {names.PAUSED_ANNOTATION} is taken away"
         findings.tell("Paused", "True", "ByAnnotation", told)
-        return _only_tell(snapshot, settings, findings, told)
-    return _Planner(snapshot, resource.spec, settings).make()
-
-
-def _only_tell(snapshot: Snapshot, settings: OperatorSettings, findings: Findings, sentence: str) -> Plan:
-    """Plan nothing, and tell how things stand."""
-    sets = [child for part in snapshot.parts() if (child := part.stateful_set()) is not None]
-    wanted = max((number(child.raw, "spec", "replicas") for child in sets), default=0)
-    if not findings.told.get("Paused"):
-        findings.tell("Paused", "False", "NotPaused", "the operator works on it")
-    said = tell_replicas(snapshot, findings)
-    tell_kubernetes(snapshot, findings)
-    tell_fenced(snapshot, findings)
-    facts = Facts(wanted=wanted, suspended=wanted == 0 and bool(sets), doing=sentence, said=said)
-    status, events = sum_up(snapshot, findings, facts)
-    return Plan(
-        actions=(), status=status, events=events, requeue_s=float(settings.resync_s), sentence=sentence, wanted=wanted
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shard:
-    """One shard's StatefulSet: as it is, and as it is to be for now."""
-
-    part: Snapshot  # seen for this shard
-    child: ChildView | None
-    size: rollout.Size
-    manifest: JsonObject
-    template: str  # hash of the manifest's
-
-    @property
-    def is_applied(self) -> bool:
-        """It is as the manifest has it, as far as the API server keeps that."""
-        return self.child is not None and is_applied(self.child, self.manifest)
-
-    @property
-    def changed_again(self) -> str:
-        """Path of what somebody has changed again after the manifest was applied twice; empty: nothing."""
-        if self.child is None or not was_repeated(self.child, self.manifest) or self.is_applied:
-            return ""
-        return body_difference(self.child, self.manifest) or ""
-
-    @property
-    def is_settled(self) -> bool:
-        """It has as many replicas as wanted, and its controller has read it: a roll may go on."""
-        sized = self.size.replicas == self.size.wanted > 0
-        return sized and self.child is not None and _is_seen(self.child)
-
-    @property
-    def unready(self) -> list[str]:
-        """Pods that are to serve and don't."""
-        return [
-            pod.name
-            for ordinal, pod in replicas(self.part).items()
-            if ordinal < self.size.wanted and not serves(pod) and not held(self.part, ordinal, pod)
-        ]
-
-    @property
-    def missing(self) -> list[str]:
-        """Pods that are to be and are not."""
-        pods = replicas(self.part)
-        return [names.pod(self.part.set_name, ordinal) for ordinal in range(self.size.wanted) if ordinal not in pods]
-
-    @property
-    def is_moving(self) -> bool:
-        """It has another number of replicas than wanted."""
-        size = self.size
-        surplus = any(ordinal >= size.wanted for ordinal in replicas(self.part))
-        return bool(size.waits) or size.replicas != size.wanted or surplus
+        tell_waiting(findings, _Planner(snapshot, resource.spec, settings, safeguards).make())
+        return only_tell(snapshot, settings, findings, told)
+    return _Planner(snapshot, resource.spec, settings, safeguards).make()
 
 
 @dataclass(slots=True)
@@ -150,6 +91,7 @@ class _Planner:
     snapshot: Snapshot
     spec: ServiceSpec
     settings: OperatorSettings
+    safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
     actions: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
@@ -161,9 +103,10 @@ class _Planner:
         snapshot, spec = self.snapshot, self.spec
         if snapshot.remains is not None:
             return self._erase_first(erasure.plan_erasure(snapshot.remains, self.settings))
+        lost = self._replace_lost()
         objects = Objects(snapshot.resource, spec, self.settings)
         decision = image_check.decide(snapshot, spec, self.settings, objects)
-        access = lock_access.plan_access(snapshot, spec, self.settings, objects)
+        access, former = self._access(objects, decision.code)
         certificates = plan_certificates(snapshot, spec, self.settings, objects)
         for waiting in (decision.requeue_s, certificates.requeue_s):
             self._look_again(waiting)
@@ -172,6 +115,7 @@ class _Planner:
         late += self._apply_record(access.lock)
         if access.lock is None:
             self._look_again(UNSEEN_S)
+            self.actions[:0] = loss.fence(snapshot)
         facts = Facts(
             wanted=0 if spec.suspend else spec.replicas,
             suspended=spec.suspend,
@@ -181,13 +125,40 @@ class _Planner:
         if access.lock is not None:
             replicas = (pod for pod in snapshot.pods if names.LABEL_PURPOSE not in pod.labels)
             labelled = all(names.LABEL_SERVING in pod.labels for pod in replicas)
-            for manifest in objects.supports(access.lock, decision.code, labelled=labelled):
+            for manifest in objects.supports(access.lock, decision.code, labelled=labelled, former=former):
                 self._apply(manifest)
-            facts = self._run(objects, access.lock, certificates, decision)
+            shards = [self._shard(part, objects, access.lock, decision.code, former) for part in snapshot.parts()]
+            facts = self._run(shards, access.lock, certificates, decision, lost)
+            late += pod_settings.remove_unused(snapshot, shards, self.safeguards)
         self.actions += [*late, *decision.actions]
         self._remove_unwanted()
         self._tell(access, certificates, decision)
         return self._finish(facts)
+
+    def _access(self, objects: Objects, code: Code) -> tuple[lock_access.Access, bool]:
+        """Find the lock store, and tell whether the service keeps the names of former operators for now."""
+        snapshot, spec = self.snapshot, self.spec
+        former = lock_access.plan_access(snapshot, spec, self.settings, objects, former=True)
+        if former.lock is not None:
+            made = [
+                self._manifest(part, objects, former.lock, code, replicas=0, former=True) for part in snapshot.parts()
+            ]
+            templates = {shard: pod_settings.template_of(each) for shard, each in enumerate(made)}
+            if pod_settings.keeps_former(snapshot, templates) or not self.safeguards.settings_by_content:
+                return former, True
+        return lock_access.plan_access(snapshot, spec, self.settings, objects), False
+
+    def _replace_lost(self) -> loss.Lost:
+        """Replace what is lost, before anything else and whatever else can't be done."""
+        lost = loss.replace_lost(self.snapshot, self.spec.replace_after_seconds)
+        former = loss.replace_former(self.snapshot)
+        self.actions += [*lost.actions, *former.actions, *loss.relabel(self.snapshot)]
+        self.events += [*lost.events, *former.events]
+        self._look_again(lost.requeue_s)
+        self._look_again(former.requeue_s)
+        if lost.message:
+            self.findings.tell("Degraded", "True", "NodeUnreachable", lost.message)
+        return lost
 
     def _token(self, objects: Objects) -> list[Action]:
         """Make the operators' token where there is none; it is kept for as long as the service is there.
@@ -205,16 +176,54 @@ class _Planner:
         if after_s is not None:
             self.waits.append(after_s)
 
-    def _apply(self, manifest: JsonObject) -> bool:
+    def _needs(self, shard: Shard, lock: Lock) -> frozenset[Target]:
+        """Give what a StatefulSet is not applied without.
+
+        One that is there needs the settings that its template names by their hash: pods would be made with those of
+        before. One that is made anew needs what its pods can't start without, and the record of its keys; and no pod
+        of a service is started for the first time before the NetworkPolicy that closes it is there.
+        """
+        config = Target("ConfigMap", shard.config)
+        if not self.safeguards.needs_hold_back:
+            return frozenset()
+        if shard.child is not None:
+            there = {secret.name for secret in self.snapshot.lock_secrets}
+            new = {Target("Secret", each) for each in (lock.tls_secret, lock.user_secret) if each and each not in there}
+            return frozenset({config, *(new & self._planned())})
+        found = {config, *self._remaking}
+        found |= {target for target in self._planned() if target.kind in ("PersistentVolumeClaim", "Secret")}
+        name, record = self.snapshot.resource, names.erase_record
+        found.add(Target("ConfigMap", record(name.namespace, name.name)))
+        if not image_check.serving_fingerprint(self.snapshot):
+            found.add(Target("NetworkPolicy", name.name))
+        return frozenset(found)
+
+    @property
+    def _remaking(self) -> frozenset[Target]:
+        """Give what is still to be made and without which a pod that is deleted can't be made again: its account."""
+        account = Target("ServiceAccount", self.snapshot.resource.name)
+        return frozenset() if self.snapshot.child(*account) is not None else frozenset({account})
+
+    def _planned(self) -> set[Target]:
+        """Give what is done by now's actions."""
+        return {target(action) for action in self.actions}
+
+    def _apply(self, manifest: JsonObject, needs: frozenset[Target] = frozenset()) -> bool:
         """Apply a manifest where it differs; False where its name is somebody else's."""
         kind, name = text(manifest, "kind"), text(manifest, "metadata", "name")
+        unread = {failure.kind for failure in self.snapshot.unread}
+        hidden = {(failure.kind, failure.name) for failure in self.snapshot.hidden}
+        unknown = [each for each in (Target(kind, name), *needs) if each.kind in unread or tuple(each) in hidden]
+        if unknown:
+            return True  # whether it is there, and whose it is, is not known
         child = self.snapshot.child(kind, name)
         if child is not None and is_foreign(child, self.snapshot):
             self.foreign.append(f"{kind} {name}")
             return False
         applied = to_apply(child, manifest)
         if applied is not None:
-            self.actions.append(Apply(manifest=applied, why="it is not there" if child is None else "it differs"))
+            why = "it is not there" if child is None else "it differs"
+            self.actions.append(Apply(manifest=applied, why=why, needs=needs))
         return True
 
     def _apply_claim(self, objects: Objects) -> list[Action]:
@@ -223,7 +232,10 @@ class _Planner:
         if manifest is None:
             return []
         before = len(self.actions)
-        self._apply(manifest)
+        resource = self.snapshot.resource
+        record = Target("ConfigMap", names.erase_record(resource.namespace, resource.name))
+        # A claim that goes with the service takes the log; the keys, which the record names, have to go as well.
+        self._apply(manifest, frozenset({record}))
         if self.snapshot.child("PersistentVolumeClaim", text(manifest, "metadata", "name")) is None:
             return []
         late = self.actions[before:]
@@ -239,7 +251,11 @@ class _Planner:
             return []
         record, child = erasure.record_of(self.snapshot, self.spec, self.settings, lock), self.snapshot.record
         if record is None:
-            return [] if child is None else [erasure.forget(child, self.settings, "the spec keeps log and keys")]
+            claim = Target("PersistentVolumeClaim", names.log_claim(self.snapshot.resource.name))
+            why = "the spec keeps log and keys"
+            return (
+                [] if child is None else [replace(erasure.forget(child, self.settings, why), needs=frozenset({claim}))]
+            )
         manifest = erasure.record_manifest(record, self.settings)
         applied = to_apply(child, manifest)
         if applied is not None:
@@ -263,74 +279,67 @@ class _Planner:
             )
         )
 
-    def _mounted(self, part: Snapshot, lock: Lock) -> Mounted:
-        name, spec = self.snapshot.resource.name, self.spec
-        token = spec.token_secret_ref
-        return Mounted(
-            config_map=names.config_map(part.set_name),
-            claim=claim_of(self.snapshot.resource, spec),
-            tls=names.tls_secret(name) if tls_of(spec).issuer != "Off" else "",
-            lock_tls=lock.tls_secret,
-            lock_user=lock.user_secret,
-            token=token.name if token else "",
-            operator_token=names.operator_token_secret(name),
-        )
+    def _manifest(
+        self, part: Snapshot, objects: Objects, lock: Lock, code: Code, *, replicas: int, former: bool
+    ) -> JsonObject:
+        """Give a shard's StatefulSet."""
+        config = objects.config_name(lock, code, part.shard, former=former)
+        mounted = pod_settings.mounted(self.snapshot.resource, self.spec, lock, config)
+        return objects.stateful_set(mounted, lock, code, replicas=replicas, shard=part.shard)
 
-    def _shard(self, part: Snapshot, objects: Objects, lock: Lock, code: Code) -> _Shard:
+    def _shard(self, part: Snapshot, objects: Objects, lock: Lock, code: Code, former: bool) -> Shard:
         """Decide what a shard's StatefulSet is to be for now."""
         child = part.stateful_set()
         current = number(child.raw, "spec", "replicas") if child is not None else None
         size = rollout.decide_size(part, self.spec, current)
         self._look_again(size.requeue_s)
-        mounted = self._mounted(part, lock)
-        manifest = objects.stateful_set(mounted, lock, code, replicas=size.replicas, shard=part.shard)
-        body = manifest["spec"]
-        assert isinstance(body, dict), "a StatefulSet has a spec"
-        template = body["template"]
-        assert isinstance(template, dict), "and a template"
-        return _Shard(part=part, child=child, size=size, manifest=manifest, template=template_hash(template))
+        manifest = self._manifest(part, objects, lock, code, replicas=size.replicas, former=former)
+        return Shard(
+            part=part,
+            child=child,
+            size=size,
+            manifest=manifest,
+            template=pod_settings.template_of(manifest),
+            config=objects.config_name(lock, code, part.shard, former=former),
+        )
 
-    def _run(self, objects: Objects, lock: Lock, certificates: Certificates, decision: image_check.Decision) -> Facts:
-        """Plan StatefulSets, sizes, roll and lost replicas."""
+    def _run(
+        self,
+        shards: list[Shard],
+        lock: Lock,
+        certificates: Certificates,
+        decision: image_check.Decision,
+        lost: loss.Lost,
+    ) -> Facts:
+        """Plan StatefulSets, sizes, fences and the roll."""
         snapshot, spec = self.snapshot, self.spec
-        shards = [self._shard(part, objects, lock, decision.code) for part in snapshot.parts()]
         wanted, templates = shards[0].size.wanted, tuple(shard.template for shard in shards)
+        fenced = frozenset(name for shard in shards for name in shard.size.fenced)
+        self.actions[:0] = loss.fence(snapshot, fenced)
         if any(shard.child is None for shard in shards) and (blocked := self._blocked(certificates)):
             self._look_again(UNSEEN_S)
             return Facts(
                 wanted=wanted, suspended=spec.suspend, progressing="Waiting", waits=blocked, templates=templates,
                 code=decision.code, doing=f"waiting for {blocked}",
             )  # fmt: skip
-        ours = [self._apply(shard.manifest) for shard in shards]
+        ours = [self._apply(shard.manifest, self._needs(shard, lock)) for shard in shards]
         if not all(ours):
             return Facts(wanted=wanted, doing="a StatefulSet's name is somebody else's", code=decision.code)
-        lost = loss.replace_lost(snapshot, spec)
-        fenced = frozenset(name for shard in shards for name in shard.size.fenced)
-        self.actions += [*lost.actions, *loss.fence(snapshot, fenced)]
-        self.events += lost.events
-        self._look_again(lost.requeue_s)
-        if lost.message:
-            self.findings.tell("Degraded", "True", "NodeUnreachable", lost.message)
         step = self._unapplied(shards)
         if step is None:
             step = rollout.Step() if lost.pods else self._roll(shards)
             self._look_again(step.requeue_s)
             if step.delete is not None:
-                self.actions.append(step.delete)
+                self.actions.append(replace(step.delete, needs=self._remaking))
                 self.events.append(Event(type="Normal", reason="ReplicaRolled", message=step.event))
         return self._facts(shards, step, lost, decision)
 
-    def _unapplied(self, shards: list[_Shard]) -> rollout.Step | None:
+    def _unapplied(self, shards: list[Shard]) -> rollout.Step | None:
         """Wait for StatefulSets that are not as applied: pods made now would be of another template. None: all are."""
         late = [shard for shard in shards if not shard.is_applied]
         if not late:
             return None
-        outdated = tuple(
-            pod.name
-            for shard in shards
-            for ordinal, pod in replicas(shard.part).items()
-            if ordinal < shard.size.wanted and not is_current(pod, shard.template)
-        )
+        outdated = tuple(name for shard in shards for name in shard.outdated)
         shown = ", ".join(shard.part.set_name for shard in late)
         changed = [f"{shard.part.set_name} {path}" for shard in late if (path := shard.changed_again)]
         if outdated and changed:
@@ -341,13 +350,13 @@ class _Planner:
             self.findings.tell("Progressing", "False", "ChangedByAnother", told)
         return rollout.Step(outdated=outdated, waits=f"StatefulSet {shown} to be as applied" if outdated else "")
 
-    def _roll(self, shards: list[_Shard]) -> rollout.Step:
+    def _roll(self, shards: list[Shard]) -> rollout.Step:
         """Find the next step of a roll: a shard is begun once those before it are whole."""
         waits: list[str] = []
         for shard in shards:
             if not shard.is_settled:
                 break
-            step = rollout.next_step(shard.part, self.spec, shard.template, shard.size.wanted)
+            step = rollout.next_step(shard.part, self.spec, shard.template, shard.size.wanted, self.safeguards)
             if step.outdated and waits:
                 return rollout.Step(outdated=step.outdated, waits=f"{', '.join(waits)} to become ready")
             if step.outdated:
@@ -365,14 +374,15 @@ class _Planner:
         if token is not None and token.name not in {secret.name for secret in self.snapshot.lock_secrets}:
             return f"Secret {token.name} (spec.tokenSecretRef)"
         known = {secret.name for secret in self.snapshot.lock_secrets}
+        for secret, at in zip(caller_secrets(self.spec), ("token.secretRef", "oidc.caSecretRef"), strict=True):
+            if secret and secret not in known:
+                return f"Secret {secret} (spec.ingress.authentication.{at})"
         for driver in self.spec.drivers:
             if driver.secret_ref is not None and driver.secret_ref.name not in known:
                 return f"Secret {driver.secret_ref.name} (of driver {driver.name})"
         return ""
 
-    def _facts(
-        self, shards: list[_Shard], step: rollout.Step, lost: loss.Lost, decision: image_check.Decision
-    ) -> Facts:
+    def _facts(self, shards: list[Shard], step: rollout.Step, lost: loss.Lost, decision: image_check.Decision) -> Facts:
         unready = [name for shard in shards for name in shard.unready]
         missing = [name for shard in shards for name in shard.missing]
         moving = next((shard for shard in shards if shard.is_moving), None)
@@ -472,7 +482,7 @@ class _Planner:
         findings.tell("UpgradeRequired", "False", "SameCode", "the code that serves is what the spec names")
         findings.tell("Paused", "False", "NotPaused", "the operator works on it")
         facts = replace(facts, said=said)
-        status, events = sum_up(snapshot, findings, facts)
+        status, events = sum_up(snapshot, findings, facts, self.safeguards)
         return Plan(
             actions=tuple(self.actions),
             status=status,
@@ -481,8 +491,3 @@ class _Planner:
             sentence=facts.doing or "nothing to do",
             wanted=facts.wanted,
         )
-
-
-def _is_seen(child: ChildView) -> bool:
-    """Tell whether the StatefulSet's controller has read it as it stands: else it would make pods of before."""
-    return number(child.raw, "status", "observedGeneration") >= number(child.raw, "metadata", "generation")

@@ -10,7 +10,8 @@ import re
 from typing import Final
 
 from deathless_operator.model import names
-from deathless_operator.plan.reading import is_fenced
+from deathless_operator.model.values import part
+from deathless_operator.plan.reading import is_fenced, read_time
 from deathless_operator.plan.snapshot import ContainerView, PodView, Snapshot
 
 _CODE: Final = re.compile(r"\bDL\d{4}\b")
@@ -25,6 +26,8 @@ BROKEN: Final = (
     "CreateContainerError",
     "RunContainerError",
 )
+OTHER_SETTINGS_S: Final = 300.0
+"""So long a replica that was started with other settings than its template's has to start again by itself, seconds."""
 PULL_REASONS: Final = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
 
 
@@ -77,6 +80,32 @@ def is_broken(pod: PodView) -> bool:
 def is_current(pod: PodView, template: str) -> bool:
     """Tell whether a pod was made from the template with that hash."""
     return pod.labels.get(names.LABEL_TEMPLATE) == template
+
+
+def has_token(snapshot: Snapshot, pod: PodView) -> bool:
+    """Tell whether a pod's token is one of the account that is there now.
+
+    A token ends with the account that it was given for, and a node renews one only when most of its life is over: a
+    pod that is older than the account can't announce itself until it is made anew.
+    """
+    account = snapshot.child("ServiceAccount", snapshot.resource.name)
+    made = read_time(part(account.raw, "metadata", "creationTimestamp")) if account is not None else None
+    return made is None or pod.created_at >= made
+
+
+def has_settings(snapshot: Snapshot, pod: PodView) -> bool:
+    """Tell whether a replica was started with the settings of its pod's template, as far as that matters.
+
+    One that serves goes on, and one that does not yet has time to start again by itself.
+    """
+    told, wanted = pod.announced.settings if pod.announced else "", pod.annotations.get(names.CONFIG_ANNOTATION, "")
+    since = max(pod.created_at, pod.ready_since)
+    return not told or not wanted or told == wanted or serves(pod) or snapshot.now - since < OTHER_SETTINGS_S
+
+
+def is_outdated(snapshot: Snapshot, pod: PodView, template: str) -> bool:
+    """Tell whether a pod has to be made anew: of another template or other settings, or its token has ended."""
+    return not (is_current(pod, template) and has_token(snapshot, pod) and has_settings(snapshot, pod))
 
 
 def trouble(pod: PodView) -> tuple[str, str]:

@@ -7,10 +7,11 @@ Does not: fetch anything. Imports model and base only.
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
+from deathless.codec.untrusted import read_json
 from deathless_operator.model.names import FENCED_ANNOTATION
 from deathless_operator.model.service import read_spec, read_status
 from deathless_operator.model.values import Json, JsonObject, number, objects, part, text, texts
@@ -87,7 +88,7 @@ def read_announcement(value: str) -> Announcement | None:
     if not value or len(value) > ANNOUNCEMENT_BYTES_MAX:
         return None
     try:
-        found: Json = msgspec.json.decode(value.encode())
+        found = cast("Json", read_json(value.encode(), object))
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     if not isinstance(found, dict):
@@ -100,12 +101,14 @@ def read_announcement(value: str) -> Announcement | None:
         epoch=number(found, "epoch"),
         full=found.get("full") is True,
         outbox_full=found.get("outbox_full") is True,
+        clock=text(found, "clock"),
         condition=text(found, "condition"),
         problem=text(found, "problem"),
         text=text(found, "text"),
         fingerprint=text(found, "fingerprint"),
         service_id=text(found, "service_id"),
         incarnation=number(found, "incarnation"),
+        settings=text(found, "settings"),
         since=float(since)
         if isinstance(since, int | float) and not isinstance(since, bool)
         else read_time(since) or 0.0,
@@ -134,7 +137,18 @@ def read_pod(raw: JsonObject) -> PodView:
         unschedulable=text(placed, "message") if text(placed, "status") == "False" else "",
         phase_reason=text(raw, "status", "reason"),
         phase_message=text(raw, "status", "message"),
+        mounts=read_mounts(part(raw, "spec")),
     )
+
+
+def read_mounts(spec: Json) -> frozenset[tuple[str, str]]:
+    """Read which ConfigMaps and Secrets the volumes of a pod's spec hold: kind and name of each."""
+    found: set[tuple[str, str]] = set()
+    for volume in objects(spec, "volumes"):
+        for source in (volume, *objects(volume, "projected", "sources")):
+            found |= {("ConfigMap", text(source, "configMap", "name")), ("Secret", text(source, "secret", "name"))}
+            found.add(("Secret", text(source, "secret", "secretName")))
+    return frozenset(each for each in found if each[1])
 
 
 def _container(raw: JsonObject) -> ContainerView:

@@ -19,8 +19,9 @@ from typing import Final
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
 from deathless_operator.plan.actions import DeletePod
-from deathless_operator.plan.pods import held, is_broken, is_current, primary, replicas, serves
+from deathless_operator.plan.pods import held, is_broken, is_current, is_outdated, primary, replicas, serves
 from deathless_operator.plan.reading import is_fenced
+from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 SETTLE_S: Final = 2.0  # a replica that became ready has followed for this long before the next one goes
@@ -103,7 +104,13 @@ class Step:
     requeue_s: float | None = None
 
 
-def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -> Step:
+def next_step(
+    snapshot: Snapshot,
+    spec: ServiceSpec,
+    template: str,
+    size: int,
+    safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS,
+) -> Step:
     """Find the pod that is replaced next.
 
     Args:
@@ -111,16 +118,17 @@ def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -
         spec: of the service.
         template: hash of the template that pods are to be of.
         size: replicas that the StatefulSet has.
+        safeguards: all but in tests.
     """
     pods = {ordinal: pod for ordinal, pod in replicas(snapshot).items() if ordinal < size}
-    old = {ordinal: pod for ordinal, pod in pods.items() if not is_current(pod, template)}
+    old = {ordinal: pod for ordinal, pod in pods.items() if is_outdated(snapshot, pod, template)}
     shown = tuple(pod.name for pod in old.values())
     if not old:
         return Step()
     if spec.update_strategy is not None and spec.update_strategy.type == "OnDelete":
         return Step(outdated=shown, waits="their deletion, as spec.updateStrategy says OnDelete")
     going = [pod.name for pod in pods.values() if pod.deleted_at is not None]
-    if going or len(pods) < size:
+    if safeguards.roll_one_at_a_time and (going or len(pods) < size):
         missing = [names.pod(snapshot.set_name, ordinal) for ordinal in range(size) if ordinal not in pods]
         return Step(outdated=shown, waits=f"{', '.join(going or missing)} to come back")
     leader = primary(pods)
@@ -138,18 +146,25 @@ def next_step(snapshot: Snapshot, spec: ServiceSpec, template: str, size: int) -
     ):
         return Step(outdated=shown, waits=f"{', '.join(fresh)} to catch up", requeue_s=1.0)
     if silent := [ordinal for ordinal, pod in old.items() if not serves(pod) and (ordinal != leader or size == 1)]:
-        return _replace(old[silent[-1]], shown, "it does not serve, and runs an old template")
+        chosen = old[silent[-1]]
+        runs = "has other settings than its template" if is_current(chosen, template) else "runs an old template"
+        return _replace(chosen, shown, f"it does not serve, and {runs}")
     if leader is None and size > 1:
         return Step(outdated=shown, waits="a primary")
     if leader is not None and leader in old and not serves(old[leader]):
         return Step(outdated=shown, waits=f"{old[leader].name} to become ready, or another primary")
-    if followers := [ordinal for ordinal in old if ordinal != leader]:
-        return _replace(old[followers[-1]], shown, "the template has changed")
+    if followers := [ordinal for ordinal in old if ordinal != leader and safeguards.primary_last]:
+        return _replace(old[followers[-1]], shown, _why(old[followers[-1]], template))
     assert leader is not None, "every other pod is current"
     heirs = [pod for ordinal, pod in pods.items() if ordinal != leader and serves(pod)]
     if size > 1 and not heirs:
         return Step(outdated=shown, waits=f"a replica that can take over from {old[leader].name}")
-    return _replace(old[leader], shown, "the template has changed; it leads, and hands over first")
+    return _replace(old[leader], shown, f"{_why(old[leader], template)}; it leads, and hands over first")
+
+
+def _why(pod: PodView, template: str) -> str:
+    """Say why a pod that serves is made anew."""
+    return "its token has ended with its account" if is_current(pod, template) else "the template has changed"
 
 
 def _settling(snapshot: Snapshot, current: list[PodView], leader: PodView | None) -> list[str]:

@@ -70,6 +70,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     full: bool = False  # it leads, and its log has no room: calls are refused
     outbox_full: bool = False  # it leads, and its outbox has no room: likewise
+    clock: str = ""  # it leads, and its wall clock is "ahead" of logical time, or "behind"
     condition: str = ""  # code of the error that keeps it stopped
     problem: str = ""  # code of the error that it is started again after
     text: str = ""  # that error: `DLnnnn text (remedy)`
@@ -77,6 +78,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     service_id: str = ""
     incarnation: int = 0
     since: float = 0.0
+    settings: str = ""  # hash of the replica.json that it was started with; empty: an image that does not tell it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ class PodView:
     unschedulable: str = ""  # message of PodScheduled=False
     phase_reason: str = ""  # status.reason: Evicted, NodeLost, UnexpectedAdmissionError
     phase_message: str = ""
+    mounts: frozenset[tuple[str, str]] = frozenset()  # ConfigMaps and Secrets of its volumes: kind and name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,7 @@ class CertificateFacts:
     not_before: float = 0.0
     not_after: float = 0.0
     dns_names: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()  # whom it names
     signed_by: str = ""  # key id of the authority that signed it, hex; empty: unreadable
     trusts: tuple[str, ...] = ()  # key ids of the authorities in its ca.crt
     readable: bool = True  # False: a key is missing, or no certificate can be read from it
@@ -187,6 +191,7 @@ class SecretFacts:
     digest: str = ""  # of its data: changes when they do
     source: str = ""  # its SOURCE_ANNOTATION
     managed: bool = False  # our label stands on it
+    hidden: bool = False  # it is there and somebody else's, and nothing of it may be looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +214,7 @@ class Failure:
     status: int  # HTTP
     reason: str  # Forbidden, Invalid, Conflict, ...
     message: str
+    holds: tuple[str, ...] = ()  # what waits for it: kind and name of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +250,8 @@ class Snapshot:
     remains: Remains | None = None  # of a former service of this name, while its keys are not erased yet
     warnings: tuple[Warned, ...] = ()  # of the last ten minutes
     failures: tuple[Failure, ...] = ()
+    hidden: tuple[Failure, ...] = ()  # single objects that may not be looked at: none of these is written
+    unread: tuple[Failure, ...] = ()  # kinds that may not be read: nothing of them is known, so none is written
 
     @property
     def shards(self) -> int:

@@ -14,14 +14,20 @@ from deathless_operator.model import names
 from deathless_operator.model.status import Condition, ReplicaStatus, ServiceStatus, ShardStatus
 from deathless_operator.plan.actions import Event
 from deathless_operator.plan.conditions import Findings, settle
-from deathless_operator.plan.image_check import serving_fingerprint
+from deathless_operator.plan.image_check import accepted_with, serving_fingerprint
 from deathless_operator.plan.objects import Code
 from deathless_operator.plan.pods import held, is_current, primary, replicas, serves
-from deathless_operator.plan.reading import show_time
+from deathless_operator.plan.reading import read_time, show_time
+from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
+CLOCKS_APART_S = 60.0  # between operators that wrote a time and read it
 # In this order a condition that is bad explains why a service is not ready.
 CAUSES = ("Accepted", "ObjectsOwned", "StorageReady", "LockReady", "CertificateReady", "UpgradeRequired", "Degraded")
+# Where one of these is bad the spec is not in force, though every replica may serve.
+OF_THE_SPEC = ("Accepted", "ObjectsOwned", "LockReady", "CertificateReady", "UpgradeRequired")
+# Reasons that tell of the future: what was issued is as the spec asks, and goes on.
+IN_FORCE = ("NoAuthority", "RenewalOverdue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +65,12 @@ class _Shard:
         return self.pods[self.leader].name if self.leader is not None else ""
 
 
-def sum_up(snapshot: Snapshot, findings: Findings, facts: Facts) -> tuple[ServiceStatus, tuple[Event, ...]]:
+def sum_up(
+    snapshot: Snapshot, findings: Findings, facts: Facts, safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
+) -> tuple[ServiceStatus, tuple[Event, ...]]:
     """Give the status and the events about what changed in it."""
     shards = [_shard(part, facts) for part in snapshot.parts()]
-    _tell_sums(shards, findings, facts)
+    _tell_sums(shards, findings, facts, safeguards)
     before = snapshot.resource.status.conditions
     conditions, events = settle(findings, before, now=snapshot.now, generation=snapshot.resource.generation)
     told = [_shard_status(shard, facts) for shard in shards]
@@ -100,10 +108,10 @@ def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | Non
         shard=shard.part.shard,
         ready=f"{shard.ready}/{facts.wanted}",
         primary=shard.primary,
-        epoch=max([before.epoch, *(found.epoch for found in spoken)]),
+        epoch=_epoch(shard, before.epoch),
         service_id=known.service_id if known else before.service_id,
         incarnation=known.incarnation if known else before.incarnation,
-        last_takeover_time=before.last_takeover_time,
+        last_takeover_time=_moved_at(shard, before.last_takeover_time),
     )
     # Between the old primary's pod and the new primary's word nobody may lead; then the epoch tells.
     later = status.primary != before.primary if before.primary else status.epoch > before.epoch > 0
@@ -115,6 +123,24 @@ def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | Non
         message=f"{status.primary} leads now, before it {before.primary or 'another'}; epoch {status.epoch}",
     )
     return msgspec.structs.replace(status, last_takeover_time=show_time(now)), moved
+
+
+def _epoch(shard: _Shard, before: int) -> int:
+    """Give the epoch that is told: the primary's word counts, or a number written by hand would stand for ever."""
+    spoken = [pod.announced.epoch for pod in shard.pods.values() if pod.announced is not None]
+    if shard.leads and spoken:
+        return max(spoken)
+    return max([before, *spoken])
+
+
+def _moved_at(shard: _Shard, before: str) -> str:
+    """Give when the primary changed last, as it was told; one that is no time, or is to come, was written by hand."""
+    at = read_time(before)
+    if not before or (at is not None and at <= shard.part.now + CLOCKS_APART_S):
+        return before
+    leader = shard.pods[shard.leader].announced if shard.leader is not None else None
+    since = leader.since if leader is not None else 0.0
+    return show_time(min(since or shard.part.now, shard.part.now))
 
 
 def _status(
@@ -143,6 +169,7 @@ def _status(
         epoch=max(one.epoch for one in told),
         image=facts.code.image if facts.code else before.image,
         module=facts.code.module if facts.code else before.module,
+        accepted_with=accepted_with(facts.code) if facts.code else before.accepted_with,
         fingerprint=serving_fingerprint(snapshot),
         service_id="" if several else told[0].service_id,
         incarnation=0 if several else told[0].incarnation,
@@ -176,7 +203,7 @@ def _member(part: Snapshot, ordinal: int, pod: PodView, said: dict[str, str]) ->
     )
 
 
-def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts) -> None:
+def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts, safeguards: PlanSafeguards) -> None:
     """Tell the conditions that follow from the others, after all root causes were told."""
     ready, wanted = sum(shard.ready for shard in shards), facts.wanted * len(shards)
     whole = all(shard.ready >= facts.wanted > 0 for shard in shards)
@@ -198,6 +225,8 @@ def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts) -> None:
     if facts.suspended and not any(shard.pods for shard in shards):
         # Before the root causes: it was asked for.
         findings.tell("Ready", "False", "Suspended", "spec.suspend is true: set it to false to start again")
+    elif whole and leads and safeguards.ready_needs_the_spec and (behind := _behind(findings, facts)):
+        findings.tell("Ready", "False", *behind)
     elif whole and leads:
         findings.tell("Ready", "True", "AllReplicasReady", f"{short}, {leaders} leads")
     else:
@@ -212,6 +241,22 @@ def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts) -> None:
         findings.tell("Degraded", "True", "ReplicasMissing", f"{short}; {', '.join(missing) or 'pods are missing'}")
     else:
         findings.tell("Degraded", "False", "NotDegraded", "as many replicas serve as can be")
+
+
+def _behind(findings: Findings, facts: Facts) -> tuple[str, str] | None:
+    """Say why what serves is not what the spec asks for: reason and message; None: it is.
+
+    Who waits for Ready after a change of the spec has to see whether that change serves.
+    """
+    bad = (findings.told[kind] for kind in OF_THE_SPEC if findings.is_bad(kind))
+    cause = next((found for found in bad if found.reason not in IN_FORCE), None)
+    if cause is not None:
+        return cause.reason, cause.message
+    if facts.stalled:
+        return "Stalled", f"waiting too long for {facts.waits}"
+    if facts.progressing:
+        return facts.progressing, facts.doing
+    return None
 
 
 def _why_unled(shards: list[_Shard], short: str) -> tuple[str, str]:

@@ -1,17 +1,28 @@
 """From what replicas, pods and Kubernetes say is wrong to conditions and remedies.
 
 Guarantees: every error code that stops a replica leads to one condition; words of the replica itself are kept, since
-they name file, address or field. Does not: look at anything but the snapshot. Imports model only.
+they name file, address or field. Does not: look at anything but the snapshot. Imports model and base.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from deathless.base.manifest import volume_problem
 from deathless_operator.model import names
+from deathless_operator.model.quantity import billionths
 from deathless_operator.plan.conditions import Findings
-from deathless_operator.plan.pods import PULL_REASONS, container, every_replica, held, serves, trouble
-from deathless_operator.plan.snapshot import PodView, Snapshot, Warned
+from deathless_operator.plan.pods import (
+    PULL_REASONS,
+    container,
+    every_replica,
+    has_settings,
+    has_token,
+    held,
+    serves,
+    trouble,
+)
+from deathless_operator.plan.snapshot import ClaimView, Failure, PodView, Snapshot, Warned
 
 
 class Meaning(NamedTuple):
@@ -26,25 +37,59 @@ MEANINGS: Final = {
     "DL1003": Meaning("StorageReady", "OutOfSpace", "grow the volume; the service goes on by itself"),
     "DL1004": Meaning("LockReady", "LockUnavailable", "look at etcd, and at the network between it and the pods"),
     "DL1007": Meaning("Degraded", "OutboxFull", "bring back whoever takes nothing; the service goes on by itself"),
+    "DL1012": Meaning("StorageReady", "ReadOnly", "make the volume writable again; the service goes on by itself"),
+    "DL1013": Meaning("StorageReady", "StorageFailed", "look at the storage; the replica starts again by itself"),
+    "DL1014": Meaning("Degraded", "SlowStorage", "look at what else uses the volume, or move the log to a faster one"),
+    "DL1015": Meaning("StorageReady", "NoInodes", "remove small files from the volume; the service goes on by itself"),
     "DL3001": Meaning("Degraded", "InvalidConfig", "correct what it names in the spec"),
     "DL3010": Meaning("CertificateReady", "Unauthorized", "look at certificates and token of both sides"),
     "DL3012": Meaning("StorageReady", "PermissionRefused", "see podTemplate.securityContext.fsGroup"),
     "DL3013": Meaning("Degraded", "InvalidService", "correct spec.module, or the image"),
     "DL3020": Meaning("LockReady", "LockRefused", "see user, password and prefix of spec.lock.etcd"),
     "DL3027": Meaning("StorageReady", "StorageUnfit", "use a volume of another class; see docs/kubernetes/storage.md"),
+    "DL3050": Meaning(
+        "StorageReady", "VolumeTooSmall", "grow the volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"
+    ),
     "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see runbook"),
     "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see runbook"),
-    "DL4003": Meaning("StorageReady", "LogTruncated", "the volume lacks what was confirmed: mount the right one"),
+    "DL4003": Meaning(
+        "StorageReady",
+        "LogTruncated",
+        "mount the newer log, or `kubectl deathless adopt --restored`",
+    ),
     "DL4004": Meaning("StorageReady", "NewerFormat", "use the image that wrote the log, or a newer one"),
     "DL4005": Meaning("StorageReady", "ForeignDirectory", "point spec.logStorage at this service's own log"),
-    "DL4006": Meaning("LockReady", "StoreOlderThanLog", "etcd was restored from a backup: `deathless adopt`"),
-    "DL4007": Meaning("StorageReady", "HalfCopy", "the volume or lock store is empty or another: use the right one"),
+    "DL4006": Meaning("LockReady", "StoreOlderThanLog", "suspend the service, then `kubectl deathless adopt`"),
+    "DL4007": Meaning(
+        "StorageReady",
+        "HalfCopy",
+        "use the right volume and lock store; if its data are lost for good, `kubectl deathless adopt`",
+    ),
     "DL4008": Meaning("Degraded", "Diverged", "a handler is not deterministic: `deathless check`"),
-    "DL4009": Meaning("UpgradeRequired", "OtherCode", "set spec.image and spec.module back to what wrote the log"),
+    "DL4009": Meaning(
+        "UpgradeRequired", "OtherCode", "set spec.image and spec.module back, or `kubectl deathless adopt --code`"
+    ),
 }
 # Those that say "wait": told about the service only when nobody serves.
-PASSING: Final = ("DL1001", "DL1005", "DL2001", "DL2002")
+PASSING: Final = ("DL1001", "DL1005", "DL2001", "DL2002", "DL1018")
 BAD_STATUS: Final = {"UpgradeRequired": "True", "Degraded": "True"}
+REMEDIES: Final = (
+    ("exceeded quota", "raise the quota, or lower spec.replicas and spec.resources"),
+    ("violates podsecurity", "allow the namespace's pods what spec.podTemplate asks for, or ask for less there"),
+    ("failed calling webhook", "look at the webhook that it names: it does not answer"),
+    ("denied", "admit objects with the label app.kubernetes.io/managed-by=deathless-operator in the policy it names"),
+    ("attempting to grant", "give the operator's role what it hands on: `helm upgrade` the chart"),
+    ("is being terminated", "nothing can be made in a namespace that ends"),
+    ("cannot ", "the operator's role lacks this: `helm upgrade` the chart"),
+)
+"""What to do, by a word of the API server's; the first that fits."""
+REMEDY_BY_STATUS: Final = {
+    400: "correct the field that it names in the spec",
+    403: "give the operator this right, or admit the object in the policy that refuses it",
+    404: "make what it names",
+    409: "another writer owns the field that it names: `kubectl get --show-managed-fields` says who",
+    422: "correct the field that it names in the spec",
+}
 MADE_TOGETHER_S: Final = 60.0
 """Pods of one set that are made so soon after each other may be of one attempt, in which one was refused."""
 
@@ -53,6 +98,7 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
     """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages."""
     said: dict[str, str] = {}
     crowded = ""
+    stepped: PodView | None = None
     for part, ordinal, pod in every_replica(snapshot):
         if held(part, ordinal, pod):
             continue
@@ -61,6 +107,16 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
                 _tell_full(pod.name, findings)
             if pod.announced.outbox_full:
                 crowded = crowded or pod.name
+            if pod.announced.clock:
+                stepped = stepped or pod
+        if not has_settings(snapshot, pod):
+            findings.tell(
+                "Degraded",
+                "True",
+                "OtherSettings",
+                f"{pod.name} does not serve, and was started with other settings than its template's. It is made anew, "
+                "one pod at a time. What to do: nothing, unless it goes on",
+            )
         code, words = trouble(pod)
         pod_words = words or _pod_words(pod)
         if pod_words:
@@ -76,6 +132,13 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
         )
     if crowded:  # behind what else degrades the service: it is told as Available and Ready too
         _tell_crowded(crowded, snapshot, findings)
+    if stepped is not None and stepped.announced is not None:  # it keeps nobody from being served, so it comes last
+        message = (
+            f"{stepped.name}: its wall clock is {stepped.announced.clock} of the service's time, which goes on without "
+            "it: nothing is forgotten and no timer is early. A step ahead is followed after five minutes. What to do: "
+            "correct the clock of its node"
+        )
+        findings.tell("Degraded", "True", "ClockStepped", message)
     return said
 
 
@@ -117,17 +180,53 @@ def _pod_words(pod: PodView) -> str:
     return f"{found.waiting_reason}: {found.waiting_message}".strip(": ") if found.waiting_reason else ""
 
 
-def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
-    """Tell what keeps Kubernetes from making pods."""
-    for failure in snapshot.failures:
-        reason = "QuotaExceeded" if "exceeded quota" in failure.message else "ApplyRefused"
-        remedy = "raise the quota, or lower spec.replicas and spec.resources" if reason == "QuotaExceeded" else ""
+def tell_refused(snapshot: Snapshot, findings: Findings) -> None:
+    """Tell which objects the API server refused, in its words, and what waits for them.
+
+    The spec is not in force then, so the service is not Ready, even where every replica serves.
+    """
+    refused = (*snapshot.unread, *snapshot.hidden, *snapshot.failures)
+    if not refused:
+        return
+    quota = all("exceeded quota" in failure.message for failure in refused)
+    message = "; ".join(map(_refusal, refused))
+    held = sorted({name for failure in snapshot.failures for name in failure.holds})
+    waiting = f"{', '.join(held)} {'waits' if len(held) == 1 else 'wait'} for it" if held else "nothing waits for it"
+    message = f"{message}. Everything else goes on; {waiting}"
+    reason = "QuotaExceeded" if quota else "ObjectRefused"
+    findings.tell("Degraded", "True", reason, message)
+    findings.tell("Ready", "False", reason, message)
+
+
+def _refusal(failure: Failure) -> str:
+    """Give a refusal with the API server's words and what to do about it."""
+    said = failure.message.lower()
+    remedy = next((found for word, found in REMEDIES if word in said), "")
+    remedy = remedy or REMEDY_BY_STATUS.get(failure.status, "see its words; it is tried again each minute")
+    code = f"{failure.status} {failure.reason}"
+    return f"{failure.kind} {failure.name} was refused ({code}): {failure.message[:600]}. What to do: {remedy}"
+
+
+def tell_tokens(snapshot: Snapshot, findings: Findings) -> None:
+    """Tell which replicas can't announce themselves, since their account was deleted and made again."""
+    mute = [
+        pod.name for _, _, pod in every_replica(snapshot) if not has_token(snapshot, pod) and pod.deleted_at is None
+    ]
+    if mute:
         findings.tell(
             "Degraded",
             "True",
-            reason,
-            f"{failure.kind} {failure.name} was refused: {failure.message[:800]}" + (f". {remedy}" if remedy else ""),
+            "TokensEnded",
+            f"ServiceAccount {snapshot.resource.name} was made anew after {', '.join(mute)} had started, and their "
+            "tokens ended with the old one: they serve, but labels and endpoints no longer follow them. They are made "
+            "anew one by one",
         )
+
+
+def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
+    """Tell what keeps Kubernetes from making pods."""
+    tell_refused(snapshot, findings)
+    tell_tokens(snapshot, findings)
     for warned in sorted(snapshot.warnings, key=lambda found: -found.at):
         _tell_warning(warned, findings, snapshot)
     for _, _, pod in every_replica(snapshot):
@@ -212,12 +311,13 @@ def tell_storage(snapshot: Snapshot, findings: Findings, claim_name: str, *, mad
     elif "ReadWriteMany" not in claim.access_modes:
         # On one node it works, and a laptop's cluster often has nothing else.
         wrong = ", ".join(claim.access_modes) or "no access mode"
+        small = _too_small(snapshot, claim)
         together = len({pod.node for _, _, pod in every_replica(snapshot) if pod.node}) <= 1
         findings.tell(
             "StorageReady",
             "True" if together else "False",
             "OneNodeOnly" if together else "NotShared",
-            f"claim {claim.name} has {wrong}: replicas on several nodes need ReadWriteMany",
+            f"claim {claim.name} has {wrong}: replicas on several nodes need ReadWriteMany{small}",
         )
     elif claim.phase != "Bound":
         findings.tell(
@@ -227,7 +327,22 @@ def tell_storage(snapshot: Snapshot, findings: Findings, claim_name: str, *, mad
             f"claim {claim.name} is not bound yet; a class that binds late waits for the first pod",
         )
     else:
-        findings.tell("StorageReady", "True", "Bound", f"claim {claim.name}, {claim.capacity or 'of unknown size'}")
+        small = _too_small(snapshot, claim)
+        told = f"claim {claim.name}, {claim.capacity or 'of unknown size'}{small}"
+        findings.tell("StorageReady", "True", "VolumeTooSmall" if small else "Bound", told)
+
+
+def _too_small(snapshot: Snapshot, claim: ClaimView) -> str:
+    """Say that a claim is smaller than the least; it may still serve, and replicas refuse to begin on what is smaller.
+
+    What a claim is said to have is a number that some classes don't go by, so it holds nobody up.
+    """
+    spec = snapshot.resource.spec
+    if spec is None:
+        return ""
+    size = billionths(claim.capacity or spec.log_storage.size) or 0
+    lacks = volume_problem(spec, size // 10**9)
+    return f". Once it is full it may stay so: {lacks}. What to do: {MEANINGS['DL3050'].remedy}" if lacks else ""
 
 
 def tell_fenced(snapshot: Snapshot, findings: Findings) -> None:

@@ -1,7 +1,7 @@
 """What one replica's processes are started with; the manifest becomes one of these per replica.
 
 Guarantees: a frozen record that survives JSON. Does not: read files or check that what it names exists (the
-processes do, at start, with an error that names field and value). Imports limits and errors.
+processes do, at start, with an error that names field and value). Imports limits, errors and identities.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from deathless.base.errors import InvalidConfig
+from deathless.base.identities import AllowedService
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, service_directory, shard_name
 
@@ -66,8 +67,31 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kind: str  # files | postgresql | webhook | package.module:factory | path/to/file.py:factory
     on_refusal: str = "stop"  # stop | skip
     batch_messages: int = 256
+    attempts_max: int = 0  # of one message, by a driver that delivers each by itself; 0: no limit
+    age_max_s: float = 86_400.0  # likewise, since it was taken; 0: no limit
     options: dict[str, object] = {}  # of the kind
     folder: str = "."  # absolute: what relative paths start from
+
+
+class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How callers prove who they are; see `core.callers` for what each type does."""
+
+    type: str  # None | Token | MTLS | OIDC
+    allowed: tuple[str, ...] = ()  # names of callers; empty: everybody who is known
+    tokens: str = ""  # with Token: absolute path of a folder with a file for each caller, or of one such file
+    issuer: str = ""  # with OIDC, as all below: what the claim iss must say
+    audiences: tuple[str, ...] = ()
+    name_claim: str = "sub"
+    required_claims: dict[str, str] = {}
+    algorithms: tuple[str, ...] = ("RS256", "ES256")
+    keys_url: str = ""  # of the issuer's JWKS; empty: as the issuer's discovery document says
+    ca: str = ""  # file with the authorities of the issuer's own certificate; empty: the machine's
+    leeway_s: int = 30
+
+    @property
+    def asks(self) -> bool:
+        """Must callers prove who they are?"""
+        return self.type != "None"
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +121,8 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     announce_kubernetes: bool = False  # write role and status on our own pod, and obey its annotation "fenced"
     termination_file: str = ""  # where the last error is left for the operator; empty: nowhere
     token_file: str = ""  # `deathless replica` reads the token from it
+    allow_services: tuple[AllowedService, ...] = ()  # that may call and send; empty: replicas of the namespace may send
+    authentication: AuthenticationConfig | None = None  # of callers; None: by `token` where there is one, as ever
     peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
     activities: ActivitiesConfig = ActivitiesConfig()
     drivers: tuple[DriverConfig, ...] = ()  # processes beside this replica that write to the world outside
@@ -126,6 +152,11 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def owner(self) -> str:
         """Our part of file names that no other living process may use: the replica, with its instance if it has one."""
         return f"{self.replica}.{self.instance}" if self.instance else self.replica
+
+    @property
+    def asks_callers(self) -> bool:
+        """Do callers prove who they are in a way of their own, apart from `token`, which tools and peers show?"""
+        return self.authentication is not None and self.authentication.asks
 
     def make_limits(self) -> Limits:
         """Give the limits with this replica's changes. Raises: InvalidConfig."""

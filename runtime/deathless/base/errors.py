@@ -3,18 +3,25 @@
     DeathlessError
     |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
-    |  |  OutboxFull, StillServing, SinkUnavailable, TracesLost
+    |  |  OutboxFull, StillServing, StorageReadOnly, StorageFailed, StorageSlow, NoInodes, SinkUnavailable, TracesLost,
+    |  |  SettingsChanged, IssuerUnavailable
     |- Fenced          this process is not the one any more: stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
-    |  |  SessionExpired, KeyOutsideWindow, Unauthorized, PortTaken, PermissionRefused, StorageUnfit, InvalidService,
-    |  |  HandlerFailed, Parked, OperatorsOnly, NotParked, NotUnsettled, DeliveryRefused, PeerReplaced,
-    |  |  InvocationUnknown, Cancelled, InvalidAwait, CallFailed (ActivityFailed, CallCycle, DeadlineExceeded),
-    |  |  ShardsFixed, KeysOfSeveralShards, WrongShard
+    |  |  SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated),
+    |  |  Forbidden (CallerNotAllowed), PortTaken, PermissionRefused,
+    |  |  StorageUnfit, VolumeTooSmall, InvalidService,
+    |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
+    |  |  PeerReplaced, ClientOfParent, DeliveryRefused,
+    |  |  DeliveryGivenUp, NotUndelivered,
+    |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait,
+    |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
+    |  |  WrongShard
     |- DataCorrupt     bytes are not what was written: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
-    |  |  HalfCopy, Diverged, UpgradeRequired, PeerBehind
+    |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
+    |  |  OtherDirectory
     |- Closed          used after its end
     |- Internal        our bug: a broken invariant stops the replica (I8)
 
@@ -118,6 +125,42 @@ class StillServing(RetryLater):
     remedy = "stop all its replicas first; one that was killed lets go within the lease's time"
 
 
+class StorageReadOnly(RetryLater):
+    """The log's file system is mounted read-only, or has become so; nothing can be recorded until it is writable."""
+
+    code = "DL1012"
+    remedy = "make the volume writable again; the service goes on by itself"
+
+
+class StorageFailed(RetryLater):
+    """The log's storage reported an error of its own; what was being written is not retried in place (I8)."""
+
+    code = "DL1013"
+    remedy = "check the log's storage; the replica starts again by itself"
+
+
+class StorageSlow(RetryLater):
+    """A write to the log's storage takes much longer than it should; calls are answered, but late."""
+
+    code = "DL1014"
+    remedy = "look at what else uses the volume, or move the log to a faster one"
+
+
+class NoInodes(OutOfSpace):
+    """The log's file system has no inode left, so no file can be made although there is space."""
+
+    code = "DL1015"
+    remedy = "remove small files from the volume, or make one with more inodes; the service goes on by itself"
+
+
+class IssuerUnavailable(RetryLater):
+    """The keys of the issuer that signs callers' tokens can't be had now."""
+
+    code = "DL1019"
+    retry_after_s = 1.0
+    remedy = "send the same again; look whether the issuer answers at its keys' address"
+
+
 class SinkUnavailable(RetryLater):
     """What a driver writes to can't be reached or can't take anything now; nothing is lost, it is tried again."""
 
@@ -130,6 +173,13 @@ class TracesLost(RetryLater):
 
     code = "DL1021"
     remedy = "see whether the collector that spec.tracing names takes spans"
+
+
+class SettingsChanged(RetryLater):
+    """The settings of a replica that has not served yet are others now than those it was started with."""
+
+    code = "DL1018"
+    remedy = "nothing to do: it is started again with the settings that are there now"
 
 
 class Fenced(DeathlessError):
@@ -223,12 +273,42 @@ class SessionExpired(Invalid):
     remedy = "find out by a query what was applied, then open a new session"
 
 
+class NotYourSession(Invalid):
+    """A connection spoke in a session that it did not register and whose secret it did not show."""
+
+    code = "DL3031"
+    http_status = 403
+    exit_code = 77
+    remedy = "update the client: it shows the secret of its session when it connects again"
+
+
 class Unauthorized(Invalid):
     """Token or client certificate is missing or wrong."""
 
     code = "DL3010"
     http_status = 401
     exit_code = 77
+
+
+class Forbidden(Invalid):
+    """Who calls has shown who it is, and may not do this here."""
+
+    code = "DL3035"
+    http_status = 403
+    exit_code = 77
+
+
+class NotAuthenticated(Unauthorized):
+    """A caller did not prove who it is, where `ingress.authentication` asks for that."""
+
+    code = "DL3036"
+
+
+class CallerNotAllowed(Forbidden):
+    """A caller has proved who it is, and is not among those who may call."""
+
+    code = "DL3037"
+    remedy = "add the name to spec.ingress.authentication.allowedCallers, or call as somebody who stands there"
 
 
 class PortTaken(Invalid):
@@ -254,6 +334,14 @@ class StorageUnfit(Invalid):
     remedy = "put the log on a file system that does: ReadWriteMany by NFS 4, CephFS or a cloud's file store"
 
 
+class VolumeTooSmall(Invalid):
+    """The log's volume is smaller than the least on which a full log can free itself; nothing was begun on it."""
+
+    code = "DL3050"
+    exit_code = 78
+    remedy = "give the log a larger volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"
+
+
 class InvalidService(Invalid):
     """The service's own code can't be used: import fails, a handler's signature has no types, a name is taken."""
 
@@ -262,11 +350,53 @@ class InvalidService(Invalid):
 
 
 class HandlerFailed(Invalid):
-    """The handler raised; its turn was rolled back and this reply recorded (I5)."""
+    """The handler raised what its author did not mean to: a bug of the service. Its turn was rolled back.
+
+    The reply is recorded (I5); the traceback stands in the log of the replica that was primary.
+    """
 
     code = "DL3014"
-    http_status = 409
+    http_status = 500
+    exit_code = 70
+    remedy = "the service's author finds the traceback by `deathless logs --level error`"
     kind: str = ""  # type name of the exception, as recorded; empty where it was not told
+
+
+class CallRefused(HandlerFailed):
+    """The handler refused the call, as its author meant it to; its turn was rolled back and this reply recorded (I5).
+
+    An author raises it, or an exception derived from it.
+    """
+
+    code = "DL3048"
+    http_status = 409
+    exit_code = 64
+    remedy = ""
+
+
+class ForbiddenInTurn(Invalid):
+    """A handler called what ends, copies, signals or limits its process; raised where it did."""
+
+    code = "DL3032"
+    http_status = 500
+    exit_code = 70
+    remedy = "a handler changes its state and gives a result; what is beyond that is for an activity"
+
+
+class ResultUnreadable(Invalid):
+    """The call was answered, and this door can't give its result to the caller: it has no form here."""
+
+    code = "DL3033"
+    http_status = 500
+    exit_code = 70
+    remedy = "the call was applied: mend what the handler gives, and do not send the call again under another key"
+
+
+class ClientOfParent(Invalid):
+    """A client was used in a process that was forked from the one that opened it."""
+
+    code = "DL3039"
+    remedy = "open a client of its own in each process, behind the fork"
 
 
 class Parked(Invalid):
@@ -293,6 +423,20 @@ class DeliveryRefused(Invalid):
         super().__init__(f"message {position}: {why}" if position else why)
         self.position = position
         self.why = why
+
+
+class DeliveryGivenUp(Invalid):
+    """A driver does not attempt a message any more: it was attempted too often, is too old, or others need its room."""
+
+    code = "DL3044"
+    remedy = "see `deathless undelivered list`, and send it again from there once its receiver takes it"
+
+
+class NotUndelivered(Invalid):
+    """No message of this id is on the list of those that drivers gave up."""
+
+    code = "DL3045"
+    remedy = "see `deathless undelivered list`; somebody else may have seen to it"
 
 
 class OperatorsOnly(Invalid):
@@ -359,6 +503,19 @@ class ActivityFailed(CallFailed):
     """An activity gave no result: it raised, its process ended, it took longer than it may, or gave no sign of life."""
 
     code = "DL3030"
+    http_status = 500
+    exit_code = 70
+
+
+class NotRetryable(Invalid):
+    """An activity can't succeed, however often it is tried: it is tried no more, and its handler gets ActivityFailed.
+
+    An author's activity raises it, or an exception derived from it. What an activity gave counts as such when it can't
+    be its result: it has no encoding, does not fit the declared type or is too large; and so do arguments that its
+    declared types refuse, and an activity that the code does not have.
+    """
+
+    code = "DL3034"
     http_status = 409
 
 
@@ -385,6 +542,8 @@ class InvalidAwait(Invalid):
     """A handler awaited what is no operation of its context, or waits where it can't."""
 
     code = "DL3023"
+    http_status = 500
+    exit_code = 70
     remedy = "await what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race give, nothing else"
 
 
@@ -481,6 +640,37 @@ class PeerBehind(DataCorrupt):
 
     code = "DL4010"
     remedy = "was the peer restored from a backup? Create it anew and adopt it"
+
+
+class CopiedDirectory(DataCorrupt):
+    """The directory is a copy of another one, with its names and addresses: nobody is asked or started from it."""
+
+    code = "DL4011"
+    remedy = (
+        "`deathless adopt --as-new` makes it a service of its own; `deathless adopt --moved` if the other one is gone, "
+        "or this is its backup; in scripts `deathless up --if-copied as-new|moved`"
+    )
+
+
+class HistoryDiffers(DataCorrupt):
+    """Two services do not agree on what one has sent to the other: one of them was copied or put back."""
+
+    code = "DL4012"
+    remedy = "find out which of the two was copied or put back; `deathless peers adopt` on both begins anew"
+
+
+class ServiceRolledBack(DataCorrupt):
+    """The service expects a message that it has answered before: it lost what it had acknowledged."""
+
+    code = "DL4016"
+    remedy = "tell the service's operators: it was put back to an older state; find out by queries what is gone"
+
+
+class OtherDirectory(DataCorrupt):
+    """The two ends of a connection did not show that they stand in the same directory: nothing is told or ordered."""
+
+    code = "DL4017"
+    remedy = "run the command in the directory of the service; a copy of it is another service"
 
 
 class Closed(DeathlessError):

@@ -23,23 +23,23 @@ from msgspec import Meta
 from deathless.base.config import (
     ActivitiesConfig,
     DriverConfig,
-    EtcdConfig,
     PeerConfig,
     ReplicaConfig,
-    TlsConfig,
     TracingConfig,
 )
 from deathless.base.errors import InvalidConfig
+from deathless.base.limits import Limits
+from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config, authentication_problems
+from deathless.base.manifest_local import ingress_address, local_etcd, local_tls
 from deathless.base.manifest_parts import (
     DRIVERS_MAX,
     PEERS_MAX,
     REPLICAS_MAX,
     Activities,
-    Count,
     Driver,
     EtcdSpec,
     FilePath,
-    Ingress,
+    LimitsSpec,
     LockSpec,
     LogStorage,
     Module,
@@ -50,7 +50,6 @@ from deathless.base.manifest_parts import (
     PeerService,
     Resources,
     Retention,
-    Seconds,
     SecretKeyRef,
     Text,
     Texts,
@@ -62,11 +61,10 @@ from deathless.base.manifest_parts import (
 from deathless.base.manifest_pod import PodTemplate
 from deathless.base.schema_check import Problem
 from deathless.base.shards import SHARDS_MAX, shard_directory
+from deathless.base.volume import find_shortage, show_bytes
 
 API_VERSION: Final = "deathless.dev/v1alpha1"
 KIND: Final = "DeathlessService"
-LOCAL_ENDPOINT: Final = "http://127.0.0.1:2379"
-LOCAL_PREFIX: Final = "/deathless/"
 
 
 class Metadata(Part, frozen=True):
@@ -76,79 +74,6 @@ class Metadata(Part, frozen=True):
     namespace: NonEmpty = "default"
     labels: Texts = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class LimitsSpec(Part, frozen=True):
-    """The maximums of `base.limits`, by the same names and with the same meanings; None: the default."""
-
-    message_bytes_max: Annotated[Count | None, told("One message with key, arguments and header.")] = None
-    entity_bytes_max: Annotated[Count | None, told("Encoded state of one key, without the items of its maps.")] = None
-    item_bytes_max: Annotated[Count | None, told("One encoded item of a map.")] = None
-    reply_bytes_max: Annotated[Count | None, told("One encoded reply.")] = None
-    key_bytes_max: Annotated[Count | None, told("One key, UTF-8.")] = None
-    frame_messages_max: Annotated[Count | None, told("Messages in one frame.")] = None
-    frame_bytes_max: Annotated[Count | None, told("Message bytes in one frame.")] = None
-    segment_bytes_max: Annotated[Count | None, told("A segment rolls when it would pass this.")] = None
-    allocate_bytes: Annotated[Count | None, told("Space is reserved in steps of this.")] = None
-    spare_bytes: Annotated[Count | None, told("Spare segment kept by every replica.")] = None
-    pending_messages_max: Annotated[Count | None, told("Admitted, not yet in a frame.")] = None
-    pending_bytes_max: Annotated[Count | None, told("The same, bytes.")] = None
-    pending_queries_max: Annotated[Count | None, told("Queries that wait for a proof.")] = None
-    waiting_results_max: Annotated[Count | None, told("Who waits for results of invocations.")] = None
-    connections_max: Annotated[Count | None, told("Per worker.")] = None
-    session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
-    session_reply_bytes_max: Annotated[
-        Count | None, told("Replies of one session that are not acknowledged; then it admits nothing.")
-    ] = None
-    sessions_max: Annotated[Count | None, told("Registered sessions; the longest idle goes first.")] = None
-    session_idle_max_s: Annotated[Count | None, told("Logical time without a message.")] = None
-    idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
-    idempotency_bytes_max: Annotated[Count | None, told("Of keys remembered and their replies; likewise.")] = None
-    idempotency_window_s: Annotated[Count | None, told("Logical time a key is remembered.")] = None
-    peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
-    targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
-    peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
-    outbox_bytes_max: Annotated[
-        Count | None,
-        told("Messages that peers did not confirm; then no call is let in. A node's disk may need twice it."),
-    ] = None
-    outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones stand in files.")] = None
-    invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
-    key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
-    waiting_messages_max: Annotated[
-        Count | None, told("Messages that wait for keys that are held; then forks of other services are held back.")
-    ] = None
-    suspended_bytes_max: Annotated[
-        Count | None, told("All that suspended handlers and messages that wait keep; then nothing more is suspended.")
-    ] = None
-    journal_bytes_max: Annotated[Count | None, told("What one handler was given; then it is given errors.")] = None
-    operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
-    activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
-    results_max: Annotated[
-        Count | None, told("Results of ended invocations that callers may still ask for; the oldest goes first.")
-    ] = None
-    results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
-    results_kept_s: Annotated[Count | None, told("Logical time a result is kept.")] = None
-    unknown_outcomes_max: Annotated[Count | None, told("Activities listed as of unknown outcome.")] = None
-    unconfirmed_bytes_max: Annotated[
-        Count | None, told("Synced frames that wait for a proof; then no further one is written.")
-    ] = None
-    stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
-    follower_lag_messages_max: Annotated[Count | None, told("Admission slows at this lag of the best standby.")] = None
-    time_jump_max_s: Annotated[Count | None, told("One time record moves logical time forward by at most this.")] = None
-    clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
-    turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None
-    log_call_max_s: Annotated[Seconds | None, told("A longer call to the log's storage: another takes over.")] = None
-    suspect_after_s: Annotated[Seconds | None, told("Silence of worker AND supervisor before a takeover.")] = None
-    heartbeat_s: Annotated[Seconds | None, told("Between supervisors.")] = None
-    idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed lsn after this.")] = None
-    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after so many messages.")] = None
-    checkpoint_every_bytes: Annotated[Count | None, told("Or after so many bytes of log.")] = None
-    checkpoints_kept: Annotated[Count | None, told("Checkpoints that are kept.")] = None
-    reign_min_s: Annotated[Seconds | None, told("First minimum between two steals; doubles.")] = None
-    reign_max_s: Annotated[Seconds | None, told("Cap of the doubling.")] = None
-    deaths_before_parking: Annotated[Count | None, told("Deaths in one message before it is parked.")] = None
-    rebases_per_hour_max: Annotated[Count | None, told("Then the differing replica stays stopped.")] = None
 
 
 class ServiceSpec(Part, frozen=True):
@@ -242,7 +167,7 @@ def lock_of(spec: ServiceSpec) -> Literal["directory", "etcd"]:
 
 
 def fence_of(spec: ServiceSpec) -> str:
-    """Give the fence: the one named, or the one that follows the lock (design section 5)."""
+    """Give the fence: the one named, or the one that follows the lock (design 0003, "The lock and the fence")."""
     return spec.fence or ("etcd" if lock_of(spec) == "etcd" else "seal")
 
 
@@ -265,6 +190,8 @@ def ignored_locally(manifest: Manifest) -> list[str]:
         "spec.ingress.serviceType": ingress is not None and ingress.service_type != "ClusterIP",
         "spec.ingress.serviceAnnotations": ingress is not None and bool(ingress.service_annotations),
         "spec.ingress.allowFrom": ingress is not None and bool(ingress.allow_from),
+        "spec.ingress.authentication.token.secretRef": _from_cluster(ingress)[0],
+        "spec.ingress.authentication.oidc.caSecretRef": _from_cluster(ingress)[1],
         "spec.tls.issuer": tls.issuer != "Operator",
         "spec.tls.issuerRef": tls.issuer_ref is not None,
         "spec.tokenSecretRef": spec.token_secret_ref is not None,
@@ -279,6 +206,15 @@ def ignored_locally(manifest: Manifest) -> list[str]:
     return [name for name, is_set in found.items() if is_set]
 
 
+def _from_cluster(ingress: Ingress | None) -> tuple[bool, bool]:
+    """Say whether tokens of callers, and authorities of their issuer, are named as Secrets."""
+    found = ingress.authentication if ingress is not None else None
+    if found is None:
+        return False, False
+    token, oidc = found.token, found.oidc
+    return token is not None and token.secret_ref is not None, oidc is not None and oidc.ca_secret_ref is not None
+
+
 def limits_of(spec: ServiceSpec) -> dict[str, float]:
     """Give what the manifest changes in the limits, by the names of `Limits`."""
     changed: dict[str, float] = {}
@@ -288,6 +224,25 @@ def limits_of(spec: ServiceSpec) -> dict[str, float]:
             if value is not None:
                 changed[name] = value
     return changed
+
+
+def volume_problem(spec: ServiceSpec, volume_bytes: int) -> str | None:
+    """Say what a volume of this size lacks for the service; None: nothing. The spec is in order.
+
+    Args:
+        spec: whose log is to lie there.
+        volume_bytes: of the whole volume; 0: not known.
+    """
+    return find_shortage(volume_bytes, _limits(spec), replicas=spec.replicas, shards=spec.shards)
+
+
+def least_volume(spec: ServiceSpec) -> str:
+    """Give the size below which a volume does not carry the service, before it has any state. The spec is in order."""
+    return show_bytes(_limits(spec).least_volume_bytes(spec.replicas, shards=spec.shards))
+
+
+def _limits(spec: ServiceSpec) -> Limits:
+    return ReplicaConfig(service="x", module="x:x", directory=".", replica="r0", limits=limits_of(spec)).make_limits()
 
 
 def relation_problems(manifest: Manifest) -> list[Problem]:
@@ -320,6 +275,7 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
         found.append(
             Problem(("spec", "tls"), None, "needs certificate and key, or neither", "give the paths of both PEM files")
         )
+    found += authentication_problems(spec.ingress)
     found += _peer_problems(manifest)
     found += _driver_problems(manifest)
     found += _limit_problems(spec)
@@ -367,6 +323,8 @@ def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[D
             kind=driver.kind,
             on_refusal=driver.on_refusal,
             batch_messages=driver.batch_messages,
+            attempts_max=driver.attempts_max,
+            age_max_s=driver.age_max_s,
             options=driver.options,
             folder=f"{secrets}/{driver.name}" if secrets and driver.secret_ref is not None else folder,
         )
@@ -376,7 +334,7 @@ def driver_configs(spec: ServiceSpec, folder: str, secrets: str = "") -> tuple[D
 
 def _limit_problems(spec: ServiceSpec) -> list[Problem]:
     try:
-        ReplicaConfig(service="x", module="x:x", directory=".", replica="r0", limits=limits_of(spec)).make_limits()
+        _limits(spec)
     except InvalidConfig as error:
         what = error.message.removeprefix("limits: ")
         return [Problem(("spec", "limits"), None, camel_words(what), "change one of the fields named")]
@@ -429,15 +387,17 @@ def replica_configs(
             replica=name,
             shard=shard,
             shards=spec.shards,
-            ingress_listen=_ingress_address(spec.ingress, shard * spec.replicas + index),
+            ingress_listen=ingress_address(spec.ingress, shard * spec.replicas + index),
             token=token,
             operator_token=operator_token,
-            tls=_local_tls(spec.tls),
+            tls=local_tls(spec.tls),
             lock=lock_of(spec),
-            etcd=_local_etcd(spec.lock.etcd or EtcdSpec()) if lock_of(spec) == "etcd" else None,
+            etcd=local_etcd(spec.lock.etcd or EtcdSpec()) if lock_of(spec) == "etcd" else None,
             fence=fence_of(spec),
             promote_checkpointer=spec.promote_checkpointer,
             log_level=spec.log_level,
+            allow_services=allowed_services(spec.ingress),
+            authentication=authentication_config(spec.ingress),
             peers=tuple(
                 PeerConfig(
                     name=peer.name,
@@ -464,36 +424,3 @@ def tracing_config(spec: ServiceSpec) -> TracingConfig | None:
     """Give where spans go, for a replica; None: nowhere."""
     found = spec.tracing
     return None if found is None else TracingConfig(endpoint=found.endpoint, sample_ratio=found.sample_ratio)
-
-
-def _local_tls(tls: TlsSpec | None) -> TlsConfig | None:
-    """Give the files of `spec.tls`; without files, what it says is for a cluster."""
-    if tls is None or not (tls.ca or tls.certificate):
-        return None
-    return TlsConfig(
-        ca=tls.ca,
-        certificate=tls.certificate,
-        key=tls.key,
-        require_client_certificate=bool(tls.require_client_certificate),
-        server_name=tls.server_name,
-    )
-
-
-def _local_etcd(etcd: EtcdSpec) -> EtcdConfig:
-    files = etcd.tls
-    return EtcdConfig(
-        endpoints=etcd.endpoints or (LOCAL_ENDPOINT,),
-        prefix=etcd.prefix or LOCAL_PREFIX,
-        tls=None
-        if files is None
-        else TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, server_name=files.server_name),
-        username=etcd.username,
-        password_file=etcd.password_file,
-        lease_ttl_s=etcd.lease_ttl_s,
-    )
-
-
-def _ingress_address(ingress: Ingress | None, index: int) -> str:
-    if ingress is None:
-        return ""
-    return f"{ingress.listen}:{ingress.port + index if ingress.port else 0}"

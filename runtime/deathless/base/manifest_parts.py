@@ -5,7 +5,8 @@ Why apart: `manifest` says what a service is and what becomes of it; here stand 
 laptop and in a cluster, or says where it has none.
 
 Guarantees: every list, mapping and text has a maximum, so that rules over them stay cheap for an API server. Does not:
-check relations between fields (`manifest.relation_problems`, and rules of the CRD). Imports base.shards.
+check relations between fields (`manifest.relation_problems`, and rules of the CRD). Imports base.shards, base.limits
+and base.volume, for the numbers in its sentences.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from deathless.base.limits import Limits
 from deathless.base.shards import SHARDS_MAX
+from deathless.base.volume import show_bytes
 
 REPLICAS_MAX: Final = 7
 PEERS_MAX: Final = 64  # services that are not beside this one
 WORKERS_MAX: Final = 64
 DRIVERS_MAX: Final = 16  # each is a process beside each replica
+LEAST_VOLUME: Final = show_bytes(Limits().least_volume_bytes(3))
 
 
 def told(explanation: str) -> Meta:
@@ -128,7 +132,11 @@ class LogStorage(Part, frozen=True):
     ] = ""
     size: Annotated[
         Annotated[str, Meta(pattern=r"^$|^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$", max_length=32)],
-        told("Size of the claim that the operator makes, for example 10Gi. It may grow. Instead of claimName."),
+        told(
+            "Size of the claim that the operator makes, for example 10Gi. It may grow. Instead of claimName. The least "
+            f"for three replicas is {LEAST_VOLUME} and three checkpoints of the state, with the limits as delivered; "
+            "see docs/kubernetes/storage.md."
+        ),
     ] = ""
     sub_path: Annotated[
         Annotated[str, Meta(pattern=r"^$|^[^/.][^/]*(/[^/.][^/]*)*$", max_length=512)],
@@ -217,23 +225,6 @@ class Peer(Part, frozen=True):
     namespace_selector: Annotated[AsIs | None, told("Namespaces by label; this one when absent.")] = None
     pod_selector: Annotated[AsIs | None, told("Pods by label; all when absent.")] = None
     ip_block: Annotated[AsIs | None, told("Addresses: cidr, except.")] = None
-
-
-class Ingress(Part, frozen=True):
-    """The HTTP interface. Run locally, replica k listens on `port` + k; port 0 takes any free one."""
-
-    listen: Annotated[Host, told("Address to listen on, on a laptop. A pod listens on every address.")] = "127.0.0.1"
-    port: Annotated[Port, told("Port on a laptop: replica k takes port + k. In a cluster 8080, behind port 80.")] = 8080
-    service_type: Annotated[
-        Literal["ClusterIP", "NodePort", "LoadBalancer"],
-        told("Type of the Service that any replica answers on, in a cluster."),
-    ] = "ClusterIP"
-    service_annotations: Annotated[Texts, told("Annotations of that Service, as load balancers ask for.")] = {}
-    allow_from: Annotated[
-        tuple[Peer, ...],
-        Meta(max_length=32),
-        told("Who may call through the front door, in a cluster. When empty: every pod of the cluster's namespaces."),
-    ] = ()
 
 
 class NetworkPolicySpec(Part, frozen=True):
@@ -354,9 +345,25 @@ class Driver(Part, frozen=True):
         Literal["stop", "skip"],
         told(
             "What becomes of a message that is refused for good and that nobody waits for. stop: the driver stays at "
-            "it and tries again. skip: it is passed over and logged."
+            "it and tries again. skip: it is given up, and listed for operators."
         ),
     ] = "stop"
+    attempts_max: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000),
+        told(
+            "Attempts at one message by a driver that delivers each message by itself (webhook), before it is given up "
+            "and listed for operators. 0: no limit."
+        ),
+    ] = 0
+    age_max_s: Annotated[
+        int,
+        Meta(ge=0, le=31_536_000),
+        told(
+            "Seconds after which such a driver gives a message up that it can't deliver, and which is then listed for "
+            "operators. 0: no limit."
+        ),
+    ] = 86_400
     batch_messages: Annotated[int, Meta(ge=1, le=10_000), told("Messages that are delivered together at most.")] = 256
     options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
     secret_ref: Annotated[
@@ -393,3 +400,86 @@ class Resources(Part, frozen=True):
         Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("What is set aside for it: cpu, memory, ...")
     ] = {}
     limits: Annotated[Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("What it may use at most.")] = {}
+
+
+class LimitsSpec(Part, frozen=True):
+    """The maximums of `base.limits`, by the same names and with the same meanings; None: the default."""
+
+    message_bytes_max: Annotated[Count | None, told("One message with key, arguments and header.")] = None
+    entity_bytes_max: Annotated[Count | None, told("Encoded state of one key, without the items of its maps.")] = None
+    item_bytes_max: Annotated[Count | None, told("One encoded item of a map.")] = None
+    reply_bytes_max: Annotated[Count | None, told("One encoded reply.")] = None
+    key_bytes_max: Annotated[Count | None, told("One key, UTF-8.")] = None
+    frame_messages_max: Annotated[Count | None, told("Messages in one frame.")] = None
+    frame_bytes_max: Annotated[Count | None, told("Message bytes in one frame.")] = None
+    segment_bytes_max: Annotated[Count | None, told("A segment rolls when it would pass this.")] = None
+    allocate_bytes: Annotated[Count | None, told("Space is reserved in steps of this.")] = None
+    spare_bytes: Annotated[Count | None, told("Spare segment kept by every replica.")] = None
+    pending_messages_max: Annotated[Count | None, told("Admitted, not yet in a frame.")] = None
+    pending_bytes_max: Annotated[Count | None, told("The same, bytes.")] = None
+    pending_queries_max: Annotated[Count | None, told("Queries that wait for a proof.")] = None
+    waiting_results_max: Annotated[Count | None, told("Who waits for results of invocations.")] = None
+    connections_max: Annotated[Count | None, told("Per worker.")] = None
+    session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
+    session_reply_bytes_max: Annotated[
+        Count | None, told("Replies of one session that are not acknowledged; then it admits nothing.")
+    ] = None
+    sessions_max: Annotated[Count | None, told("Registered sessions; the longest idle goes first.")] = None
+    session_idle_max_s: Annotated[Count | None, told("Time of service without a message of it.")] = None
+    idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
+    idempotency_bytes_max: Annotated[Count | None, told("Of keys remembered and their replies; likewise.")] = None
+    idempotency_window_s: Annotated[Count | None, told("Time of service for which a key is remembered.")] = None
+    peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
+    targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
+    peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
+    outbox_bytes_max: Annotated[
+        Count | None,
+        told("Messages that peers did not confirm; then no call is let in. A node's disk may need twice it."),
+    ] = None
+    outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones stand in files.")] = None
+    invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
+    key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
+    waiting_messages_max: Annotated[
+        Count | None, told("Messages that wait for keys that are held; then forks of other services are held back.")
+    ] = None
+    suspended_bytes_max: Annotated[
+        Count | None, told("All that suspended handlers and messages that wait keep; then nothing more is suspended.")
+    ] = None
+    journal_bytes_max: Annotated[Count | None, told("What one handler was given; then it is given errors.")] = None
+    operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
+    activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
+    results_max: Annotated[
+        Count | None, told("Results of ended invocations that callers may still ask for; the oldest goes first.")
+    ] = None
+    results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
+    results_kept_s: Annotated[Count | None, told("Time of service for which a result is kept.")] = None
+    unknown_outcomes_max: Annotated[Count | None, told("Activities listed as of unknown outcome.")] = None
+    unconfirmed_bytes_max: Annotated[
+        Count | None, told("Synced frames that wait for a proof; then no further one is written.")
+    ] = None
+    stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
+    follower_lag_messages_max: Annotated[Count | None, told("Admission slows at this lag of the best standby.")] = None
+    time_jump_max_s: Annotated[
+        Count | None, told("The time in a UUIDv7 key may lie ahead of the service's by at most this.")
+    ] = None
+    clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
+    turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None
+    log_call_max_s: Annotated[Seconds | None, told("A longer call to the log's storage: another takes over.")] = None
+    suspect_after_s: Annotated[Seconds | None, told("Silence of worker AND supervisor before a takeover.")] = None
+    heartbeat_s: Annotated[Seconds | None, told("Between supervisors.")] = None
+    idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed lsn after this.")] = None
+    witness_s: Annotated[
+        Annotated[float, Meta(ge=0.2, le=60)] | None,
+        told("Between two writes to the lock store of what is confirmed."),
+    ] = None
+    handover_wait_s: Annotated[
+        Annotated[float, Meta(ge=0, le=600)] | None,
+        told("A planned hand-over waits so long, at most, for at-most-once activities that run; 0: not at all."),
+    ] = None
+    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after so many messages.")] = None
+    checkpoint_every_bytes: Annotated[Count | None, told("Or after so many bytes of log.")] = None
+    checkpoints_kept: Annotated[Count | None, told("Checkpoints that are kept.")] = None
+    reign_min_s: Annotated[Seconds | None, told("First minimum between two steals; doubles.")] = None
+    reign_max_s: Annotated[Seconds | None, told("Cap of the doubling.")] = None
+    deaths_before_parking: Annotated[Count | None, told("Deaths in one message before it is parked.")] = None
+    rebases_per_hour_max: Annotated[Count | None, told("Then the differing replica stays stopped.")] = None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 class Safeguards:
     """What must not be left out; one field each, True everywhere but in the test that breaks it."""
 
-    # The log's writer (design section 5).
+    # The log's writer (design 0003, "The log").
     sync_before_release: bool = True  # a frame is synced before `append` returns (I1)
     sync_copies: bool = True  # cut and copies are synced before head is set
     sync_folder: bool = True  # new names are synced in their folder
@@ -30,12 +30,14 @@ class Safeguards:
     fail_stop: bool = True  # an error after a write closes the writer for ever (I8)
     keep_spare: bool = True  # a spare segment is kept for the next takeover (I8)
     reserve_before_run: bool = True  # space is reserved before messages are run (I6)
+    give_back_space: bool = True  # an epoch keeps no more space than twice what it wrote; the spare stays whole
 
     # The log's readers.
     follow_cuts: bool = True  # bytes beyond a cut are ignored
     missing_is_error: bool = True  # a missing head or rolled file is never an end of log
     reread_bad_frame: bool = True  # a bad frame is read again through a fresh descriptor
     look_beyond_bad_frame: bool = True  # a valid frame behind a bad one means corruption, not an end
+    judge_tail_by_bytes: bool = True  # a frame at the log's end that was whole and changed is no torn write
     check_chain: bool = True  # chain hash, index and lsn of each frame continue the one before
     check_identity: bool = True  # another service, incarnation, fence or lock store is refused
     confirmed_only: bool = True  # followers get confirmed frames only
@@ -50,6 +52,8 @@ class Safeguards:
     cut_before_head: bool = True  # cut and copies are durable before head is set
     guard_head: bool = True  # head is set only while the lock is still one's own
     opening_frame: bool = True  # an opening frame is synced before the first release
+    remove_unread: bool = True  # files that no cut leads to any more are removed by who proved that head is its own
+    unread_after_proof: bool = True  # and not before head is set, since a successor may have to begin from them
     refuse_older_store: bool = True  # an opening above head stops the start
 
     # The directory lock.
@@ -62,26 +66,65 @@ class Safeguards:
     proof_for_query: bool = True  # a linearizable query waits for a proof begun after it arrived
     hold_without_answer: bool = True  # a proof without an answer holds release, it does not allow it
 
+    # Copies and what speaks for a directory.
+    check_place: bool = True  # a copied directory is refused before anything is dialled or started from it
+    same_directory: bool = True  # who reports, orders or follows shows that it stands in the same directory
+    own_reports_only: bool = True  # a supervisor reports of itself, and of no other replica
+    hold_outside_as_new: bool = True  # a service made of a copy keeps its outward effects until it is let go
+
+    # What other replicas say.
+    claims_expire: bool = True  # a claimed lsn is forgotten with who said it, and replaced by its next word
+    claims_bounded: bool = True  # an epoch above the lock's is not believed before the lock was asked
+
+    # The witness of what is confirmed.
+    page_before_release: bool = True  # what is confirmed stands in the page before anything that shows it leaves
+    witness_checked: bool = True  # a log that does not pass through what a witness calls confirmed is refused
+    witness_chain: bool = True  # a witness names a chain hash, not an lsn alone
+    witness_of_confirmed: bool = True  # a witness names what is confirmed, never what is synced alone
+    witness_of_unknown_incarnation: bool = True  # a point of an incarnation that nobody gave up is refused
+    witness_at_stop: bool = True  # an orderly stop writes the lock store's witness in the transaction that releases
+    witness_guarded: bool = True  # the lock store's witness is written only while the lock is one's own
+    witness_own_revision: bool = True  # and only over what this holder wrote or read there itself
+
     # Messages and replies (I3, I5).
     next_expected_only: bool = True  # a sender's message is accepted only if it is the next expected
     dedup: bool = True  # a message seen before is answered, not run again
     reack_confirmed_only: bool = True  # a duplicate is re-acknowledged only once confirmed
+    session_owner: bool = True  # a session is spoken in only by who registered it or shows its secret
+    newest_session_connection: bool = True  # of two connections that may speak in a session the newer one alone does
     record_replies: bool = True  # replies are kept, for whoever asks again; without it a retry has no answer
 
     # Peers and activities (I1, I2, I3, I7).
     send_confirmed_only: bool = True  # a message leaves the outbox only once its turn's frame is confirmed
     fence_peer_connections: bool = True  # a peer's older connections end before the newest is told from where to send
+    peer_history: bool = True  # two services compare what one has sent to the other before more is sent
     log_attempt_first: bool = True  # an at-most-once activity begins once its attempt is logged and confirmed
+    wait_for_once: bool = True  # a planned hand-over waits for activities that must run at most once
+
+    # Time.
+    age_without_clock: bool = True  # what is forgotten is forgotten by time of service, whatever wall clocks say
+    floor_for_every_key: bool = True  # no UUIDv7 at or before one that was ever forgotten runs
+    believe_late: bool = True  # a wall clock that stepped ahead is believed once that stood for a while
+    gap_by_own_clock: bool = True  # what passed between two primaries is told by a steady clock, where one can
 
     # Replay (I6, I11).
     compare_digests: bool = True  # replicas compare the digest of each message
-    bound_time_jumps: bool = True  # logical time never goes back and jumps forward by a bounded step
     park_killers: bool = True  # a message that killed its process too often is parked
+    try_out_suspects: bool = True  # what may kill is run in a copy of the process first, which may die
     check_fingerprint: bool = True  # other code never replays a log
 
+    # Who may do what.
+    check_callers: bool = True  # a certificate that names somebody opens what its name may do, and nothing else
+    end_untrusted_connections: bool = True  # a connection ends with the trust in who vouched for its other end
+
+    # Detection.
+    adapt_to_slow_storage: bool = True  # a storage that is slow for everybody deposes nobody
+
     # Checkpoints and collection.
+    checkpoints_of_this_log: bool = True  # a checkpoint counts only if the log's chain hash at its lsn is its own
     verify_checkpoint: bool = True  # a checkpoint counts for collection only once another replica read it
     sync_checkpoint: bool = True  # a checkpoint is synced before it gets its name
+    collect_when_full: bool = True  # a log without room is collected by one checkpoint, of whoever, taken if need be
     collect_below_confirmed: bool = True  # nothing above a confirmed lsn in a synced header is collected
     collect_oldest_first: bool = True  # files go oldest first, each removal durable before the next
 

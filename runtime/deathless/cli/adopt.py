@@ -13,18 +13,36 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
-    from deathless.shell.adoption import Plan
+    from collections.abc import Callable, Sequence
+
+    from deathless.base.config import ReplicaConfig
+    from deathless.shell.adoption import Difference
 
 
 @click.command()
 @click.option(
     "--code", is_flag=True, help="Accept that other code goes on where a checkpoint stands at the end of the log."
 )
+@click.option("--restored", is_flag=True, help="Give up what was confirmed behind the end of this log.")
+@click.option("--cut-at-end", is_flag=True, help="End the log before a damaged last frame that nobody was told of.")
+@click.option("--as-new", is_flag=True, help="Make a service of its own of a copied directory.")
+@click.option("--moved", is_flag=True, help="Say that this directory was moved here, and the other is gone.")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", is_flag=True, help="Only say what differs.")
 @service_options
 @json_option
-def adopt(code: bool, yes: bool, dry_run: bool, manifest: str, directory: str, as_json: bool) -> int:
+def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
+    code: bool,
+    restored: bool,
+    cut_at_end: bool,
+    as_new: bool,
+    moved: bool,
+    yes: bool,
+    dry_run: bool,
+    manifest: str,
+    directory: str,
+    as_json: bool,
+) -> int:
     """Accept what otherwise refuses to start: another lock store or fence, a store older than the log, other code.
 
     All replicas must be stopped. It lists what differs and what accepting it does, and asks. What was accepted is
@@ -34,35 +52,84 @@ def adopt(code: bool, yes: bool, dry_run: bool, manifest: str, directory: str, a
     deathless adopt --dry-run
     deathless adopt                   the lock store was moved or restored, or the fence changed
     deathless adopt --code            the service's code changed; the old one took a checkpoint when it stopped
+    deathless adopt --restored        the log was put back to an older moment, and the newer files are lost
+    deathless adopt --cut-at-end      the last frame is damaged, and nothing in it was confirmed
+    deathless adopt --as-new          the directory is a copy, and becomes a service of its own
+    deathless adopt --moved           the directory was moved here file by file, and the other is gone
     """
-    from deathless.shell.adoption import carry_out, look
-
-    found = target(manifest, directory)
-    plan = asyncio.run(look(found.config, code=code))
-    done = bool(plan.differences) and not dry_run and (yes or _ask(plan, as_json=as_json))
+    named = {"code": code, "restored": restored, "cut-at-end": cut_at_end, "as-new": as_new, "moved": moved}
+    kinds = [name for name, given in named.items() if given]
+    if len(kinds) > 1:
+        raise InvalidArgument(f"--{' and --'.join(kinds)} are decisions of their own", remedy="take one at a time")
+    shorter = restored or cut_at_end
+    configs = _configs(manifest, directory, every=shorter or as_new or moved)
+    if as_new or moved:
+        differences, accept = _copied(configs, as_new=as_new)
+    elif shorter:
+        differences, accept = _restoring(configs, cut_only=cut_at_end)
+    else:
+        differences, accept = _adopting(configs, code=code)
+    done = bool(differences) and not dry_run and (yes or _ask(configs[0], differences, as_json=as_json))
     if done:
-        asyncio.run(carry_out(plan))
+        accept()
     if as_json:
-        print_json({"differences": plan.differences, "adopted": done})
-    elif not plan.differences:
+        print_json({"differences": differences, "adopted": done})
+    elif not differences:
         print("nothing differs: there is nothing to adopt")
     elif done:
         print("adopted; `deathless up` goes on")
     elif yes or dry_run:
-        _list(plan)
+        _list(configs[0], differences)
     return 0
 
 
-def _list(plan: Plan) -> None:
-    print(f"{plan.config.service} in {plan.config.directory}:")
-    for each in plan.differences:
+def _configs(manifest: str, directory: str, *, every: bool) -> Sequence[ReplicaConfig]:
+    """Give a config of each shard that is meant."""
+    found = target(manifest, directory, every=every)
+    return found.shards if every and found.shards else [found.config]
+
+
+def _adopting(configs: Sequence[ReplicaConfig], *, code: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
+    from deathless.shell.adoption import carry_out, look
+
+    plan = asyncio.run(look(configs[0], code=code))
+    return plan.differences, lambda: asyncio.run(carry_out(plan))
+
+
+def _restoring(configs: Sequence[ReplicaConfig], *, cut_only: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
+    from deathless.shell.adoption_restored import accept_restored, look_restored
+
+    plans = [asyncio.run(look_restored(each, cut_only=cut_only)) for each in configs]
+
+    def accept() -> None:
+        for plan in plans:
+            asyncio.run(accept_restored(plan))
+
+    return [each for plan in plans for each in plan.differences], accept
+
+
+def _copied(configs: Sequence[ReplicaConfig], *, as_new: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
+    from deathless.shell import adoption_new
+
+    found = [each for config in configs for each in asyncio.run(adoption_new.look_copy(config, as_new=as_new))]
+
+    def accept() -> None:
+        for config in configs:
+            asyncio.run(adoption_new.accept(config, as_new=as_new))
+
+    return found, accept
+
+
+def _list(config: ReplicaConfig, differences: Sequence[Difference]) -> None:
+    print(f"{config.service} in {config.directory}:")
+    for each in differences:
         print(f"  {each.what}\n    -> {each.effect}")
 
 
-def _ask(plan: Plan, *, as_json: bool) -> bool:
+def _ask(config: ReplicaConfig, differences: Sequence[Difference], *, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
         raise InvalidArgument(
             "adopting needs a word: there is nobody to ask", remedy="look with --dry-run, then add --yes"
         )
-    _list(plan)
+    _list(config, differences)
     return click.confirm("Go on with that?", default=False)

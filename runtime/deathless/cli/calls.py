@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import uuid
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from deathless.base.errors import InvalidArgument, OutcomeUnknown
+from deathless.base.errors import (
+    DeathlessError,
+    InvalidArgument,
+    NotYourSession,
+    OutcomeUnknown,
+    ResultUnreadable,
+    SessionExpired,
+)
+from deathless.base.limits import NESTING_MAX
 from deathless.cli.options import json_option, named_shard, service_options, target, timeout_option
 from deathless.cli.output import print_json
+from deathless.codec.nesting import is_json_too_deep
 
 if TYPE_CHECKING:
     from deathless.shell.client import Client
     from deathless.shell.target import Target
 
+token_option = click.option(
+    "--token-file",
+    envvar="DEATHLESS_CALLER_TOKEN_FILE",
+    default="",
+    metavar="PATH",
+    help="File with your token as a caller; without it the service's own is shown, which a tool beside it may read.",
+)
+UNKNOWN = (OutcomeUnknown, SessionExpired, NotYourSession)  # whoever gets one of these does not know what was done
 ARG_HELP = "A named argument; VALUE is JSON, or a text where it is none. Repeat it for each argument."
 
 
@@ -32,6 +51,7 @@ ARG_HELP = "A named argument; VALUE is JSON, or a text where it is none. Repeat 
     help="The same key with the same arguments runs once; one is drawn if none is given.",
 )
 @timeout_option(10.0)
+@token_option
 @service_options
 @json_option
 def call(
@@ -40,14 +60,15 @@ def call(
     pairs: tuple[str, ...],
     idempotency_key: str,
     timeout: float,
+    token_file: str,
     manifest: str,
     directory: str,
     as_json: bool,
 ) -> int:
     """Call HANDLER and print its result as JSON.
 
-    The call is applied exactly once, whatever dies meanwhile. If no answer comes in time, the error shows the
-    idempotency key: the same command with --idempotency-key gives the answer, and applies nothing twice.
+    The call is applied exactly once, whatever dies meanwhile. If it ends before the answer came, also by Ctrl-C, it
+    shows the idempotency key: the same command with --idempotency-key gives the answer, and applies nothing twice.
 
     \b
     deathless call deposit --key alice --arg amount=5
@@ -57,15 +78,19 @@ def call(
     found = target(manifest, directory, every=True)
     arguments = parse_arguments(pairs)
     drawn = idempotency_key or str(uuid.uuid4())
+    again = f"the same command with --idempotency-key {shlex.quote(drawn)} gives the answer, and applies nothing twice"
 
     async def work(client: Client) -> object:
         try:
             return await client.request(handler, key, arguments, idempotency_key=drawn, timeout=timeout)
-        except OutcomeUnknown as error:
-            remedy = f"the same command with --idempotency-key {drawn} gives the answer, and applies nothing twice"
-            raise OutcomeUnknown(error.message, remedy=remedy) from None
+        except UNKNOWN as error:
+            raise type(error)(error.message, remedy=again) from None
 
-    result = asyncio.run(with_client(found, work))
+    try:
+        result = asyncio.run(with_client(found, work, token_file))
+    except KeyboardInterrupt:
+        click.echo(f"nobody knows yet whether it was applied: {again}", err=True)
+        raise
     show_result(result, as_json=as_json, idempotencyKey=drawn)
     return 0
 
@@ -76,6 +101,7 @@ def call(
 @click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help=ARG_HELP)
 @click.option("--stale", is_flag=True, help="Any replica may answer, from what it has applied.")
 @timeout_option(10.0)
+@token_option
 @service_options
 @json_option
 def query(
@@ -84,6 +110,7 @@ def query(
     pairs: tuple[str, ...],
     stale: bool,
     timeout: float,
+    token_file: str,
     manifest: str,
     directory: str,
     as_json: bool,
@@ -99,28 +126,68 @@ def query(
     async def work(client: Client) -> object:
         return await client.ask(query, key, arguments, stale=stale, timeout=timeout)
 
-    show_result(asyncio.run(with_client(found, work)), as_json=as_json)
+    show_result(asyncio.run(with_client(found, work, token_file)), as_json=as_json)
     return 0
 
 
 def show_result(result: object, *, as_json: bool, **more: str | int) -> None:
-    """Print what a handler or a query gave, as JSON; `more` stands beside it for programs."""
+    """Print what a handler or a query gave, as JSON; `more` stands beside it for programs.
+
+    Raises: ResultUnreadable for what JSON can't carry: a number that is none would be printed as null.
+    """
+    from deathless.shell.json_results import first_misfit
+
+    if misfit := first_misfit(result):
+        raise ResultUnreadable(misfit)
     if as_json:
         print_json({"result": result, **more})
     else:
         print_json(result)
 
 
-async def with_client(found: Target, work: Callable[[Client], Awaitable[object]]) -> object:
-    """Do something with a client of a service."""
-    from deathless.shell.client import Client
+async def with_client(found: Target, work: Callable[[Client], Awaitable[object]], token_file: str = "") -> object:
+    """Do something with a client of a service.
 
+    Args:
+        found: the service.
+        work: what to do.
+        token_file: holds a token to show instead of the service's own; empty: none.
+
+    Raises: InvalidArgument when the file can't be read; PeerUnreachable at once where nothing of the service runs.
+    """
+    from deathless.shell.client import Client
+    from deathless.shell.down import why_down
+    from deathless.shell.remedies import COMMAND, remedy
+
+    if (down := await why_down(found)) is not None:
+        raise down
     config, access, shard = found.config, found.access, named_shard()
     folder = f"dir:{config.service_directory}"
     async with Client(
-        config.service, [folder], token=access.token, tls=access.tls, name="deathless call", shards=config.shards
+        config.service,
+        [folder],
+        token=read_token(token_file) if token_file else access.token,
+        tls=access.tls,
+        name="deathless call",
+        shards=config.shards,
     ) as client:
-        return await work(client if shard is None else client.shard(shard))
+        try:
+            return await work(client if shard is None else client.shard(shard))
+        except DeathlessError as error:
+            error.advice = remedy(error, COMMAND)
+            raise
+
+
+def read_token(path: str) -> str:
+    """Give the first line of a file. Raises: InvalidArgument."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InvalidArgument(f"--token-file {path}: {why}", remedy="name a file that holds your token") from None
+    if not lines:
+        raise InvalidArgument(f"--token-file {path} is empty", remedy="name a file that holds your token")
+    return lines[0]
 
 
 def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
@@ -132,6 +199,10 @@ def parse_arguments(pairs: tuple[str, ...]) -> dict[str, object]:
             raise InvalidArgument(f"--arg {pair!r} is not NAME=VALUE", remedy="for instance: --arg amount=5")
         if name in arguments:
             raise InvalidArgument(f"--arg {name} is given twice", remedy="keep one of them")
+        if is_json_too_deep(text.encode(errors="surrogateescape")):
+            raise InvalidArgument(
+                f"--arg {name} is nested more than {NESTING_MAX} levels", remedy="give a flatter value"
+            )
         try:
             arguments[name] = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from deathless.cli.options import json_option
 from deathless.cli.output import count, print_json
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from deathless.shell.check import Report
 
 EXIT_FOUND = 1
+EXIT_UNDECIDED = 3
+QUIET_S: Final = 2.0
 
 
 @click.command()
@@ -29,26 +35,46 @@ EXIT_FOUND = 1
     help="Where no MODULE is named: the manifest that names it.",
 )
 @click.option("--no-run", is_flag=True, help="Only read the code.")
+@click.option(
+    "--call-seconds",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="A call that takes longer is not decided.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    help="What is not decided after so long is told as such.",
+)
 @json_option
-def check(module: str | None, manifest: str, no_run: bool, as_json: bool) -> int:
+def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, seconds: float, as_json: bool) -> int:
     """Look for what is not deterministic in a service: MODULE as package.module:attribute or path/to/file.py:attribute.
 
     Reads the code for forbidden things (clock, random, threads, sockets, set order, ...), then runs drawn calls in
-    processes that differ: hash seed, locale, time zone, stack depth, clock. The exit code is 1 if something was found.
+    processes that differ: hash seed, locale, time zone, stack depth, clock. The exit code is 1 if something was
+    found, and 3 if nothing was found but something took too long to be decided.
 
     \b
     deathless check examples/bank/service.py:bank
     deathless check -f examples/bank/service.yaml
     """
     from deathless.shell.check import check_service
+    from deathless.shell.check_dynamic import Patience
 
-    folder = "."
+    folder, least = ".", ""
     if module is None:
         from deathless.shell.manifest import read_manifest
 
         loaded = read_manifest(manifest)
         module, folder = loaded.module, str(loaded.folder)
-    report = check_service(module, folder=folder, run=not no_run)
+        least = loaded.least_volume
+    patience = Patience(call_seconds, seconds)
+    report = check_service(module, folder=folder, run=not no_run, patience=patience, told=_progress())
+    if least:
+        report = msgspec.structs.replace(report, notes=[*report.notes, f"the log's volume must have {least} at least"])
     if as_json:
         print_json(
             {
@@ -57,11 +83,27 @@ def check(module: str | None, manifest: str, no_run: bool, as_json: bool) -> int
                 "findings": [found._asdict() for found in report.findings],
                 "differences": [found._asdict() for found in report.differences],
                 "notes": report.notes,
+                "undecided": report.undecided,
             }
         )
     else:
         _show(report, ran=not no_run)
-    return 0 if report.clean else EXIT_FOUND
+    if not report.clean:
+        return EXIT_FOUND
+    return EXIT_UNDECIDED if report.undecided else 0
+
+
+def _progress() -> Callable[[str], None]:
+    """Give what says on standard error how far it is, every two seconds."""
+    spoken = time.monotonic()
+
+    def told(how_far: str) -> None:
+        nonlocal spoken
+        if time.monotonic() > spoken + QUIET_S:
+            spoken = time.monotonic()
+            print(how_far, file=sys.stderr, flush=True)
+
+    return told
 
 
 def _show(report: Report, *, ran: bool) -> None:
@@ -71,8 +113,12 @@ def _show(report: Report, *, ran: bool) -> None:
     for one in report.differences:
         print(f"{one.handler}: another result in another process; what differed: {one.factor} (call {one.lsn})")
         print(f"  - {one.before}\n  + {one.after}")
+    for what in report.undecided:
+        print(f"not decided: {what}")
     for note in report.notes:
         print(f"note: {note}")
     done = f"; {count(report.calls, 'call')} run in each process" if ran else "; nothing was run"
-    verdict = "clean" if report.clean else f"{count(len(report.findings) + len(report.differences), 'thing')} to mend"
+    verdict = "clean" if not report.undecided else "nothing was found, but not all is decided"
+    if not report.clean:
+        verdict = f"{count(len(report.findings) + len(report.differences), 'thing')} to mend"
     print(verdict + done)

@@ -8,7 +8,7 @@ import click
 
 from deathless.base.errors import InvalidArgument
 from deathless.cli.options import json_option, service_options, target, timeout_option
-from deathless.cli.output import print_json, print_table, show_bytes, show_time
+from deathless.cli.output import json_of, print_json, print_table, show_bytes, show_time
 
 
 @click.group("checkpoint")
@@ -62,9 +62,8 @@ def _size(path: str) -> int:
 @json_option
 def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: bool) -> int:
     """Show the checkpoint at LSN (the newest if none is named): read back whole, with its checksums."""
-    import msgspec
-
     from deathless.codec.map_entries import owner_of, show_key
+    from deathless.codec.untrusted import read_msgpack
     from deathless.execution.journal import SuspendedSchedule, decode_record
     from deathless.shell.inspection import inspect
 
@@ -78,7 +77,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     keys = sum(owner_of(key) is key for key in snapshot.state)
     told: dict[str, object] = {
         "lsn": int(snapshot.lsn), "epoch": int(snapshot.epoch), "service": snapshot.service,
-        "time": show_time(snapshot.time_us), "keys": keys, "items": len(snapshot.state) - keys,
+        "time": show_time(snapshot.times.time_us), "keys": keys, "items": len(snapshot.state) - keys,
         "sessions": len(snapshot.sessions),
         "idempotencyKeys": len(snapshot.keys), "parked": len(snapshot.parked),
         "invocations": len(snapshot.invocations) - schedules, "schedules": schedules,
@@ -88,14 +87,14 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
         "fingerprint": snapshot.fingerprint.hex(),
         "file": names[0].name,
     }  # fmt: skip
-    values = {show_key(key): msgspec.msgpack.decode(value) for key, value in snapshot.state.items()}
+    values = {show_key(key): read_msgpack(value, object) for key, value in snapshot.state.items()}
     if as_json:
         print_json({**told, **({"state": values} if state else {})})
         return 0
     for name, value in told.items():
         print(f"{name:<16} {value:,}" if isinstance(value, int) else f"{name:<16} {value}")
     for key, value in values.items() if state else ():
-        print(f"{key}  {msgspec.json.encode(value, enc_hook=str).decode()}")
+        print(f"{key}  {json_of(value)}")
     return 0
 
 

@@ -159,9 +159,10 @@ class Load:
             ledger.open_deposits[name, number] = amount
         try:
             if deposit:
-                answer = await client.request("deposit", name, args)
+                answer = await client.request("deposit", name, args, timeout=None)
             else:
-                answer = await client.request("transfer", name, {**args, "source": name, "target": target})
+                named = {**args, "source": name, "target": target}
+                answer = await client.request("transfer", name, named, timeout=None)
         except DeathlessError as error:
             ledger.wrong.append(f"{ledger.sender}/{number} on {name}: {error}")
             return

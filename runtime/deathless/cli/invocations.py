@@ -21,7 +21,7 @@ from deathless.cli.options import (
     target,
     timeout_option,
 )
-from deathless.cli.output import print_json, print_table, show_time
+from deathless.cli.output import json_of, print_json, print_table, show_time
 
 TEXT_MAX: Final = 200  # characters of a value in a table
 if TYPE_CHECKING:
@@ -106,9 +106,10 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
     """List handlers that have begun and not ended, the oldest first."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
+    from deathless.shell.admin import fitted
 
     answer = asyncio.run(ask_primary(found, "invocations", {"from": str(first)}))
-    told = msgspec.convert(answer, _Found)
+    told = fitted(answer, _Found)
     if as_json:
         print_json({"count": told.count, "invocations": told.invocations, **shard_of_it(found)})
     elif not told.invocations:
@@ -149,9 +150,10 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
+    from deathless.shell.admin import fitted
 
     answer = asyncio.run(ask_primary(found, "invocation", {"invocation": str(invocation)}))
-    told = msgspec.convert(answer, _Shown)
+    told = fitted(answer, _Shown)
     one = told.invocation
     if as_json:
         history = {"arguments": told.arguments, "given": told.given, "givenCount": told.given_count}
@@ -189,7 +191,7 @@ def _outcome(given: Given) -> str:
 
 
 def _json(value: object) -> str:
-    text = msgspec.json.encode(value).decode()
+    text = json_of(value)
     return text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
 
 
@@ -289,9 +291,10 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
     from deathless.codec.peer_messages import RETRY
+    from deathless.shell.admin import fitted
 
     told = asyncio.run(ask_primary(found, "order", {"command": RETRY, "invocation": str(lsn)}))
-    again = msgspec.convert(told["invocation"], int)
+    again = fitted(told.get("invocation"), int)
     if as_json:
         print_json({"parked": lsn, "invocation": again, "done": "retried", **shard_of_it(found)})
     else:
@@ -311,8 +314,9 @@ def unknown(manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
+    from deathless.shell.admin import fitted
 
-    told = msgspec.convert(asyncio.run(ask_primary(found, "unknown")), _Unknown)
+    told = fitted(asyncio.run(ask_primary(found, "unknown")), _Unknown)
     if as_json:
         print_json({"unknown": told.unknown, "count": told.count, **shard_of_it(found)})
     elif not told.unknown:

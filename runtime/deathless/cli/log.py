@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import count, print_json, print_json_line, print_table, show_bytes
+from deathless.cli.output import count, json_of, print_json, print_json_line, print_table, show_bytes
 
 if TYPE_CHECKING:
     from deathless.engine.log_reader import Step
@@ -167,7 +167,7 @@ def show(
 
 def _shown(value: object) -> object:
     if isinstance(value, dict):
-        text = msgspec.json.encode(value, enc_hook=str).decode()
+        text = json_of(value)
         return text if len(text) <= ARGS_SHOWN_MAX else text[: ARGS_SHOWN_MAX - 3] + "..."
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -230,26 +230,27 @@ def _describe(message: bytes) -> dict[str, object]:
 
     try:
         return _read(message)
-    except (msgspec.MsgspecError, CorruptFrame, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, CorruptFrame, UnicodeDecodeError):
         return {"what": "(malformed)", "key": "", "args": {"malformed": len(message)}, "idempotencyKey": ""}
 
 
 def _read(message: bytes) -> dict[str, object]:
     from deathless.cli.output import show_time
-    from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
+    from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode, decode_time
     from deathless.codec.peer_messages import RECORD_KINDS, Reference, decode_body
+    from deathless.codec.untrusted import read_msgpack
 
     kind, method, key, idempotency_key, body = decode(message)
     name = Kind(kind).name.lower()
     if kind in (Kind.CALL, Kind.FORK, Kind.REQUEST):
-        args: object = msgspec.msgpack.decode(body) if body else {}
+        args: object = read_msgpack(body, object) if body else {}
         return {
             "what": method.decode(errors="replace"), "key": key.decode(errors="replace"),
             "args": args, "idempotencyKey": idempotency_key.decode(errors="replace") if kind == Kind.CALL else "",
         }  # fmt: skip
     told: dict[str, object] = {}
     if kind == Kind.TIME:
-        told = {"time": show_time(U64.unpack(body)[0])}
+        told = {"time": show_time(decode_time(body).time_us)}
     elif kind == Kind.PARKED:
         session, seq = PARKED_HEADER.unpack_from(body)
         told = {"session": session, "seq": seq, "bytes": len(body) - PARKED_HEADER.size}
@@ -298,6 +299,8 @@ def _show_report(report: object, *, quick: bool) -> None:
         print(f"run again from {start} to lsn {report.executed_through}: state digest {report.digest}")
     for checkpoint in report.checkpoints:
         print(f"checkpoint {checkpoint}: reads back")
+    for witness in report.witnesses:
+        print(f"witness: {witness}")
     for note in report.notes:
         print(f"note: {note}")
     for problem in report.problems:

@@ -21,6 +21,7 @@ COMMANDS = {
     "down": ("up", "Stop a service that runs in the background"),
     "demo": ("demo", "A replicated bank to kill and freeze"),
     "status": ("status", "Show role, epoch, lsn and lag of each replica"),
+    "logs": ("logs", "Show what the replicas have logged"),
     "call": ("calls", "Call a handler"),
     "query": ("calls", "Ask a query"),
     "switchover": ("switchover", "Hand the primary's role to another replica"),
@@ -30,11 +31,13 @@ COMMANDS = {
     "replay": ("replay", "Run the log again in a fresh process, and print or compare state"),
     "parked": ("parked", "List messages that were set aside"),
     "invocations": ("invocations", "Look at handlers that wait, and act on them"),
+    "undelivered": ("undelivered", "Look at messages that drivers gave up, and send them again"),
     "schedules": ("schedules", "Look at the schedules of a service"),
     "openapi": ("openapi", "Print an OpenAPI document of a service"),
     "peers": ("peers", "Look at other services, and adopt one created anew"),
     "driver": ("driver", "Check the drivers of a service, or run one"),
     "adopt": ("adopt", "Accept a changed store, fence or code as an operator"),
+    "resume-outside": ("resume_outside", "Let a service made of a copy reach the outside"),
     "erase": ("erase", "Erase a service that is gone from its etcd"),
     "fingerprint": ("fingerprint", "Print the fingerprint of a service's code"),
     "replica": ("replica", "Run one replica in a pod"),
@@ -43,12 +46,23 @@ COMMANDS = {
 }
 GROUPS = (
     ("Run", ("up", "down", "demo")),
-    ("Use", ("status", "call", "query", "switchover")),
+    ("Use", ("status", "logs", "call", "query", "switchover")),
     (
         "Look inside",
-        ("log", "checkpoint", "replay", "check", "parked", "invocations", "schedules", "openapi", "fingerprint"),
+        (
+            "log",
+            "checkpoint",
+            "replay",
+            "check",
+            "parked",
+            "invocations",
+            "undelivered",
+            "schedules",
+            "openapi",
+            "fingerprint",
+        ),
     ),
-    ("Operate", ("peers", "driver", "adopt", "erase", "replica")),
+    ("Operate", ("peers", "driver", "adopt", "resume-outside", "erase", "replica")),
     ("This program", ("completion", "version")),
 )
 
@@ -72,7 +86,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"deathless.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

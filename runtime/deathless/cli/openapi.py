@@ -26,5 +26,10 @@ def openapi(module: str | None, manifest: str, directory: str, _as_json: bool) -
     from deathless.shell.loading import load_service
     from deathless.shell.openapi import document
 
-    print_json(document(load_service(module or target(manifest, directory).config.module)))
+    if module:
+        service = load_service(module)
+    else:
+        config = target(manifest, directory).config
+        service = load_service(config.module, name=config.service)
+    print_json(document(service))
     return 0

@@ -6,6 +6,7 @@ terminal gets neither colours nor boxes. Does not: import rich unless a terminal
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import textwrap
@@ -27,14 +28,41 @@ WIDTH_MAX = 110
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2).decode() + "\n")
+    sys.stdout.write(msgspec.json.format(json_of(value).encode(), indent=2).decode() + "\n")
     sys.stdout.flush()
 
 
 def print_json_line(value: object) -> None:
     """Print one JSON document in one line: one of a stream of them."""
-    sys.stdout.write(msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
+    sys.stdout.write(json_of(value) + "\n")
     sys.stdout.flush()
+
+
+def json_of(value: object) -> str:
+    """Give the JSON of a value to be looked at: what JSON has no form for is told as text.
+
+    Those are NaN and the infinities, and keys that are neither texts nor numbers, as a state may have them.
+    """
+    return msgspec.json.encode(_shown(value), enc_hook=_plain).decode()
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, dict):
+        shown: dict[str, object] = {}
+        for key, item in value.items():
+            text = key if isinstance(key, str) else _text_of(json_of(key))
+            shown[text if text not in shown else json_of(key)] = _shown(item)
+        return shown
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_shown(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _text_of(text: str) -> str:
+    value: object = msgspec.json.decode(text)
+    return value if isinstance(value, str) else text
 
 
 def _plain(value: object) -> object:

@@ -38,8 +38,9 @@ def parked(manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
+    from deathless.shell.admin import fitted
 
-    told = msgspec.convert(asyncio.run(ask_primary(found, "parked")), _Parked)
+    told = fitted(asyncio.run(ask_primary(found, "parked")), _Parked)
     messages = told.parked
     if as_json:
         print_json({"parked": messages, "count": max(told.count, len(messages)), **shard_of_it(found)})

@@ -59,8 +59,9 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
+    from deathless.shell.admin import fitted
 
-    told = msgspec.convert(asyncio.run(ask_primary(found, "peers")), _Found).peers
+    told = fitted(asyncio.run(ask_primary(found, "peers")), _Found).peers
     if as_json:
         print_json({"peers": told, **_own_shard(found)})
     elif not told:

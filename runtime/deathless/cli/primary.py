@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 async def ask_primary(found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
     """Send a command to the primary's worker.
 
-    Raises: NotPrimary when none is known; PeerUnreachable; what the primary refuses with.
+    Raises: NotPrimary when none is known; PeerUnreachable, also where nothing of the service runs; what the primary
+    refuses with.
     """
     from deathless.shell.admin import ask
+    from deathless.shell.down import why_down
     from deathless.shell.status import look
 
     view = await look(found.directory, found.access)
     primary = view.of(view.primary)
     if primary is None or not primary.client:
+        if (down := await why_down(found)) is not None:
+            raise down
         raise NotPrimary(f"{view.service} has no primary now", remedy="see `deathless status`; is it up?")
     return await ask(primary.client, command, found.access, arguments)

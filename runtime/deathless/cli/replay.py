@@ -6,11 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from deathless.base.errors import InvalidArgument
 from deathless.cli.options import json_option, service_options, target
-from deathless.cli.output import count, print_json, show_time
+from deathless.cli.output import count, json_of, print_json, show_time
 
 if TYPE_CHECKING:
     from deathless.shell.replay import ReplayResult
@@ -92,4 +91,4 @@ def _show(result: ReplayResult, tell: str) -> None:
 
 
 def _json(value: object) -> str:
-    return "(not there)" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
+    return "(not there)" if value is None else json_of(value)

@@ -23,8 +23,10 @@ def replica(path: str) -> int:
     Which replica it is comes from the environment: POD_NAME, POD_UID, POD_IP, POD_NAMESPACE. SIGTERM stops it in order:
     a primary hands over first. The last error is left in the pod's termination message.
     """
+    from deathless.shell.output import never_wait
     from deathless.shell.pod_replica import run
 
+    never_wait()
     code = run(path)
     if isinstance(code, DeathlessError):
         raise code

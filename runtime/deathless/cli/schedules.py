@@ -51,8 +51,9 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
     """List schedules: when each ran last, when it runs next, and how it stands."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
+    from deathless.shell.admin import fitted
 
-    told = msgspec.convert(asyncio.run(ask_primary(found, "schedules")), _Found).schedules
+    told = fitted(asyncio.run(ask_primary(found, "schedules")), _Found).schedules
     if as_json:
         print_json({"schedules": [{**msgspec.structs.asdict(one), "state": one.state()} for one in told]})
     elif not told:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from deathless.base.errors import InvalidArgument, NotPrimary, PeerUnreachable
-from deathless.cli.options import json_option, service_options, target, timeout_option
+from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from deathless.shell.target import Target
 
 POLL_S = 0.02
+SWITCH_S: Final = 30.0  # how long a switchover may take, without the primary's wait for activities
 
 
 @click.command()
@@ -27,23 +28,36 @@ POLL_S = 0.02
     metavar="REPLICA",
     help="Who shall be primary; the replica furthest ahead if none is named.",
 )
-@timeout_option(30.0)
+@click.option(
+    "--timeout",
+    default=None,
+    type=click.FloatRange(min=0.05),
+    metavar="SECONDS",
+    help=f"How long to wait.  [default: {SWITCH_S:g}, and limits.handoverWaitS on top]",
+)
 @service_options
 @json_option
-def switchover(to: str, timeout: float, manifest: str, directory: str, as_json: bool) -> int:
+def switchover(to: str, timeout: float | None, manifest: str, directory: str, as_json: bool) -> int:
     """Hand the primary's role to another replica: a planned takeover, for maintenance. No call fails by it.
+
+    The primary first lets activities end that must run at most once, for limits.handoverWaitS; it serves meanwhile.
 
     \b
     deathless switchover
     deathless switchover --to r2
     """
     found = target(manifest, directory)
-    before, after, seconds = asyncio.run(switch(found, to, timeout))
+    before, after, seconds = asyncio.run(switch(found, to, switch_s(found) if timeout is None else timeout))
     if as_json:
         print_json({"from": before.primary, "to": after.primary, "epoch": after.epoch, "seconds": round(seconds, 4)})
     else:
         print(f"{after.primary} is primary, epoch {after.epoch}; was {before.primary}; {seconds * 1000:.0f} ms")
     return 0
+
+
+def switch_s(found: Target) -> float:
+    """Give how long a switchover of a service may take, with the wait that its settings allow the primary."""
+    return SWITCH_S + found.config.make_limits().handover_wait_s
 
 
 async def switch(found: Target, to: str, wait_s: float) -> tuple[ServiceView, ServiceView, float]:
@@ -52,11 +66,14 @@ async def switch(found: Target, to: str, wait_s: float) -> tuple[ServiceView, Se
     Raises: NotPrimary, PeerUnreachable, InvalidArgument; what the primary refuses with.
     """
     from deathless.shell.admin import ask
+    from deathless.shell.down import why_down
     from deathless.shell.status import look
 
     before = await look(found.directory, found.access)
     primary = before.of(before.primary)
     if primary is None or not primary.client:
+        if (down := await why_down(found)) is not None:
+            raise down
         raise NotPrimary(f"{before.service} has no primary to hand its role over", remedy="see `deathless status`")
     if to and (to == primary.replica or before.of(to) is None):
         others = ", ".join(view.replica for view in before.replicas if view.replica != primary.replica)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deathless.base.errors import DeathlessError, InvalidArgument, PeerUnreachable
+from deathless.base.errors import DeathlessError, InvalidArgument, PeerUnreachable, VolumeTooSmall
 from deathless.cli.options import json_option, named_shard, service_options, target
 from deathless.cli.output import console, is_terminal, print_json_line
 from deathless.cli.views import live_table, summary
@@ -53,13 +53,23 @@ EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
     show_default=True,
     type=click.FloatRange(min=0.05),
     metavar="SECONDS",
-    help="With --detach: how long to wait for the primary.",
+    help="With --detach: how long to wait for the primary and the HTTP ports.",
+)
+@click.option(
+    "--if-copied",
+    type=click.Choice(("as-new", "moved")),
+    envvar="DEATHLESS_IF_COPIED",
+    help="If the service's folder is a copy: make it a service of its own, or say that it was moved.",
 )
 @json_option
-def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_json: bool) -> int:
+def up(
+    manifest: str, detach: bool, level: str, plain: bool, timeout: float, if_copied: str | None, as_json: bool
+) -> int:
     """Run a service from its MANIFEST (default ./service.yaml): its replicas as processes of this machine.
 
     Ctrl-C stops in order; a second one at once. Killing `up` kills nothing: run it again and it finds the replicas.
+    Where they run already Ctrl-C leaves them running, and `deathless down` stops them. With --detach it returns when a
+    primary serves and the HTTP ports listen.
     The state is in .deathless/NAME beside the manifest, or where spec.logStorage.path says. Logs are in
     replicas/ID/replica.log there.
 
@@ -77,7 +87,34 @@ def up(manifest: str, detach: bool, level: str, plain: bool, timeout: float, as_
         voice.say("note", "spec.suspend is true: nothing is started")
         return 0
     _check_drivers(loaded)
+    _check_volume(loaded, voice)
+    if if_copied is not None:
+        _accept_copies(loaded, if_copied, voice)
     return asyncio.run(_up(loaded, voice, timeout if detach else None))
+
+
+def _accept_copies(loaded: LoadedManifest, how: str, voice: Voice) -> None:
+    from deathless.shell.adoption_new import accept_copies
+
+    one_of_each = {config.directory: config for config in loaded.replica_configs()}
+    for directory in asyncio.run(accept_copies(list(one_of_each.values()), how)):
+        voice.say("note", f"{directory} was a copy: adopted {how}")
+
+
+def _check_volume(loaded: LoadedManifest, voice: Voice) -> None:
+    """Refuse to begin on a volume that is too small; where the service was begun already that is told only.
+
+    A replica's own start looks too, but counts the replicas that were there before it.
+    """
+    from deathless.shell.identity import read_identities
+    from deathless.shell.storage import volume_shortage
+
+    for config in {config.directory: config for config in loaded.replica_configs()}.values():
+        shortage = volume_shortage(config, loaded.manifest.spec.replicas)
+        if shortage is not None and not read_identities(config.directory):
+            raise VolumeTooSmall(f"{config.directory}: {shortage}")
+        if shortage is not None:
+            voice.say("note", f"{config.directory}: {shortage} ({VolumeTooSmall.remedy})")
 
 
 def _check_drivers(loaded: LoadedManifest) -> None:
@@ -91,10 +128,17 @@ def _check_drivers(loaded: LoadedManifest) -> None:
 
 async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:
     from deathless.shell.replica_log import LogTail
-    from deathless.shell.runner import Runner, run_until_stopped
+    from deathless.shell.runner import Change, Runner, run_until_stopped
 
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))}
-    runner = Runner(loaded.replica_configs(), tell=voice.event, environment=environment)
+
+    def tell(event: RunnerEvent) -> None:
+        voice.event(event)
+        if event.change is Change.FOUND and detach_s is None and not (voice.joined or runner.joined):
+            voice.joined = True
+            voice.say("note", "they run already: Ctrl-C leaves them running, `deathless down` stops them")
+
+    runner = Runner(loaded.replica_configs(), tell=tell, environment=environment)
     runner.open()
     shards = f" of {len(runner.parts)} shards" if len(runner.parts) > 1 else ""
     voice.say("note", f"{loaded.name}: {len(runner.replicas)} replicas{shards} in {runner.directory}")
@@ -120,27 +164,37 @@ async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> i
 
 
 async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
-    """Start, wait for a primary, and leave."""
+    """Start, wait for a primary and for the HTTP ports, and leave."""
     work = asyncio.create_task(runner.run())
     deadline = time.monotonic() + wait_s
+    closed: list[str] = []
     try:
         while time.monotonic() < deadline:
             done, _ = await asyncio.wait((work,), timeout=0.1)
             if done:
                 return work.result()
             view = await runner.look()
-            if view.serving:
-                voice.view(view)
+            voice.view(view)
+            if view.serving and not (closed := await _closed_doors(runner, view)):
                 voice.say("note", "it goes on in the background: `deathless status`, `deathless down`")
                 return 0
+        what = f"a primary, but nothing listens for HTTP at {', '.join(closed)}" if closed else "no primary"
         raise PeerUnreachable(
-            f"no primary within {wait_s:g} s; the replicas go on trying",
+            f"{what} within {wait_s:g} s; the replicas go on trying",
             remedy=f"see the logs in {runner.parts[0].directory}/replicas",
         )
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         runner.close()
+
+
+async def _closed_doors(runner: Runner, view: ServiceView) -> list[str]:
+    """HTTP addresses where nothing listens yet; replicas that stay stopped are not waited for."""
+    from deathless.shell.reachable import closed_doors
+
+    stopped = {one.replica for one in view.replicas if one.state == "dead" and one.condition}
+    return await closed_doors(replica.config for name, replica in runner.replicas.items() if name not in stopped)
 
 
 async def _show(runner: Runner, voice: Voice, tails: dict[str, LogTail]) -> DeathlessError:
@@ -177,6 +231,7 @@ class Voice:
         self._live = None
         self._summary = ""
         self._said: dict[str, float] = {}  # reason -> when it was told last
+        self.joined = False  # the replicas ran already
         if live:
             from rich.live import Live
 
@@ -257,7 +312,8 @@ class Voice:
             from rich.console import Group
             from rich.text import Text
 
-            foot = Text("Ctrl-C stops in order, twice at once", style="dim")
+            keys = "Ctrl-C leaves them running" if self.joined else "Ctrl-C stops in order, twice at once"
+            foot = Text(keys, style="dim")
             self._live.update(Group(Text(), Text(now, style="bold"), live_table(view), foot), refresh=True)
         elif now != self._summary and view.replicas:
             if self._as_json:
@@ -290,7 +346,8 @@ def down(manifest: str, directory: str, as_json: bool) -> int:
         raise InvalidArgument("a service is stopped as a whole", remedy="leave --shard out")
     voice = Voice("error", live=False, as_json=as_json)
     folder = Path(found.config.service_directory)
-    stopped = asyncio.run(stop_all(folder, found.parts, voice.event))
+    wait_s = found.config.make_limits().handover_wait_s
+    stopped = asyncio.run(stop_all(folder, found.parts, voice.event, handover_wait_s=wait_s))
     if not stopped:
         voice.say("note", f"nothing runs in {folder}")
     return 0

@@ -1,11 +1,12 @@
-"""Checkpoints: all of a shard at one (lsn, chain hash), as a file of checked sections (format version 1).
+"""Checkpoints: all of a shard at one (lsn, chain hash), as a file of checked sections (format version 2).
 
     file     = file header, HEAD, STATE*, SESSIONS*, REPLIES*, KEYS*, PARKED*,
-               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, UNKNOWN*, END              all integers little-endian
+               INVOCATIONS*, OUTBOX*, PEERS*, RESULTS*, UNKNOWN*, UNDELIVERED*, HISTORIES*, END
+               all integers little-endian
 
     file header, 16 bytes                        section header, 32 bytes
     0   4   magic b"DLC1"                        0   4   magic b"DLCS"
-    4   2   format version, u16: 1               4   2   type, u16 (see Section)
+    4   2   format version, u16: 2               4   2   type, u16 (see Section)
     6   1   checksum algorithm: 1 = CRC-32       6   2   flags, u16: bit 0 = critical
     7   5   reserved, 0                          8   8   payload length, u64
     12  4   CRC-32 of bytes 0 to 11              16  4   index of the section in the file, u32
@@ -17,9 +18,9 @@
     STATE     count x u32 key length, count x u32 value length, keys, values
     SESSIONS  count x (u64 id, u64 next seq, u64 acked, u64 last use, 16 byte nonce), longest idle first
     REPLIES   count x u64 session, count x u64 seq, count x u32 length, replies
-    KEYS      count x (u64 time, 16 byte request hash, u32 key length, u32 reply length), keys, replies
+    KEYS      count x (u64 age, 16 byte request hash, u32 key length, u32 reply length), keys, replies
     PARKED    count x (u64 lsn, u64 session, u64 seq, u32 length, u32 0), messages
-    INVOCATIONS, OUTBOX, PEERS, RESULTS, UNKNOWN   see `messaging_sections`
+    INVOCATIONS, OUTBOX, PEERS, RESULTS, UNKNOWN, UNDELIVERED, HISTORIES   see `messaging_sections`
     END       16 byte state digest, 16 byte file digest
 
 Types never fall along the file and nothing follows END. An unknown section is skipped, or, when critical, refused.
@@ -54,10 +55,13 @@ from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnatio
 from deathless.codec import messaging_sections
 from deathless.codec.sections import GROUP_BYTES, Section, spans, split
 from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecord, Snapshot
+from deathless.codec.untrusted import read_msgpack
 
 MAGIC: Final = b"DLC1"
 SECTION_MAGIC: Final = b"DLCS"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+READ_VERSIONS: Final = (1, 2)
+"""Version 1 has one clock: HEAD ends with the count of keys, and a UUIDv7 counts as first seen at its own time."""
 CHECKSUM_CRC32: Final = 1
 FILE_HEADER: Final = struct.Struct("<4sHB5xI")
 SECTION_HEADER: Final = struct.Struct("<4sHHQIIII")
@@ -77,6 +81,9 @@ assert SECTION_HEADER.size == 32
 Read = Callable[[int, int], bytes]
 """(offset, size) -> bytes of the file from `offset`; fewer than `size` only at its end."""
 
+
+PASSED_OVER: Final = frozenset({Section.HISTORIES})
+"""Sections that a reader who does not know them may leave out."""
 
 READ_HERE: Final = messaging_sections.READ_HERE | {
     Section.STATE, Section.SESSIONS, Section.REPLIES, Section.KEYS, Section.PARKED, Section.END,
@@ -214,7 +221,7 @@ def encode(snapshot: Snapshot) -> Iterator[bytes]:
     yield first
     index = 0
     for kind, count, payload in _payloads(snapshot):
-        header = section_header(kind, index, count, payload)
+        header = section_header(kind, index, count, payload, 0 if kind in PASSED_OVER else CRITICAL)
         index += 1
         file_hash.update(header)
         (state_hash if kind is Section.STATE else file_hash).update(payload)
@@ -244,11 +251,11 @@ def _read_file_header(read: Read) -> bytes:
     magic, version, algorithm, crc = FILE_HEADER.unpack(header)
     if zlib.crc32(header[:12]) != crc:
         raise CorruptCheckpoint("file header at offset 0: checksum is wrong")
-    if magic != MAGIC or version != FORMAT_VERSION or algorithm != CHECKSUM_CRC32:
+    if magic != MAGIC or version not in READ_VERSIONS or algorithm != CHECKSUM_CRC32:
         raise NewerFormat(
             f"checkpoint of format {magic!r} version {version}, checksum {algorithm}; this is version {FORMAT_VERSION}"
         )
-    if header != file_header():
+    if header != file_header(version):
         raise CorruptCheckpoint("file header at offset 0: reserved bytes are set")
     return header
 
@@ -278,8 +285,8 @@ def _read_head_section(read: Read) -> tuple[Head, _Cut]:
     if section.kind != Section.HEAD:
         raise section.broken("HEAD expected")
     try:
-        return msgspec.msgpack.decode(section.payload, type=Head), section
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return read_msgpack(section.payload, Head), section
+    except msgspec.MsgspecError as error:
         raise section.broken(str(error)) from None
 
 
@@ -463,7 +470,7 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
         lsn=Lsn(head.lsn),
         chain=ChainHash(head.chain),
         digest=Digest(head.digest),
-        time_us=head.time_us,
+        times=head.times,
         fingerprint=Fingerprint(head.fingerprint),
         state=state,
         sessions=known,
@@ -475,5 +482,6 @@ def decode(read: Read, loader: messaging_sections.OutboxLoader | None = None) ->
         peers=messaging.peers,
         results=messaging.results,
         unknown=messaging.unknown,
+        undelivered=messaging.undelivered,
         state_digest=digests[0],
     )

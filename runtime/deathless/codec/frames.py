@@ -1,11 +1,11 @@
-"""Frames: the unit of durability in a segment file (format version 1).
+"""Frames: the unit of durability in a segment file (format version 2).
 
 A frame starts on a 4 KiB boundary and is padded with zeros to the next one, so a confirmed block is never
 written again. Header, 128 bytes, little-endian:
 
     offset size field
     0      4    magic b"DLF1"
-    4      2    format version, u16: 1
+    4      2    format version, u16: 1, and 2 of DATA (whose time records have four values since)
     6      1    kind (see FrameKind)
     7      1    checksum algorithm: 1 = CRC-32 (zlib)
     8      8    epoch of the writer
@@ -19,8 +19,13 @@ written again. Header, 128 bytes, little-endian:
     80     8    index of the frame in its file
     88     8    reserved, 0
     96     4    CRC-32 of header (this field as 0) and payload, seeded with the low half of the epoch
-    100    28   reserved, 0
+    100    4    CRC-32 of the header alone, without bytes 96 to 103; 1 instead of 0. 0: written by an older version
+    104    4    how many 512-byte sectors of header and payload are all zeros; the last sector is filled up with zeros
+    108    20   reserved, 0
     128         payload
+
+The fields at 100 and 104 say nothing about a whole frame. Where no whole frame stands, they tell a write that a crash
+tore from bytes that changed later (`codec.frame_remains`).
 
 chain = BLAKE2b-128(chain before, u64 first lsn, payload): neither epoch nor place is in it, so a copied frame
 keeps its hash. Payload of DATA:
@@ -54,11 +59,17 @@ from deathless.base.errors import CorruptFrame, NewerFormat
 from deathless.base.ids import ChainHash, Digest, Epoch, Incarnation, Lsn, Roll
 
 MAGIC: Final = b"DLF1"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+CONTROL_VERSION: Final = 1  # of every kind but DATA: nothing of them has changed
+READ_VERSIONS: Final = (1, 2)
 BLOCK: Final = 4096
-HEADER: Final = struct.Struct("<4sHBBQQQIIQ16s16sQQI28x")
+HEADER: Final = struct.Struct("<4sHBBQQQIIQ16s16sQQIII20x")
 HEADER_BYTES: Final = HEADER.size
 CRC_AT: Final = 96
+HEADER_CRC_AT: Final = 100
+ZERO_SECTORS_AT: Final = 104
+SECTOR: Final = 512
+ZERO_SECTOR: Final = bytes(SECTOR)
 CHECKSUM_CRC32: Final = 1
 DATA_HEAD: Final = struct.Struct("<II16s")
 RUN: Final = struct.Struct("<QQQII")
@@ -228,7 +239,7 @@ def encode_frame(  # noqa: PLR0913 - one argument per field of the header
     """Give the bytes of a frame without padding: header, then payload."""
     fields = (
         MAGIC,
-        FORMAT_VERSION,
+        FORMAT_VERSION if kind == FrameKind.DATA else CONTROL_VERSION,
         kind,
         CHECKSUM_CRC32,
         epoch,
@@ -242,9 +253,34 @@ def encode_frame(  # noqa: PLR0913 - one argument per field of the header
         index,
         0,
     )
-    bare = HEADER.pack(*fields, 0)
+    # The header's own sector is never all zeros: it begins with the magic.
+    zero_sectors = zero_sector_count(payload, first=SECTOR - HEADER_BYTES)
+    bare = HEADER.pack(*fields, 0, 0, zero_sectors)
+    bare = HEADER.pack(*fields, 0, header_crc(bare), zero_sectors)
     crc = zlib.crc32(payload, zlib.crc32(bare, epoch & 0xFFFFFFFF))
     return bare[:CRC_AT] + crc.to_bytes(4, "little") + bare[CRC_AT + 4 :] + payload
+
+
+def header_crc(header: bytes) -> int:
+    """CRC-32 of the header alone, never 0; the two checksums in it do not count."""
+    return zlib.crc32(header[ZERO_SECTORS_AT:HEADER_BYTES], zlib.crc32(header[:CRC_AT])) or 1
+
+
+def zero_sector_count(data: bytes, first: int = 0) -> int:
+    """Count the sectors of `data` that are all zeros, from offset `first` on; a last one that is shorter counts too."""
+    count = 0
+    at = data.find(ZERO_SECTOR, first)
+    while at >= 0:
+        # Zeros begin at `at`; the first sector that may lie in them whole begins at the next boundary.
+        place = first + -(-(at - first) // SECTOR) * SECTOR
+        while data.startswith(ZERO_SECTOR, place):
+            count += 1
+            place += SECTOR
+        at = data.find(ZERO_SECTOR, max(place, at + 1))
+    rest = (len(data) - first) % SECTOR
+    if len(data) > first and rest and not data[len(data) - rest :].strip(b"\0"):
+        count += 1
+    return count
 
 
 def decode_frame(data: bytes, offset: int = 0) -> Frame | None:
@@ -257,7 +293,7 @@ def decode_frame(data: bytes, offset: int = 0) -> Frame | None:
         return None
     fields = HEADER.unpack_from(data, offset)
     magic, version, kind, algorithm, epoch, first_lsn, confirmed, count, length = fields[:9]
-    incarnation, prev, chain, index, _, crc = fields[9:]
+    incarnation, prev, chain, index, _, crc = fields[9:15]
     end = offset + HEADER_BYTES + length
     if end > len(data):
         return None
@@ -265,7 +301,7 @@ def decode_frame(data: bytes, offset: int = 0) -> Frame | None:
     bare = data[offset : offset + CRC_AT] + bytes(4) + data[offset + CRC_AT + 4 : offset + HEADER_BYTES]
     if zlib.crc32(payload, zlib.crc32(bare, epoch & 0xFFFFFFFF)) != crc:
         return None
-    if magic != MAGIC or version != FORMAT_VERSION or algorithm != CHECKSUM_CRC32:
+    if magic != MAGIC or version not in READ_VERSIONS or algorithm != CHECKSUM_CRC32:
         raise NewerFormat(
             f"frame of format {magic!r} version {version}, checksum {algorithm}; this is version {FORMAT_VERSION}"
         )

@@ -1,4 +1,4 @@
-"""One message of the log and of the client wire, verbatim the same bytes in both (format version 1).
+"""One message of the log and of the client wire, verbatim the same bytes in both (format version 2).
 
     offset size field
     0      1    kind (see Kind)
@@ -23,10 +23,12 @@ import struct
 from typing import Final, NamedTuple
 
 from deathless.base.errors import CorruptFrame, TooLarge
+from deathless.base.times import Times
 
 HEADER: Final = struct.Struct("<BBHHH")
 HEADER_BYTES: Final = HEADER.size
 U64: Final = struct.Struct("<Q")
+TIMES: Final = struct.Struct("<QQQQ")
 REGISTER_NONCE_BYTES: Final = 16
 TRACED: Final = 1
 """Flag of a CALL: its last TRACE_BYTES are a trace context."""
@@ -41,7 +43,7 @@ class Kind(enum.IntEnum):
     REQUEST = 3  # of a peer: a request whose RESPONSE an invocation waits for
     RESPONSE = 4  # of a peer: the reply to a REQUEST of ours
     CANCEL = 5  # of a peer: nobody waits for the REQUEST any more
-    TIME = 16  # body: u64 logical time in microseconds; never goes back
+    TIME = 16  # body: u64 time, u64 elapsed, u64 age, u64 wall clock, microseconds; of version 1: u64 time alone
     REGISTER = 17  # body: 16 bytes drawn by the client; its session id is this message's lsn
     PARKED = 18  # body: u64 session, u64 seq, then the message that was set aside, verbatim and unrun (I11)
     REBASED = 19  # body: u64 lsn of the checkpoint that the others reload; replay and verify begin there (I6)
@@ -84,7 +86,7 @@ def encode(
 def decode(data: bytes) -> Message:
     """Take one message apart; a trace context is left out.
 
-    Raises: CorruptFrame when the lengths pass the end or flags are set that version 1 does not know.
+    Raises: CorruptFrame when the lengths pass the end or flags are set that version 2 does not know.
     """
     if len(data) < HEADER_BYTES:
         raise CorruptFrame(f"message of {len(data)} bytes is shorter than its header")
@@ -102,9 +104,21 @@ def decode(data: bytes) -> Message:
     return Message(kind, data[HEADER_BYTES:key_at], data[key_at:idem_at], data[idem_at:args_at], data[args_at:end])
 
 
-def encode_time(now_us: int) -> bytes:
-    """Give a TIME record for logical time `now_us` (microseconds, [0, 2**64))."""
-    return encode(Kind.TIME, args=U64.pack(now_us))
+def encode_time(times: Times) -> bytes:
+    """Give a TIME record (microseconds, each in [0, 2**64))."""
+    return encode(Kind.TIME, args=TIMES.pack(*times))
+
+
+def decode_time(body: bytes) -> Times:
+    """Read the body of a TIME record. One of version 1 knows a single clock, so all counters stand at what it says.
+
+    Raises: CorruptFrame.
+    """
+    if len(body) == TIMES.size:
+        return Times(*TIMES.unpack(body))
+    if len(body) == U64.size:
+        return Times.of_version_1(*U64.unpack(body))
+    raise CorruptFrame(f"a time record of {len(body)} bytes, {TIMES.size} expected")
 
 
 def encode_register(nonce: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Payloads of a checkpoint's sections about messaging: INVOCATIONS to UNKNOWN (format version 1).
+"""Payloads of a checkpoint's sections about messaging: INVOCATIONS to HISTORIES (format version 1).
 
     INVOCATIONS  count x u32 length, suspended invocations (opaque: the executor's own)
     OUTBOX       u64 position of the first message, u32 shard, u32 bytes of the name, name of the service,
@@ -7,10 +7,15 @@
     RESULTS      count x (u64 invocation, u64 time, u32 length, u32 0), replies
     UNKNOWN      count x (u64 invocation, u64 operation, u64 lsn, u64 time, 4 x u32 length: handler, key, activity,
                  its key), handlers, keys, activities, their keys
+    UNDELIVERED  count x (u64 id, u64 position, u64 time, u32 shard, 3 x u32 length: name, reason, message), names,
+                 reasons, messages
+    HISTORIES    count x (u64 session, 16 byte history, u32 shard, u32 bytes of the name), names
 
 All integers are little-endian; targets and peers ascend by (service, shard). A target without messages has one section
 of count 0: its next position is still needed. The sessions of PEERS, and session 2^63, which is our own, are sessions
-of peers: SESSIONS says where they stand, and that nothing of them waits for an acknowledgement.
+of peers: SESSIONS says where they stand, and that nothing of them waits for an acknowledgement. HISTORIES has those of
+sessions of peers (shard 0, no name) behind their last message, then those of targets of OUTBOX (session 0) before their
+first message that is kept; unknown ones are left out. An older writer has none: then all are unknown.
 
 Guarantees: what is read is what was written, or ValueError says what is wrong. Does not: write headers and checksums
 (`checkpoint` does). Imports base and codec only.
@@ -31,6 +36,7 @@ from deathless.codec.snapshot import (
     ResultRecord,
     SessionRecord,
     Snapshot,
+    UndeliveredRecord,
     UnknownRecord,
 )
 
@@ -38,8 +44,21 @@ OUTBOX_HEAD: Final = struct.Struct("<QII")
 PEER: Final = struct.Struct("<QQ16sII")
 RESULT: Final = struct.Struct("<QQII")
 UNKNOWN: Final = struct.Struct("<QQQQIIII")
+HISTORY: Final = struct.Struct("<Q16sII")
 
-READ_HERE: Final = frozenset({Section.INVOCATIONS, Section.OUTBOX, Section.PEERS, Section.RESULTS, Section.UNKNOWN})
+UNDELIVERED: Final = struct.Struct("<QQQIIII")
+
+READ_HERE: Final = frozenset(
+    {
+        Section.INVOCATIONS,
+        Section.OUTBOX,
+        Section.PEERS,
+        Section.RESULTS,
+        Section.UNKNOWN,
+        Section.UNDELIVERED,
+        Section.HISTORIES,
+    }
+)
 
 
 def payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
@@ -70,6 +89,28 @@ def payloads(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
             stop - start,
             b"".join((*rows, *(text for column in zip(*some_texts, strict=True) for text in column))),
         )
+    yield from _undelivered(snapshot.undelivered)
+    yield from _histories(snapshot)
+
+
+def _undelivered(records: Sequence[UndeliveredRecord]) -> Iterator[tuple[Section, int, bytes]]:
+    texts = [(record.service.encode(), record.why.encode(), record.message) for record in records]
+    for start, stop in spans([UNDELIVERED.size + sum(map(len, each)) for each in texts], GROUP_BYTES):
+        rows = [
+            UNDELIVERED.pack(r.id, r.position, r.at_us, r.shard, *map(len, each))
+            for r, each in zip(records[start:stop], texts[start:stop], strict=True)
+        ]
+        columns = (text for column in zip(*texts[start:stop], strict=True) for text in column)
+        yield Section.UNDELIVERED, stop - start, b"".join((*rows, *columns))
+
+
+def _histories(snapshot: Snapshot) -> Iterator[tuple[Section, int, bytes]]:
+    histories = [(r.id, r.history, 0, b"") for r in snapshot.sessions if r.peer and r.history]
+    histories += [(0, r.history, r.shard, r.service.encode()) for r in snapshot.outbox if r.history]
+    for start, stop in spans([HISTORY.size + len(name) for *_, name in histories], GROUP_BYTES):
+        some_histories = histories[start:stop]
+        rows = [HISTORY.pack(*fixed, len(name)) for *fixed, name in some_histories]
+        yield Section.HISTORIES, stop - start, b"".join((*rows, *(name for *_, name in some_histories)))
 
 
 def _texts(record: UnknownRecord) -> tuple[bytes, bytes, bytes, bytes]:
@@ -149,11 +190,17 @@ class Reader:
         self.peers: list[PeerRecord] = []
         self.results: list[ResultRecord] = []
         self.unknown: list[UnknownRecord] = []
+        self.undelivered: list[UndeliveredRecord] = []
+        self._histories: dict[int | Target, bytes] = {}  # by session, or by target of the outbox
 
     @property
     def outbox(self) -> list[OutboxRecord]:
         """The snapshot's."""
-        return self._loader.snapshot()
+        found = self._histories
+        return [
+            OutboxRecord(r.service, r.shard, r.first_position, r.messages, found.get(Target(r.service, r.shard), b""))
+            for r in self._loader.snapshot()
+        ]
 
     def read(self, kind: int, count: int, payload: bytes) -> None:
         """Take one section of READ_HERE in.
@@ -168,8 +215,12 @@ class Reader:
             self._read_peers(count, payload)
         elif kind == Section.RESULTS:
             self._read_results(count, payload)
-        else:
+        elif kind == Section.HISTORIES:
+            self._read_histories(count, payload)
+        elif kind == Section.UNKNOWN:
             self._read_unknown(count, payload)
+        else:
+            self._read_undelivered(count, payload)
 
     def finish(self, sessions: Mapping[int, SessionRecord]) -> list[SessionRecord]:
         """Give the sessions, those of peers marked as such.
@@ -185,6 +236,9 @@ class Reader:
         ours = {SELF_SESSION, *(peer.session for peer in self.peers)}
         if len(ours) != len(self.peers) + 1:
             raise ValueError("a session belongs to two peers")
+        strangers = [each for each in self._histories if isinstance(each, int) and each not in ours]
+        if strangers:
+            raise ValueError(f"session {strangers[0]} with a history is no peer's")
         found = []
         for record in sessions.values():
             if record.id not in ours:
@@ -192,7 +246,10 @@ class Reader:
                 continue
             if record.acked != record.next_seq - 1:
                 raise ValueError(f"session {record.id} of a peer waits for acknowledgements")
-            marked = SessionRecord(record.id, record.next_seq, record.acked, record.last_us, record.nonce, {}, True)
+            history = self._histories.get(record.id, b"")
+            marked = SessionRecord(
+                record.id, record.next_seq, record.acked, record.last_us, record.nonce, {}, True, history
+            )
             found.append(marked)
         return found
 
@@ -246,6 +303,27 @@ class Reader:
             if self.unknown and lsn <= self.unknown[-1].lsn:
                 raise ValueError("lsns of unknown outcomes do not ascend")
             self.unknown.append(record)
+
+    def _read_undelivered(self, count: int, payload: bytes) -> None:
+        at = _column_end(payload, 0, count * UNDELIVERED.size)
+        rows = list(UNDELIVERED.iter_unpack(payload[:at]))
+        texts = split(payload, at, [row[column] for column in (4, 5, 6) for row in rows])
+        for row, (number, position, at_us, shard, *_) in enumerate(rows):
+            service, why, message = texts[row::count]
+            record = UndeliveredRecord(number, service.decode(), shard, position, at_us, why.decode(), message)
+            if number and self.undelivered and number <= self.undelivered[-1].id:
+                raise ValueError("ids of messages that were given up do not ascend")
+            self.undelivered.append(record)
+
+    def _read_histories(self, count: int, payload: bytes) -> None:
+        at = _column_end(payload, 0, count * HISTORY.size)
+        rows = list(HISTORY.iter_unpack(payload[:at]))
+        names = split(payload, at, [row[3] for row in rows])
+        for (session, history, shard, _), name in zip(rows, names, strict=True):
+            of: int | Target = session or Target(name.decode(), shard)
+            if of in self._histories:
+                raise ValueError("a history stands there twice")
+            self._histories[of] = history
 
 
 def _column_end(payload: bytes, at: int, width: int) -> int:

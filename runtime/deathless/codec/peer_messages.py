@@ -21,6 +21,7 @@ from deathless.base.errors import CorruptFrame
 from deathless.codec.messages import Kind, encode
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
+from deathless.codec.untrusted import read_msgpack
 
 
 class Target(NamedTuple):
@@ -91,6 +92,12 @@ class TracedFork(Tick, array_like=True, frozen=True):
     trace: bytes = b""  # empty: none
 
 
+class RedeliveredFork(TracedFork, array_like=True, frozen=True):
+    """Envelope of a FORK that a driver gave up and an operator sends again; read as one of the others it is that."""
+
+    position: int = 0  # that it had first: its idempotency key at the receiver is still made from it; 0: this is it
+
+
 class Request(msgspec.Struct, array_like=True, frozen=True):
     """Envelope of REQUEST: who waits, until when (0: for ever), and the chain of keys that wait with it."""
 
@@ -116,12 +123,16 @@ class PeerHello(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Adopt(msgspec.Struct, array_like=True, frozen=True):
-    """Body of ADOPT: an operator says that this is the peer from now on."""
+    """Body of ADOPT: an operator says that this is the peer from now on.
+
+    `anew`: positions begin again at 1 both ways although it is the same one, because the histories differ.
+    """
 
     service: Name
     shard: UInt32
     service_id: ServiceId
     incarnation: UInt64
+    anew: bool = False
 
 
 class Trim(msgspec.Struct, array_like=True, frozen=True):
@@ -156,6 +167,7 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
     recorded error, its last turn stands. `resume`: what it waits for (a promise) is completed with `value`. RETRY: not
     an invocation, but the message that the PARKED record at lsn `invocation` set aside is run as a new one (I11).
     SETTLE: an operator has seen to the activity `operation` whose outcome nobody knows, so it is listed no more (I7).
+    REDELIVER, DISCARD: not an invocation, but the message of this id that a driver gave up.
     """
 
     command: str
@@ -170,6 +182,12 @@ RETRY: Final = "retry"
 SETTLE: Final = "settle"
 """The command of an ORDER that takes an unknown outcome off the list."""
 
+REDELIVER: Final = "redeliver"
+"""The command of an ORDER that sends a message again which a driver gave up; `invocation` is its id on the list."""
+
+DISCARD: Final = "discard"
+"""The command of an ORDER that takes such a message off the list."""
+
 
 class ActivityStart(msgspec.Struct, array_like=True, frozen=True):
     """An activity to be run, as the turn asked for it; also an item of a checkpoint."""
@@ -182,7 +200,7 @@ class ActivityStart(msgspec.Struct, array_like=True, frozen=True):
     key: str  # stable idempotency key: the same for every attempt, in every replica
     at_most_once: bool
     attempted: bool  # an ATTEMPT record stands: for at-most-once ones, it may have begun
-    not_before_us: int = 0  # logical time before which it is not begun (back-off); 0: at once
+    not_before_us: int = 0  # elapsed time before which it is not begun (back-off); 0: at once
     timeout_us: int = 0  # of one attempt; 0: none
     heartbeat_us: int = 0  # an attempt that is silent for longer is ended; 0: none
 
@@ -285,8 +303,8 @@ def decode_body(kind: type[S], data: bytes) -> S:
     Raises: CorruptFrame when it does not fit.
     """
     try:
-        return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return read_msgpack(data, kind)
+    except msgspec.MsgspecError as error:
         raise CorruptFrame(f"{kind.__name__}: {error}") from None
 
 

@@ -16,7 +16,7 @@ GROUP_BYTES: Final = 1 << 20  # of the items of one section; for STATE part of t
 
 
 class Section(enum.IntEnum):
-    """Type of a section. 16 to 21 belong to messaging and stand only in files of services that use it."""
+    """Type of a section. 16 to 23 belong to messaging and stand only in files of services that use it."""
 
     HEAD = 1
     STATE = 2
@@ -29,6 +29,8 @@ class Section(enum.IntEnum):
     PEERS = 19
     RESULTS = 20
     UNKNOWN = 21
+    UNDELIVERED = 22
+    HISTORIES = 23  # not critical: a reader that does not know them compares no histories
     END = 255
 
 

@@ -14,12 +14,13 @@ from typing import Final, Protocol
 import msgspec
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.base.times import Times
 
 REQUEST_HASH_BYTES: Final = 16
 
 
 class SessionRecord(msgspec.Struct, frozen=True, gc=False):
-    """One session of `core.sessions`; times in microseconds of logical time."""
+    """One session of `core.sessions`; times in microseconds of age (`base.times`)."""
 
     id: int
     next_seq: int
@@ -28,6 +29,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False):
     nonce: bytes  # 16 bytes
     replies: dict[int, bytes]  # reply per seq in (acked, next_seq)
     peer: bool = False  # of a peer or of ourselves; in a checkpoint this is told by PEERS
+    history: bytes = b""  # of a peer: see peer_history; in a checkpoint this stands in HISTORIES
 
 
 class KeyRecord(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +38,7 @@ class KeyRecord(msgspec.Struct, frozen=True, gc=False):
     key: bytes
     request_hash: bytes  # 16 bytes over handler, entity key and arguments
     reply: bytes
-    at_us: int  # the time it counts as old as: a UUIDv7's own, else logical time when it was first seen
+    at_us: int  # age of the shard when it was first seen
 
 
 class ParkedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +65,7 @@ class OutboxRecord(msgspec.Struct, frozen=True, gc=False):
     shard: int
     first_position: int  # of the first message; without messages: of the next
     messages: Messages
+    history: bytes = b""  # before the first message, see peer_history; in a checkpoint this stands in HISTORIES
 
 
 class PeerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +82,7 @@ class ResultRecord(msgspec.Struct, frozen=True, gc=False):
     """The kept result of one ended invocation of `core.results`."""
 
     invocation: int
-    at_us: int  # logical time at which it ended
+    at_us: int  # age of the shard when it ended
     reply: bytes
 
 
@@ -96,6 +99,18 @@ class UnknownRecord(msgspec.Struct, frozen=True, gc=False):
     at_us: int  # logical time of that
 
 
+class UndeliveredRecord(msgspec.Struct, frozen=True, gc=False):
+    """One message that a driver gave up, and that nobody has seen to (`core.undelivered`)."""
+
+    id: int  # lsn of the RESPONSE that told of it; 0: it was seen to, and its driver may tell of it again
+    service: str  # the target, whose name the driver has
+    shard: int
+    position: int  # in the outbox of that target
+    at_us: int  # logical time at which it was given up
+    why: str
+    message: bytes  # as it was sent
+
+
 class Head(msgspec.Struct, array_like=True, frozen=True):
     """Payload of HEAD: whose checkpoint this is and where on the chain it stands."""
 
@@ -110,6 +125,16 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     fingerprint: bytes
     keys_floor_us: int
     state_keys: int
+    elapsed_us: int = 0  # this and what follows: see base.times; version 1 has `time_us` alone
+    age_us: int = 0
+    wall_us: int = 0
+
+    @property
+    def times(self) -> Times:
+        """The shard's times there; all equal in a checkpoint of version 1."""
+        if not self.elapsed_us:
+            return Times.of_version_1(self.time_us)
+        return Times(self.time_us, self.elapsed_us, self.age_us, self.wall_us)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,7 +148,7 @@ class Snapshot:
     lsn: Lsn
     chain: ChainHash  # behind the frame that ends at `lsn`
     digest: Digest  # the rolling digest there
-    time_us: int  # logical time there, microseconds
+    times: Times  # there
     fingerprint: Fingerprint  # of the code that made the state
     state: dict[bytes, bytes]  # encoded state per key; `decode` gives it in ascending order
     sessions: list[SessionRecord] = field(default_factory=list)  # longest idle first, then those of peers by id
@@ -135,6 +160,7 @@ class Snapshot:
     peers: list[PeerRecord] = field(default_factory=list)  # by target, ascending
     results: list[ResultRecord] = field(default_factory=list)  # the oldest first
     unknown: list[UnknownRecord] = field(default_factory=list)  # the oldest first
+    undelivered: list[UndeliveredRecord] = field(default_factory=list)  # the oldest first
     state_digest: bytes = b""  # set by `decode`, and by `encode` when it has given all
 
     def head(self) -> Head:
@@ -147,8 +173,11 @@ class Snapshot:
             self.lsn,
             self.chain,
             self.digest,
-            self.time_us,
+            self.times.time_us,
             self.fingerprint,
             self.keys_floor_us,
             len(self.state),
+            self.times.elapsed_us,
+            self.times.age_us,
+            self.times.wall_us,
         )

@@ -12,7 +12,8 @@ Every packet: u32 length of what follows, u8 type, body; little-endian. Bodies o
     ATTACH   c>s  u32 count, u32 0, count x u64 id, count x u64 invocation
     RESULTS  s>c  as ANSWERS, flags 0
     PEER_COMMIT r>p  u64 session, u64 through
-    REGISTER c>s  16 byte nonce
+    PROOF    x>r  32 byte hash, see core.directory_proof
+    REGISTER c>s  16 byte nonce: the hash of a secret that HELLO shows (session_proof)
 
 A message in a blob has the bytes it will have in the log (see messages). A reply or answer is u8 status, body: OK
 carries the msgpack result, ERROR a msgpack array [code, type, text], ACCEPTED the u64 id of the invocation whose result
@@ -37,6 +38,7 @@ import msgspec
 from deathless.base.errors import CorruptFrame, TooLarge
 from deathless.codec.frames import RUN, Run
 from deathless.codec.peer_messages import PeerHello, UInt64
+from deathless.codec.untrusted import read_msgpack
 
 PROTOCOL_VERSION: Final = 1
 PREFIX: Final = struct.Struct("<IB")
@@ -61,6 +63,8 @@ class Type(enum.IntEnum):
     ROLE = 4
     PING = 5
     PONG = 6
+    CHALLENGE = 7
+    PROOF = 8
     REGISTER = 16
     REGISTERED = 17
     BATCH = 18
@@ -96,7 +100,7 @@ class Status(enum.IntEnum):
 class Hello(msgspec.Struct, array_like=True, frozen=True):
     """First packet of whoever connects. `kind`: client, peer, follower, supervisor or tool; session 0: none yet.
 
-    A follower says its `fingerprint`: it must run what the primary runs (I6).
+    A follower says its `fingerprint`: it must run what the primary runs (I6). What a build does not know is left out.
     """
 
     version: int
@@ -107,6 +111,9 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     session: int = 0
     incarnation: int = 0
     fingerprint: bytes = b""
+    service_id: bytes = b""  # 16 bytes: of the service that the sender belongs to, or means; empty: it knows none
+    secret: bytes = b""  # of the session named; whoever shows it speaks in it
+    proof: str = ""  # a word, see core.directory_proof; empty: the sender can't show where it stands
 
 
 class Welcome(msgspec.Struct, array_like=True, frozen=True):
@@ -122,6 +129,16 @@ class Welcome(msgspec.Struct, array_like=True, frozen=True):
     next_seq: int
     message_bytes_max: int
     window_max: int
+    proof: str = ""  # unused: CHALLENGE shows it
+    time_us: int = 0  # of a primary: logical time now, or what UUIDv7 keys must lie behind where that is later
+
+
+class Challenge(msgspec.Struct, array_like=True, frozen=True):
+    """Whoever connected is to show that it stands in the directory of who answers (core.directory_proof)."""
+
+    file: str  # in members/
+    nonce: bytes
+    shown: bytes
 
 
 class Refused(msgspec.Struct, array_like=True, frozen=True):
@@ -137,6 +154,12 @@ class Role(msgspec.Struct, array_like=True, frozen=True):
     role: str
     epoch: int
     primary: str
+
+
+class RoleAt(Role, array_like=True, frozen=True):
+    """What a ROLE packet carries: the role, and of a primary the time, as in WELCOME."""
+
+    time_us: int = 0
 
 
 class Registered(msgspec.Struct, array_like=True, frozen=True):
@@ -214,6 +237,8 @@ class PeerIntroduction(msgspec.Struct, array_like=True, frozen=True):
     hello: PeerHello
     epoch: int
     first: UInt64 = 1
+    history: bytes = b""  # before that position, see peer_history; empty: not known
+    complaint: str = ""  # why the sender sends nothing, for the receiver's operators; empty: it does
 
 
 class PeerWelcome(msgspec.Struct, array_like=True, frozen=True):
@@ -221,6 +246,7 @@ class PeerWelcome(msgspec.Struct, array_like=True, frozen=True):
 
     session: UInt64
     next_position: UInt64
+    history: bytes = b""  # before that position, see peer_history; empty: not known
 
 
 class Batch(NamedTuple):
@@ -253,9 +279,8 @@ def decode_struct(kind: type[S], body: bytes) -> S:
     Raises: CorruptFrame when it does not fit; the caller closes the connection.
     """
     try:
-        return msgspec.msgpack.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        # The two last are what broken text and an array nested a thousandfold raise.
+        return read_msgpack(body, kind)
+    except msgspec.MsgspecError as error:
         raise CorruptFrame(f"{kind.__name__}: {error}") from None
 
 

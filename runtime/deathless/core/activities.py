@@ -9,11 +9,16 @@ A function of the log's prefix is only what is pending; what runs is this proces
 that is pending again, at least once. One that must run at most once and has an ATTEMPT record may have begun: nobody
 knows, and its outcome is logged as OutcomeUnknown (I7).
 
+One that must run at most once is HELD between READY and its ATTEMPT until a process is free for it: with an attempt in
+the log and no process it would only be one more that a takeover gives up. While its primary lets go (core.handover) all
+of them are held, and so the successor begins them; or we do, when we stay after all. What is `under_way` is waited for.
+
 Who sees what: an outcome of a worker whose primary is deposed goes into a frame that is never confirmed. An outcome for
 an invocation that ended meanwhile is logged and changes nothing.
 
-Guarantees: at most `activities_max` run at a time; the rest wait in the order in which they were asked for (I10). Does
-not: run anything, decide what is tried again (the executor does, by a further start). Imports core, codec and base.
+Guarantees: at most `activities_max` run at a time, and as many as there are processes of those that must run at most
+once; the rest wait in the order in which they were asked for, but that others pass those that are held (I10). Does not:
+run anything, decide what is tried again (the executor does, by a further start). Imports core, codec and base.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from deathless.base.errors import OutcomeUnknown, TooLarge
+from deathless.base.errors import NotRetryable, OutcomeUnknown, TooLarge
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.messages import Kind, encode
@@ -42,65 +47,95 @@ class Activities:
 
     Args:
         records: takes what is to be logged.
+        processes: how many run activities; None: enough for all that may run.
     """
 
-    def __init__(self, *, limits: Limits, safeguards: Safeguards, records: OwnRecords) -> None:
+    def __init__(
+        self, *, limits: Limits, safeguards: Safeguards, records: OwnRecords, processes: int | None = None
+    ) -> None:
         self._max = limits.activities_max
+        self._processes = limits.activities_max if processes is None else processes
         self._outcome_bytes_max = limits.message_bytes_max
         self._log_attempts = safeguards.log_attempt_first
         self._records = records
         self._wanted: dict[Key, ActivityStart] = {}  # confirmed, and without an outcome
         self._later: list[tuple[float, Key]] = []  # heap: (seconds of the monotonic clock, key)
         self._ready: deque[Key] = deque()
+        self._held: deque[Key] = deque()  # must run at most once, and would begin if they might
+        self._holding = False  # we let go: none of these begins
         self._asked: dict[Key, None] = {}  # whose ATTEMPT record is not confirmed
         self._running: dict[Key, None] = {}  # Invariant: with those asked and ending at most `activities_max`
+        self._running_once = 0  # of them, those that must run at most once. Invariant: with those asked, `processes`
         self._ending = 0  # ended, and their OUTCOME records are not confirmed: a full disk holds those up
+        self._ending_once = 0  # of them, those that must run at most once
 
-    def begin(self, pending: Sequence[ActivityStart], now: float, wall_us: int) -> list[Effect]:
+    def begin(self, pending: Sequence[ActivityStart], now: float, elapsed_us: int) -> list[Effect]:
         """We lead: everything that has no outcome begins again, but for what may have begun and must not twice."""
         for start in pending:
             if start.at_most_once and start.attempted:
                 text = "the primary that began it is gone, and it must run at most once"
                 self._log(start, error_reply(OutcomeUnknown.code, OutcomeUnknown.__name__, text))
         free = [start for start in pending if not (start.at_most_once and start.attempted)]
-        return self.frame_confirmed(free, (), now, wall_us)
+        return self.frame_confirmed(free, (), now, elapsed_us)
 
     def frame_confirmed(
-        self, starts: Sequence[ActivityStart], stops: Sequence[Reference], now: float, wall_us: int
+        self, starts: Sequence[ActivityStart], stops: Sequence[Reference], now: float, elapsed_us: int
     ) -> list[Effect]:
         """A proof covers a frame whose turns asked for these."""
         for start in starts:
             key = (start.invocation, start.operation)
             self._wanted[key] = start
-            if start.not_before_us > wall_us:
-                heapq.heappush(self._later, (now + (start.not_before_us - wall_us) / 1e6, key))
+            if start.not_before_us > elapsed_us:
+                heapq.heappush(self._later, (now + (start.not_before_us - elapsed_us) / 1e6, key))
             else:
                 self._ready.append(key)
         effects: list[Effect] = []
         for reference in stops:
             key = (reference.invocation, reference.operation)
-            self._wanted.pop(key, None)
             if key in self._running:
-                del self._running[key]
+                self._free(key)
                 effects.append(StopActivity(reference))
+            self._wanted.pop(key, None)
         return [*effects, *self._fill()]
+
+    def _next(self) -> Key | None:
+        """Give what may begin next; None: nothing, or there is no place for it."""
+        if len(self._running) + len(self._asked) + self._ending >= self._max:
+            return None
+        if self._held and self._once_may_begin:
+            return self._held.popleft()
+        return self._ready.popleft() if self._ready else None
+
+    @property
+    def _once_may_begin(self) -> bool:
+        return not self._holding and self._running_once + len(self._asked) < self._processes
 
     def _fill(self) -> list[Effect]:
         """Begin what is ready, while there are free places."""
         effects: list[Effect] = []
-        while self._ready and len(self._running) + len(self._asked) + self._ending < self._max:
-            key = self._ready.popleft()
+        while (key := self._next()) is not None:
             start = self._wanted.get(key)
             if start is None or key in self._running or key in self._asked:
                 continue  # stopped meanwhile, or told of twice
-            if start.at_most_once and self._log_attempts:
+            if start.at_most_once and not self._once_may_begin:
+                self._held.append(key)
+            elif start.at_most_once and self._log_attempts:
                 self._asked[key] = None
                 attempt = Attempt(start.invocation, start.operation, start.attempt)
                 self._records.add(encode(Kind.ATTEMPT, args=encode_body(attempt)), self._attempted_later(key, start))
             else:
-                self._running[key] = None
-                effects.append(StartActivity(start))
+                effects.append(self._run(key, start))
         return effects
+
+    def _run(self, key: Key, start: ActivityStart) -> Effect:
+        self._running[key] = None
+        self._running_once += start.at_most_once
+        return StartActivity(start)
+
+    def _free(self, key: Key) -> None:
+        """It runs no more; it is still wanted."""
+        del self._running[key]
+        self._running_once -= self._wanted[key].at_most_once
 
     def _attempted_later(self, key: Key, start: ActivityStart) -> Callable[[], Sequence[Effect]]:
         """What follows from the confirmation of an ATTEMPT record."""
@@ -110,8 +145,7 @@ class Activities:
             if self._wanted.get(key) is not start:  # stopped meanwhile
                 self._ready.append(key)
                 return self._fill()
-            self._running[key] = None
-            return [StartActivity(msgspec.structs.replace(start, attempted=True))]
+            return [self._run(key, msgspec.structs.replace(start, attempted=True))]
 
         return attempted
 
@@ -121,18 +155,29 @@ class Activities:
         start = self._wanted.get(key)
         if key not in self._running or start is None or start.attempt != attempt:
             return []
-        del self._running[key], self._wanted[key]
+        self._free(key)
+        del self._wanted[key]
         if len(reply) > self._outcome_bytes_max:
             text = f"the outcome has {len(reply)} bytes, at most {self._outcome_bytes_max}"
-            reply = error_reply(TooLarge.code, TooLarge.__name__, text)
+            reply = error_reply(NotRetryable.code, TooLarge.__name__, text)
+        once = int(start.at_most_once)
         self._ending += 1
-        self._log(start, reply, self._outcome_confirmed)
-        return []
+        self._ending_once += once
 
-    def _outcome_confirmed(self) -> Sequence[Effect]:
-        """Its place is free now: not before, or outcomes that can't be logged would pile up without a maximum (I10)."""
-        self._ending -= 1
-        return self._fill()
+        def confirmed() -> Sequence[Effect]:
+            # Its place is free now: not before, or outcomes that can't be logged would pile up without a maximum (I10).
+            self._ending -= 1
+            self._ending_once -= once
+            return self._fill()
+
+        self._log(start, reply, confirmed)
+        return self._fill() if once else []  # a process is free: the next attempt goes along with the outcome
+
+    def hold(self, holding: bool) -> list[Effect]:
+        """Begin none that must run at most once from now on; or go on with those that were held, for we stay."""
+        released = self._holding and not holding
+        self._holding = holding
+        return self._fill() if released else []
 
     def _log(self, start: ActivityStart, reply: bytes, then: Callable[[], Sequence[Effect]] | None = None) -> None:
         outcome = Outcome(start.invocation, start.operation, start.attempt, reply)
@@ -153,8 +198,18 @@ class Activities:
         """Count of activities that run."""
         return len(self._running)
 
+    @property
+    def under_way(self) -> int:
+        """Count of those that must run at most once and would be given up with this primary: they may have begun, or
+        will once their attempt is confirmed, and their outcome is not confirmed.
+        """
+        return self._running_once + len(self._asked) + self._ending_once
+
     def check_invariants(self) -> None:
         """Raise AssertionError when an `Invariant:` above does not hold."""
         assert len(self._running) + len(self._asked) + self._ending <= self._max
         assert self._running.keys() <= self._wanted.keys()
         assert not self._running.keys() & self._asked.keys()
+        assert self._running_once == sum(self._wanted[key].at_most_once for key in self._running)
+        assert self._running_once + len(self._asked) <= self._processes
+        assert 0 <= self._ending_once <= self._ending

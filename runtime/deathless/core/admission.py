@@ -1,8 +1,11 @@
 """What clients and peers send to a primary, up to the frame that takes it in: order, duplicates, maximums, parking.
 
-    batch -> (I3: the next expected seq?) -> (I10: within every maximum?) -> pending -> take() -> frame -> confirmed
-                 | lower: answered again         | no: BATCH_REFUSED with the time to wait
-                 | higher: dropped
+    batch -> (its session's owner?) -> (I3: the next expected seq?) -> (I10: within every maximum?)
+                 | no: BATCH_REFUSED               | lower: answered again     | no: BATCH_REFUSED with the time to wait
+                                                   | higher: dropped           '-> pending -> take() -> frame
+
+Whose a session is, `core.session_owners` says; until it has said yes nothing of a batch counts, not its acknowledgement
+either.
 
 Per session two numbers say where it stands while anything of it is unconfirmed:
 
@@ -35,11 +38,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from deathless.base.errors import (
     DeathlessError,
     InvalidArgument,
+    NotYourSession,
     OutboxFull,
     OutOfSpace,
     Overloaded,
@@ -52,6 +56,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import HEADER_BYTES, PARKED_HEADER, Kind, encode_parked, encode_register
 from deathless.codec.peer_messages import Crowd
+from deathless.codec.refusals import RegistrationRefused
 from deathless.codec.wire import (
     Batch,
     BatchRefused,
@@ -62,8 +67,9 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core.crowd import HeldBack, nobody
-from deathless.core.effects import Effect, Send
+from deathless.core.effects import Disconnect, Effect, Send
 from deathless.core.events import Conn, RunResult
+from deathless.core.session_owners import SessionOwners, Standing
 from deathless.core.sessions import Session, SessionTable
 
 SPACE_RETRY_S: Final = 0.5  # a full disk is probed again after this
@@ -78,6 +84,14 @@ Runs = list[tuple[Run, Sequence[bytes]]]
 _KIND_OF: Final = itemgetter(0)  # a message's first byte
 _CALL: Final = int(Kind.CALL)
 _OF_PEERS: Final = frozenset(map(int, (Kind.FORK, Kind.REQUEST, Kind.RESPONSE, Kind.CANCEL)))
+
+
+class Registration(NamedTuple):
+    """A REGISTER that is not confirmed."""
+
+    conn: Conn  # who waits
+    nonce: bytes  # as it was sent, and as the answer names it
+    binds: bool  # the session becomes that connection's: the nonce was new, or it showed the secret
 
 
 @dataclass(slots=True)
@@ -104,9 +118,10 @@ class Admission:
         outbox_bytes: bytes of all messages that peers have not confirmed.
         outbox_memory: those of them in memory.
         crowd: how much is suspended.
+        owners: whose the sessions are; shared with the replica that hears of connections.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 named arguments, each of its own type or unit
         self,
         *,
         sessions: SessionTable,
@@ -118,6 +133,7 @@ class Admission:
         outbox_bytes: Callable[[], int] = lambda: 0,
         outbox_memory: Callable[[], int] = lambda: 0,
         crowd: Callable[[], Crowd] = nobody,
+        owners: SessionOwners | None = None,
     ) -> None:
         self.full = False  # the log has no room: calls are refused with 507
         self._sessions = sessions
@@ -136,8 +152,10 @@ class Admission:
         self._acks: dict[int, int] = {}  # session -> acknowledged through, to be logged without a message
         self._next: dict[int, int] = {}  # session -> next seq to admit, while something of it is unconfirmed
         self._unconfirmed: dict[int, int] = {}  # session -> its first unconfirmed seq. Invariant: same keys as `_next`
+        self._histories: dict[int, bytes] = {}  # of peers among these: history before the first unconfirmed seq
         self._conn_of: dict[int, Conn] = {}  # session -> its newest connection; of a peer: the one welcomed last
-        self._nonces: dict[bytes, Conn] = {}  # registrations under way -> who waits
+        self._owners = owners or SessionOwners(safeguards)
+        self._registering: dict[bytes, Registration] = {}  # by the nonce that is logged
         self._taken = 0  # frames formed since we are primary, those refused for lack of space left out
         self._confirmed = 0  # of these, confirmed. Invariant: <= _taken
         self.count_max = limits.frame_messages_max  # messages in a frame; set by who knows (core.pace)
@@ -152,24 +170,29 @@ class Admission:
         session = self._sessions.get(session_id)
         if session is None:
             return self._session_unknown(conn, batch.run)
+        effects: list[Effect] = []
         if session.peer:
             if self._conn_of.get(session_id) != conn and self._safeguards.fence_peer_connections:
                 self._counters.dropped += 1
                 return []
             acked = 0
+        elif self._conn_of.get(session_id) != conn:
+            standing = self._owners.standing(conn, session)
+            if standing is not Standing.OWNER:
+                return self._not_the_owner(conn, batch.run, standing)
+            effects = self._bind(conn, session_id)
         self._conn_of[session_id] = conn
         if count == 0:
             self._acknowledge(session, acked)
-            return []
+            return effects
         expected = self._next.get(session_id, session.next_seq)
-        effects: list[Effect] = []
         skip = 0
         if first_seq != expected:
             if first_seq > expected and self._safeguards.next_expected_only:
                 self._counters.dropped += 1
-                return []
+                return effects
             if first_seq < expected and self._safeguards.dedup:
-                effects = self._answer_again(session, conn, first_seq, min(first_seq + count, expected))
+                effects += self._answer_again(session, conn, first_seq, min(first_seq + count, expected))
                 skip = min(expected - first_seq, count)
                 if skip == count:
                     self._acknowledge(session, acked)
@@ -189,6 +212,8 @@ class Admission:
             return [*effects, self._refuse(conn, session_id, expected, error, wait_ms, run.count)]
         if session_id not in self._next:
             self._unconfirmed[session_id] = expected
+            if session.peer:
+                self._histories[session_id] = session.history
         self._next[session_id] = expected + run.count
         piece_max = self._piece_max(peer=session.peer)
         if run.count <= piece_max and size <= self._limits.frame_bytes_max // 2:
@@ -198,25 +223,35 @@ class Admission:
                 self._enqueue(*part)
         return [*effects, *held]
 
-    def position_of_peer(self, session_id: int, conn: Conn) -> int:
-        """Give the first position of a peer that is not confirmed; from now on its batches count on `conn` alone."""
+    def peer_stands(self, session_id: int) -> tuple[int, bytes]:
+        """Give the first position of a peer that is not confirmed, and the history before it."""
         session = self._sessions.get(session_id)
         assert session is not None and session.peer
+        position = self._unconfirmed.get(session_id, session.next_seq)
+        return position, self._histories.get(session_id, session.history)
+
+    def welcome_peer(self, session_id: int, conn: Conn) -> tuple[int, bytes]:
+        """Give the same; from now on the peer's batches count on `conn` alone."""
+        stands = self.peer_stands(session_id)
         self._conn_of[session_id] = conn
-        return self._unconfirmed.get(session_id, session.next_seq)
+        return stands
 
     def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
         """Log a registration; the session's id is its lsn (I5). The same nonce under way is the same registration."""
-        if nonce in self._nonces:
-            self._nonces[nonce] = conn
+        logged = self._owners.logged_nonce(conn, nonce)
+        shown = self._owners.shows(conn, logged)
+        under_way = self._registering.get(logged)
+        if under_way is not None:
+            if shown:
+                self._registering[logged] = Registration(conn, nonce, True)
             return []
         if self.full:
-            return [self._refuse_full(conn, SYSTEM_SESSION, 0, 1)]
+            return [self._not_registered(conn, nonce, OutOfSpace("no room in the log"), int(SPACE_RETRY_S * 1000))]
         if self._pending_messages >= self._limits.pending_messages_max:
             error = Overloaded(f"pending messages at {self._limits.pending_messages_max}")
-            return [self._refuse(conn, SYSTEM_SESSION, 0, error, OVERLOADED_RETRY_MS, 1)]
-        self._nonces[nonce] = conn
-        self.record(encode_register(nonce))
+            return [self._not_registered(conn, nonce, error, OVERLOADED_RETRY_MS)]
+        self._registering[logged] = Registration(conn, nonce, shown or not self._sessions.registered(logged))
+        self.record(encode_register(logged))
         return []
 
     def record(self, message: bytes) -> None:
@@ -227,6 +262,9 @@ class Admission:
         """Forget a connection; its sessions stay."""
         for session in [s for s, c in self._conn_of.items() if c == conn]:
             del self._conn_of[session]
+        for logged, under_way in self._registering.items():
+            if under_way.conn == conn and under_way.binds:
+                self._registering[logged] = under_way._replace(binds=False)
 
     # ---- out -------------------------------------------------------------------------------------------------
 
@@ -283,10 +321,10 @@ class Admission:
 
     def frame_confirmed(
         self, results: Sequence[RunResult], registered: Sequence[tuple[bytes, int]], out: dict[Conn, list[bytes]]
-    ) -> None:
-        """Add what a frame's senders get to `out`; called once per frame, in order."""
+    ) -> list[Effect]:
+        """Add what a frame's senders get to `out`; called once per frame, in order. Gives what else is to be done."""
         self._confirmed += 1
-        for run, replies in results:
+        for run, replies, history in results:
             count = run.count
             if not count:
                 continue
@@ -294,19 +332,26 @@ class Admission:
             after = run.first_seq + count
             if self._next.get(session) == after:
                 del self._next[session], self._unconfirmed[session]
+                self._histories.pop(session, None)
             elif session in self._unconfirmed:
                 self._unconfirmed[session] = after
+                if session in self._histories:
+                    self._histories[session] = history
             conn = self._conn_of.get(session)
             if conn is not None:
                 seqs = range(run.first_seq, after)
                 data = encode_replies(session, seqs, replies) if replies else encode_peer_commit(session, after - 1)
                 out.setdefault(conn, []).append(data)
-        for nonce, session in registered:
-            data = struct_packet(Type.REGISTERED, Registered(nonce, session))
-            out.setdefault(self._nonces.pop(nonce), []).append(data)
+        ended: list[Effect] = []
+        for logged, session in registered:
+            conn, nonce, binds = self._registering.pop(logged)
+            if binds:
+                ended += self._bind(conn, session)
+            out.setdefault(conn, []).append(struct_packet(Type.REGISTERED, Registered(nonce, session)))
         while self._held and self._held[0][0] <= self._confirmed:
             _, send = self._held.popleft()
             out.setdefault(send.conn, []).append(send.data)
+        return ended
 
     # ---- space -----------------------------------------------------------------------------------------------
 
@@ -328,8 +373,9 @@ class Admission:
             if kind == Kind.PARKED:
                 session, first_seq = PARKED_HEADER.unpack_from(messages[0], HEADER_BYTES)
             if kind == Kind.REGISTER:
-                conn = self._nonces.pop(messages[0][HEADER_BYTES:])
-                effects.append(self._refuse_full(conn, SYSTEM_SESSION, 0, 1))
+                lost = self._registering.pop(messages[0][HEADER_BYTES:])
+                error = OutOfSpace("no room in the log")
+                effects.append(self._not_registered(lost.conn, lost.nonce, error, int(SPACE_RETRY_S * 1000)))
             elif kind == Kind.REBASED:
                 self.record(messages[0])
             elif not count:
@@ -347,10 +393,24 @@ class Admission:
             session = self._sessions.get(session_id)
             if session is None or session.next_seq <= self._unconfirmed[session_id]:
                 del self._next[session_id], self._unconfirmed[session_id]
+                self._histories.pop(session_id, None)
             else:
                 self._next[session_id] = session.next_seq
 
     # ---- admission, in detail --------------------------------------------------------------------------------
+
+    def _bind(self, conn: Conn, session: int) -> list[Effect]:
+        self._conn_of[session] = conn
+        older = self._owners.bind(conn, session)
+        return [Disconnect(older)] if older is not None else []
+
+    def _not_the_owner(self, conn: Conn, run: Run, standing: Standing) -> list[Effect]:
+        """Refuse a stranger for good; whom a newer connection replaced is not answered: it ends."""
+        if standing is Standing.FORMER:
+            self._counters.dropped += 1
+            return []
+        error = NotYourSession(f"session {run.session} was not registered by this connection, nor its secret shown")
+        return [self._refuse(conn, run.session, run.first_seq, error, -1, run.count)]
 
     def _session_unknown(self, conn: Conn, run: Run) -> list[Effect]:
         """Refuse for good (I5); a frame that is not confirmed may be what ended the session, then only with it (I1)."""
@@ -434,6 +494,12 @@ class Admission:
         body = BatchRefused(session, first_seq, error.code, error.message, wait_ms)
         return Send(conn, struct_packet(Type.BATCH_REFUSED, body))
 
+    def _not_registered(self, conn: Conn, nonce: bytes, error: DeathlessError, wait_ms: int) -> Send:
+        self._counters.refused += 1
+        text = f"no session was registered: {error.message}"
+        body = RegistrationRefused(SYSTEM_SESSION, 0, error.code, text, wait_ms, nonce)
+        return Send(conn, struct_packet(Type.BATCH_REFUSED, body))
+
     def _refuse_full(self, conn: Conn, session: int, first_seq: int, count: int) -> Send:
         wait_ms = int(SPACE_RETRY_S * 1000)
         return self._refuse(conn, session, first_seq, OutOfSpace("no room in the log"), wait_ms, count)
@@ -511,7 +577,7 @@ class Admission:
         """Raise AssertionError when a bookkeeping is not exact."""
         assert self._pending_messages == sum(len(messages) for _, messages, _ in self._pending)
         assert self._pending_bytes == sum(len(m) for _, messages, _ in self._pending for m in messages)
-        assert self._next.keys() == self._unconfirmed.keys()
+        assert self._next.keys() == self._unconfirmed.keys() >= self._histories.keys()
         assert all(self._unconfirmed[session] < after for session, after in self._next.items())
         assert 0 <= self._confirmed <= self._taken
         assert len(self._held) <= HELD_REFUSALS_MAX

@@ -28,14 +28,14 @@ when, `core.client_candidates`; links are looked after here.
 
 Nothing is given up silently (I4): without an error to tell, a call waits for ever; a caller's own time limit is the
 shell's. Guarantees: replies exactly once per call; calls of one client reach the log in the order of submission; no
-clock, no chance: `now` (seconds, monotonic) comes with each event, jitter and nonces through the constructor; equal
+clock, no chance: `now` (seconds, monotonic) comes with each event, jitter and secrets through the constructor; equal
 events give equal effects. Does not: IO, decode results. Imports codec and base.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar, assert_never
 
 from deathless.base.errors import (
@@ -51,7 +51,7 @@ from deathless.codec.wire import (
     PROTOCOL_VERSION,
     Hello,
     Refused,
-    Role,
+    RoleAt,
     Type,
     Welcome,
     decode_struct,
@@ -103,9 +103,9 @@ class ClientMachine(Generic[W]):
     Args:
         service: its name.
         name: ours, for the service's operators.
-        token: shared secret, empty: none.
+        token: gives what each connection shows, empty: nothing.
         jitter: gives a number in [0, 1) per call.
-        nonce: gives 16 fresh random bytes per call.
+        secret: gives 16 fresh random bytes per call; a session's secret, which nobody else may learn.
         window_max: calls without a reply, at most.
         window_bytes_max: their bytes, at most.
     """
@@ -115,9 +115,9 @@ class ClientMachine(Generic[W]):
         *,
         service: str,
         name: str,
-        token: str = "",
+        token: Callable[[], str] = str,
         jitter: Callable[[], float],
-        nonce: Callable[[], bytes],
+        secret: Callable[[], bytes],
         window_max: int = WINDOW_MAX,
         window_bytes_max: int = WINDOW_BYTES_MAX,
     ) -> None:
@@ -127,12 +127,13 @@ class ClientMachine(Generic[W]):
         self.last_problem = ""  # why the last link failed, for people
         self._token = token
         self._session: ClientSession[W] = ClientSession(
-            jitter=jitter, nonce=nonce, window_max=window_max, window_bytes_max=window_bytes_max
+            jitter=jitter, secret=secret, window_max=window_max, window_bytes_max=window_bytes_max
         )
         self._candidates = Candidates(jitter)
         self._main: Link | None = None
         self._probe: Link | None = None
         self._last_link = 0
+        self._time_told: tuple[int, float] | None = None  # the service's time, and when a primary told it
         self._suspected = False  # `main` leads, owes, and is silent
         self._anonymous = False  # HELLO names neither session nor incarnation: one that did was refused
         self._closed = False
@@ -162,6 +163,17 @@ class ClientMachine(Generic[W]):
         """Address of the replica at hand; empty: none."""
         return self._main.address if self._main is not None else ""
 
+    def time_us(self, now: float) -> int | None:
+        """Give the service's logical time, microseconds since 1970, as the last primary told it; None: none did yet."""
+        if self._time_told is None:
+            return None
+        told_us, at = self._time_told
+        return told_us + round((now - at) * 1e6)
+
+    def _hear_time(self, time_us: int, now: float) -> None:
+        if time_us:
+            self._time_told = time_us, now
+
     @property
     def session(self) -> int:
         """Id of our session; 0: none yet."""
@@ -186,6 +198,11 @@ class ClientMachine(Generic[W]):
         """(code, text, seconds to wait) while the service admits nothing; None: it does."""
         until = self._session.blocked_until
         return (*self._session.refusal, until - now) if now < until else None
+
+    @property
+    def unregistered(self) -> tuple[str, str] | None:
+        """(code, text) why the primary at hand registered no session; None: it did, or gave no reason."""
+        return self._session.unregistered
 
     @property
     def deadline(self) -> float | None:
@@ -245,6 +262,10 @@ class ClientMachine(Generic[W]):
     def withdraw(self, waiter: W) -> bool:
         """Take a call that was never sent, or a query, back. False: the call was sent, it stays."""
         return self._session.withdraw(waiter)
+
+    def withdraw_many(self, waiters: Sequence[W]) -> list[W]:
+        """Take calls back that were never sent; gives their waiters. The others stay."""
+        return self._session.window.withdraw_many(waiters)
 
     def _link(self, link: LinkId) -> Link | None:
         for known in (self._main, self._probe):
@@ -355,7 +376,9 @@ class ClientMachine(Generic[W]):
         session, incarnation = (0, 0) if self._anonymous else (self._session.id, self._session.incarnation)
         link.hello_session = session
         link.named = bool(session or incarnation)
-        hello = Hello(PROTOCOL_VERSION, "client", self.service, self.name, self._token, session, incarnation)
+        link.secret = self._session.secret
+        who = (PROTOCOL_VERSION, "client", self.service, self.name, self._token())
+        hello = Hello(*who, session, incarnation, secret=link.secret)
         out.append(Send(link=link.id, data=struct_packet(Type.HELLO, hello)))
 
     def _bytes_received(self, link: Link | None, data: bytes, now: float, out: list[Effect[W]]) -> None:
@@ -384,7 +407,8 @@ class ClientMachine(Generic[W]):
             else:
                 raise CorruptFrame(f"packet of type {kind} before WELCOME")
         elif kind == Type.ROLE:
-            role = decode_struct(Role, body)
+            role = decode_struct(RoleAt, body)
+            self._hear_time(role.time_us, now)
             self._role_told(link, role.role, role.epoch, role.primary, now, out)
         elif kind == Type.PING:
             out.append(Send(link=link.id, data=packet(Type.PONG)))
@@ -399,6 +423,7 @@ class ClientMachine(Generic[W]):
         link.state = LinkState.FOLLOWING
         if welcome.role == PRIMARY_ROLE:
             link.next_seq = welcome.next_seq
+            self._hear_time(welcome.time_us, now)
         self._session.limits_told(welcome.message_bytes_max, welcome.window_max, out)
         self._role_told(link, welcome.role, welcome.epoch, welcome.primary, now, out)
 
@@ -466,6 +491,9 @@ class ClientMachine(Generic[W]):
 
     def _begin_service(self, main: Link, now: float, out: list[Effect[W]]) -> None:
         """`main` leads: from here on it gets everything that has no reply, in order."""
+        if self._session.id and main.secret != self._session.secret:
+            self._drop(main, "connected before our session was registered, so it does not know us", now, out)
+            return
         self.epoch = main.epoch
         self._anonymous = False
         self._suspected = False

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NewType, TypeVar
 
-from deathless.base.errors import DeathlessError, HandlerFailed, Internal, RetryLater
+from deathless.base.errors import CallRefused, DeathlessError, HandlerFailed, Internal, RetryLater
 
 W = TypeVar("W")
 
@@ -173,14 +173,14 @@ def error_of(code: str, text: str, *, kind: str = "", retry_after_s: float = 0.0
 
     Args:
         code: one of `docs/errors/`; one that this version does not know gives Internal with the code in its text, and
-            one of the service's own gives HandlerFailed with it.
+            one of the service's own gives CallRefused with it.
         text: what happened.
         kind: type name of the handler's exception.
         retry_after_s: when the same may be sent again, seconds.
     """
     cls = _CLASSES.get(code)
     if cls is None and code and not code.startswith("DL"):  # the service's own
-        own = HandlerFailed(f"{code} {text}", remedy="")
+        own = CallRefused(f"{code} {text}")
         own.kind = kind
         return own
     if cls is None:

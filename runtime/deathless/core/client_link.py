@@ -68,6 +68,7 @@ class Link:
         "next_seq",
         "pinged",
         "reader",
+        "secret",
         "state",
     )
 
@@ -83,6 +84,7 @@ class Link:
         self.incarnation = 0
         self.named = False  # HELLO named our session or incarnation
         self.hello_session = 0  # the session named in HELLO
+        self.secret = b""  # of the session that may be spoken in here: HELLO showed it, or it was registered here
         self.next_seq: int | None = None  # the next expected of it, when the primary itself said so
 
     def outdoes(self, main: Link, *, suspected: bool) -> bool:

@@ -51,6 +51,11 @@ class ResultWindow(Generic[W]):
         self._unsent.pop(key, None)
         return self._waiting.pop(key, None) is not None
 
+    def invocation_of(self, waiter: W) -> int:
+        """Give the invocation whose result one waits for; 0: not known."""
+        entry = self._waiting.get(self._id_of.get(id(waiter), 0))
+        return 0 if entry is None else entry[0]
+
     def take(self, count_max: int) -> tuple[list[int], list[int]] | None:
         """Give (ids, invocations) of the next packet; None: nothing to ask for now."""
         ids = list(islice(self._unsent, count_max))

@@ -1,14 +1,19 @@
 """A client's session: what is said to the primary, and what its answers mean; pure.
 
     none -> registering -> standing -> none   expired: DL3009, unknown at the primary, another incarnation
+                                     -> none   not ours: DL3031; rolled back: a message that was answered is expected
                                      -> none   retired: a call was refused for good, and all sent before are answered
 
-The session is minted by a logged registration under a nonce of ours, the same nonce until the answer is here. When it
-has expired nobody knows what became of the calls that were sent: their callers get SessionExpired, calls that were
-never sent go on in a new session. Acknowledgements ride on batches, or alone after ACK_S. What is refused for now is
-sent again, from the first refused call on, after the time given. A server may drop calls without a word (a switchover
-called off): alive and without progress for RESEND_S (doubling), everything without a reply is sent again; duplicates
-are answered from the reply table (I5).
+The session is minted by a logged registration that carries the hash of a secret of ours, the same until the session
+ends. Each HELLO shows the secret, so that the session can be spoken in on another connection. When the session has
+expired nobody knows what became of the calls that were sent: their callers get SessionExpired, calls that were never
+sent go on in a new session. A primary that expects a message to which we have a reply has lost what it acknowledged:
+that is ServiceRolledBack, told to all that wait, or else to the next call.
+
+Acknowledgements ride on batches, or alone after ACK_S. What is refused for now is sent again, from the first refused
+call on, after the time given. A server may drop calls without a word (a switchover called off): alive and without
+progress for RESEND_S (doubling), everything without a reply is sent again; duplicates are answered from the reply table
+(I5).
 
 Guarantees: replies handed out once per call, in one session at a time; no seq is ever given other content. Does not:
 know links. Imports codec and base.
@@ -20,9 +25,20 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from deathless.base.errors import Closed, NotPrimary, OutcomeUnknown, SessionExpired, TooLarge
+from deathless.base.errors import (
+    Closed,
+    DeathlessError,
+    NotPrimary,
+    NotYourSession,
+    OutcomeUnknown,
+    ServiceRolledBack,
+    SessionExpired,
+    TooLarge,
+)
 from deathless.base.limits import Limits
 from deathless.codec.frames import Run
+from deathless.codec.refusals import RegistrationRefused, pause_s
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     BatchRefused,
     Registered,
@@ -60,7 +76,7 @@ class ClientSession(Generic[W]):
     """Calls and queries of one client. Arguments as for `ClientMachine`."""
 
     def __init__(
-        self, *, jitter: Callable[[], float], nonce: Callable[[], bytes], window_max: int, window_bytes_max: int
+        self, *, jitter: Callable[[], float], secret: Callable[[], bytes], window_max: int, window_bytes_max: int
     ) -> None:
         self.id = 0  # of the session; 0: none yet
         self.incarnation = 0  # of the service we have a session with; 0: not known
@@ -72,10 +88,12 @@ class ClientSession(Generic[W]):
         self.registering = False  # REGISTER is out
         self.blocked_until = 0.0  # no call is admitted before this; 0: they are
         self.refusal = ("", "")  # (code, text) why
+        self.unregistered: tuple[str, str] | None = None  # (code, text) why this primary gave no session; None: it did
         self._window_max = window_max
         self._jitter = jitter
-        self._draw_nonce = nonce
-        self._nonce = nonce()  # of the registration under way. Invariant: changes only when the session ends
+        self._draw_secret = secret
+        self.secret = secret()  # of the session, or of the one to be registered. Invariant: changes only when it ends
+        self._rolled_back = ""  # why; empty, or nobody has been told yet
         self._retiring = False  # the session ends once its sent calls are answered
         self._queries_blocked_until = 0.0
         self._ack_at: float | None = None
@@ -141,6 +159,10 @@ class ClientSession(Generic[W]):
 
     def calls_submitted(self, event: CallsSubmitted[W], out: list[Effect[W]]) -> None:
         """Queue calls; those longer than the server takes fail."""
+        if self._rolled_back:
+            out.append(FailCalls(waiters=event.waiters, code=ServiceRolledBack.code, text=self._rolled_back))
+            self._rolled_back = ""
+            return
         self.window.submit(event.messages, event.waiters)
         if event.messages and max(map(len, event.messages)) > self.message_bytes_max:
             self._refuse_longer(out)
@@ -198,6 +220,7 @@ class ClientSession(Generic[W]):
     def begin_service(self, main: Link, now: float, out: list[Effect[W]]) -> None:
         """`main` leads: from here on it gets everything that has no reply, in order."""
         self.blocked_until = self._queries_blocked_until = 0.0
+        self.unregistered = None
         self.be_patient(now)
         self.send_again()
         next_seq, main.next_seq = main.next_seq, None
@@ -209,8 +232,13 @@ class ClientSession(Generic[W]):
             return
         if self.incarnation != main.incarnation:
             self.expire("the service was created anew or restored", out)
-        elif next_seq is not None and main.hello_session == self.id and next_seq < self.window.base:
-            self.expire(f"the service expects its message {next_seq}, we have {self.window.acked} replies", out)
+        elif next_seq is None or main.hello_session != self.id:
+            return
+        elif 0 < next_seq <= self.window.answered:
+            text = f"the service expects our message {next_seq}, and has answered {self.window.answered} before"
+            self._roll_back(text, out)
+        elif next_seq < self.window.base:
+            self.expire("the service does not know it", out)
 
     def packet(self, link: Link, kind: int, body: bytes, now: float, out: list[Effect[W]]) -> bool:
         """Take a packet of the replica at hand in; other types are passed over.
@@ -232,13 +260,15 @@ class ClientSession(Generic[W]):
             return self._queries_answered(body, now, out)
         elif kind == Type.REGISTERED:
             registered = decode_struct(Registered, body)
-            if registered.nonce == self._nonce and not self.id:
+            if registered.nonce == nonce_of(self.secret) and not self.id:
                 self.id = registered.session
+                link.secret = self.secret
                 self.incarnation = link.incarnation
                 self.registering = False
+                self.unregistered = None
                 self._answered([], [], now, out)
         elif kind == Type.BATCH_REFUSED:
-            return self._batch_refused(decode_struct(BatchRefused, body), now, out)
+            return self._batch_refused(decode_struct(RegistrationRefused, body), now, out)
         return True
 
     def _answered(self, waiters: Sequence[W], replies: Sequence[bytes], now: float, out: list[Effect[W]]) -> None:
@@ -256,20 +286,22 @@ class ClientSession(Generic[W]):
         self._answered(waiters, fresh, now, out)
         return True
 
-    def _batch_refused(self, refused: BatchRefused, now: float, out: list[Effect[W]]) -> bool:
-        wait = max(refused.retry_after_ms, 1) / 1000 * (1 + 0.5 * self._jitter())
+    def _batch_refused(self, refused: RegistrationRefused, now: float, out: list[Effect[W]]) -> bool:
+        wait = max(pause_s(refused), 0.001) * (1 + 0.5 * self._jitter())
         if refused.code == NotPrimary.code:
             return False
-        if refused.session == 0 and refused.first_seq:
+        if refused.session == 0 and (refused.nonce or not refused.first_seq):
+            if not refused.nonce or refused.nonce == nonce_of(self.secret):
+                self._not_registered(refused, now + wait, wait, out)
+        elif refused.session == 0:
             self.queries.rewind(refused.first_seq)
             self._queries_blocked_until = now + wait
-        elif refused.session == 0:
-            self.registering = False
-            self._block(refused, now + wait)
         elif refused.session != self.id:
             return True
         elif refused.code == SessionExpired.code:
             self.expire(refused.text, out)
+        elif refused.code == NotYourSession.code:
+            self.expire(refused.text, out, NotYourSession)
         elif refused.retry_after_ms >= 0:
             self.window.rewind(refused.first_seq)
             self._block(refused, now + wait)
@@ -284,21 +316,38 @@ class ClientSession(Generic[W]):
                 out.append(FailCalls(waiters=waiters, code=refused.code, text=refused.text))
         return True
 
+    def _not_registered(self, refused: BatchRefused, until: float, wait_s: float, out: list[Effect[W]]) -> None:
+        """No call can be sent yet: those who wait hear why, and go on waiting."""
+        self.registering = False
+        self.unregistered = (refused.code, refused.text)
+        self._block(refused, until)
+        waiters = self.window.waiting_unsent()
+        out.append(TellRefusal(waiters=waiters, code=refused.code, text=refused.text, retry_after_s=wait_s))
+
     def _block(self, refused: BatchRefused, until: float) -> None:
         self.blocked_until = until
         self.refusal = (refused.code, refused.text)
 
-    def expire(self, why: str, out: list[Effect[W]]) -> None:
+    def expire(self, why: str, out: list[Effect[W]], error: type[DeathlessError] = SessionExpired) -> None:
         """The session is gone: nobody knows what became of what was sent; go on in a new one."""
         session = self.id
         lost = self.window.restart()
         self._end()
         if lost:
-            out.append(FailCalls(waiters=lost, code=SessionExpired.code, text=f"session {session}: {why}"))
+            out.append(FailCalls(waiters=lost, code=error.code, text=f"session {session}: {why}"))
+
+    def _roll_back(self, why: str, out: list[Effect[W]]) -> None:
+        """The service is older than what it told us: somebody hears of it, and nothing goes on as if it were not so."""
+        told = [*self.window.restart(), *self.window.withdraw_all()]
+        self._end()
+        if told:
+            out.append(FailCalls(waiters=told, code=ServiceRolledBack.code, text=why))
+        else:
+            self._rolled_back = why
 
     def _end(self) -> None:
         self.id = 0
-        self._nonce = self._draw_nonce()
+        self.secret = self._draw_secret()
         self.registering = self._retiring = False
         self._ack_at = None
         self.blocked_until = 0.0
@@ -319,7 +368,7 @@ class ClientSession(Generic[W]):
                 self._pump_calls(now, parts)
             elif not self.registering and not self.blocked_until:
                 self.registering = True
-                parts.append(packet(Type.REGISTER, self._nonce))
+                parts.append(packet(Type.REGISTER, nonce_of(self.secret)))
             while (wanted := self.results.take(QUERY_COUNT_MAX)) is not None:
                 parts.append(encode_attach(*wanted))
         if len(self.queries):

@@ -51,6 +51,7 @@ class CallWindow(Generic[W]):
         "_queued",
         "_queued_waiters",
         "_waiters",
+        "answered",
         "base",
         "bytes_in_flight",
         "cursor",
@@ -67,6 +68,7 @@ class CallWindow(Generic[W]):
         self.window_max = window_max
         self.window_bytes_max = window_bytes_max
         self.base = 1
+        self.answered = 0  # highest seq with a reply. Invariant: below next_seq
         self.cursor = 1  # Invariant: base <= cursor <= next_seq
         self.next_seq = 1
         self.in_flight = 0  # sent calls without a reply
@@ -108,6 +110,16 @@ class CallWindow(Generic[W]):
                 del self._queued_waiters[index]
                 return True
         return False
+
+    def withdraw_many(self, waiters: Sequence[W]) -> list[W]:
+        """Take those calls back that were never sent; gives their waiters."""
+        wanted = set(map(id, waiters))
+        pairs = list(zip(self._queued, self._queued_waiters, strict=True))
+        kept = [pair for pair in pairs if id(pair[1]) not in wanted]
+        self._queued = [message for message, _ in kept]
+        self.queued_bytes = sum(map(len, self._queued))
+        self._queued_waiters = [waiter for _, waiter in kept]
+        return [waiter for _, waiter in pairs if id(waiter) in wanted]
 
     def withdraw_all(self) -> list[W]:
         """Take all calls back that were never sent; gives their waiters."""
@@ -218,6 +230,7 @@ class CallWindow(Generic[W]):
         columns[low:high] = nothing
         self._waiters[low:high] = nothing
         self.in_flight -= count
+        self.answered = max(self.answered, seqs[-1])
         self.bytes_in_flight -= sum(map(len, answered))  # type: ignore[arg-type]  # no None in it
         if low == self._head:
             self._advance(high)
@@ -240,6 +253,7 @@ class CallWindow(Generic[W]):
             fresh.append(reply)
             self._messages[index] = None
             self._waiters[index] = None
+            self.answered = max(self.answered, seq)
             self.in_flight -= 1
             self.bytes_in_flight -= len(message)
         self._advance(self._head)
@@ -272,6 +286,10 @@ class CallWindow(Generic[W]):
         low = self._head + max(seq - self.base, 0)
         return [waiter for waiter in self._waiters[low:] if waiter is not None]
 
+    def waiting_unsent(self) -> list[W]:
+        """Waiters of calls that were never sent."""
+        return list(self._queued_waiters)
+
     def retire(self, seq: int) -> list[W]:
         """The server will never take the call at `seq`: give it up and queue again what was sent behind it.
 
@@ -287,6 +305,7 @@ class CallWindow(Generic[W]):
         self.bytes_in_flight -= sum(len(message) for message, _ in back)
         self.next_seq = self.base + len(self._messages) - self._head
         self.cursor = min(self.cursor, self.next_seq)
+        self.answered = min(self.answered, self.next_seq - 1)
         refused = back[:1] if messages and messages[0] is not None else []
         kept = back[len(refused) :]
         self._queued[:0] = [message for message, _ in kept]
@@ -301,6 +320,7 @@ class CallWindow(Generic[W]):
         self._waiters.clear()
         self._head = self.in_flight = self.bytes_in_flight = 0
         self.base = self.cursor = self.next_seq = 1
+        self.answered = 0
         return lost
 
     def check_invariants(self) -> None:
@@ -311,6 +331,7 @@ class CallWindow(Generic[W]):
         assert self.queued_bytes == sum(map(len, self._queued))
         assert self.next_seq == self.base + len(live)
         assert self.base <= self.cursor <= self.next_seq
+        assert self.base - 1 <= self.answered < self.next_seq
         assert self.in_flight == sum(message is not None for message in live)
         assert self.bytes_in_flight == sum(len(message) for message in live if message is not None)
         assert all((m is None) == (w is None) for m, w in zip(self._messages, self._waiters, strict=True))

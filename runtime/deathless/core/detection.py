@@ -1,7 +1,7 @@
 """The failure detector: when to try a takeover. Lives in the supervisors, which no handler can block.
 
 Each supervisor tells every other one, each heartbeat and at once on a change, what its worker is (`Report`). A takeover
-is tried (design section 5, "Detection") when
+is tried (design 0003, "Detection") when
 
     REPORTED   the primary's own supervisor says that its worker is dead, stopped or stuck, or is no primary any more;
     UNPROVED   the primary's own supervisor says that its proof gets no answer from the lock store, which has answered
@@ -15,7 +15,7 @@ is tried (design section 5, "Detection") when
 
 Whom a primary handed over to goes first. Candidates take turns: standbys before the checkpointer (`WhenAlone`), those
 far behind last, then by name; the k-th waits k * TURN_S. The lock decides between two that try at once; nothing here is
-needed for safety (I2).
+needed for safety (I2). What others claim of their log and epoch is believed as far as core.claims says.
 
 Does not: sockets, clocks. Imports base only.
 """
@@ -28,11 +28,18 @@ from dataclasses import dataclass
 import msgspec
 
 from deathless.base.limits import Limits
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.core.claims import Claims
 
 TURN_S = 0.15  # between two candidates' turns
 AGAIN_S = 0.5  # an order that had no effect is given again after this
 TRIES_MAX = 5  # the wait doubles with each order, this often
 TAKING_MAX_S = 10.0  # another replica's takeover is waited for so long, while its supervisor calls it well
+TAKING_CALLS = (
+    40  # calls to the storage that wait for each other in a takeover, and some: one that is slow takes longer
+)
+SLOW_FACTOR = 4  # a call that takes so many times what the slowest took lately hangs
+SLOW_MAX_S = 15.0  # a storage that is slower than this is told from a hung one no more
 FAR_BEHIND = 100_000  # messages; a candidate so far behind the best lets the others go first
 FORGET_S = 5.0  # a replica that was removed is remembered for so long
 FOLLOWING_ROLES = frozenset({"standby", "checkpointer", "recovering"})
@@ -43,6 +50,7 @@ SILENT_S = 0.5  # a replica unheard for so long gets no new callers; longer than
 QUIET_REIGNS = 6  # first minimums: a quarrel's steals come sooner, though each takes its time to be decided
 VACANT_S = 0.3  # how long a start waits for the others to report
 VACANT_MAX_S = 5.0  # the same for one that others hear
+LATER_S = 10.0  # a later instance of a replica that was unheard for so long is not waited for any more
 HEIR_S = 1.0  # whom a primary has handed over to is waited for so long, or as long as silence; it needs milliseconds
 TAKING_SILENT_S = 0.6  # a replica that takes over is waited for although nothing was heard of it for so long
 
@@ -82,6 +90,8 @@ class Report(msgspec.Struct, array_like=True):
     unproved: bool = False  # a primary whose proof has had no answer from the lock store for UNPROVED_S
     successor: str = ""  # whom a primary that has ended handed over to
     outbox_full: bool = False  # of a primary: messages to peers have no room, so clients' calls are refused
+    clock: str = ""  # of a primary whose wall clock logical time does not go with: ahead or behind
+    slow_ms: int = 0  # what the slowest call of its worker to the storage took lately; 0: none took long
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +121,19 @@ class Detector:
         promote_checkpointer: "Always" lets the checkpointer take its turn like a standby.
     """
 
-    def __init__(self, *, replica: str, limits: Limits, promote_checkpointer: str = "WhenAlone", now: float) -> None:
+    def __init__(
+        self,
+        *,
+        replica: str,
+        limits: Limits,
+        promote_checkpointer: str = "WhenAlone",
+        now: float,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+    ) -> None:
         self.replica = replica
         self.reports: dict[str, Report] = {}
+        self.claims = Claims(replica, safeguards)
+        self._adapts = safeguards.adapt_to_slow_storage
         self.primary: PrimaryClaim | None = None
         self._limits = limits
         self._always = promote_checkpointer == "Always"
@@ -126,8 +146,6 @@ class Detector:
         self._tries = 0  # orders since a primary was last fine: a takeover under way must not be stolen at once
         self._reign_since = now  # when the present primary was first seen
         self._silent_steals = 0
-        # What followers have applied is confirmed, whatever becomes of them; a primary's own lsn need not be (I1).
-        self._confirmed = 0
         self._taking_since: float | None = None  # since when another replica takes over; None: nobody does
 
     def members_seen(self, members: set[str]) -> None:
@@ -140,27 +158,55 @@ class Detector:
         for name in sorted(set(self.reports) - self._members - {claimed}):
             if now - self._heard_at[name] > FORGET_S:
                 del self.reports[name], self._heard_at[name]
+                self.claims.forget(name)
 
     def report_received(self, report: Report, now: float) -> bool:
         """Take another replica's report, or our own, in.
 
-        Returns: False for one of a former instance of a replica whose later one was heard: it is dropped, for what it
+        Returns: False for one of a former instance of a replica whose later one is heard: it is dropped, for what it
         says of the replica is not so any more.
         """
         known = self.reports.get(report.replica)
-        if known is not None and report.generation < known.generation:
+        if known is not None and report.generation < known.generation and self._stands_before(known, report, now):
             return False
         self.reports[report.replica] = report
         self._heard_at[report.replica] = now
-        if report.role in FOLLOWING_ROLES:
-            self._confirmed = max(self._confirmed, report.lsn)
-        if report.role == "primary" and report.state in (WorkerState.RUNNING, WorkerState.STUCK):
-            claim = PrimaryClaim(report.epoch, report.replica, report.client, report.replication)
-            if self.primary is None or claim.epoch > self.primary.epoch:
-                self._reign_since = now
-            if self.primary is None or claim.epoch >= self.primary.epoch:
-                self.primary = claim
+        # What followers have applied is confirmed, whatever becomes of them; a primary's own lsn need not be (I1).
+        applied = report.lsn if report.role in FOLLOWING_ROLES else None
+        works = report.state != WorkerState.DEAD and report.role != "starting"
+        self.claims.heard(report.replica, (report.pid, report.generation), applied, now, works=works)
+        self._weigh(report, now)
         return True
+
+    def _stands_before(self, later: Report, former: Report, now: float) -> bool:
+        """Does the later instance count? It must be heard, and the former not be a primary of a later epoch."""
+        if now - self._heard_at[later.replica] > LATER_S:
+            return False
+        leads = former.role == "primary" and former.epoch > later.epoch and self.claims.lock_epoch is not None
+        return not (leads and self.claims.believed(former.replica, former.epoch, now, leads=True))
+
+    def _weigh(self, report: Report, now: float) -> None:
+        """Does a report say who leads, and is that so?"""
+        leads = report.role == "primary" and report.state in (WorkerState.RUNNING, WorkerState.STUCK)
+        if not self.claims.believed(report.replica, report.epoch, now, leads=leads) or not leads:
+            return
+        claim = PrimaryClaim(report.epoch, report.replica, report.client, report.replication)
+        if self.primary is None or claim.epoch > self.primary.epoch:
+            self._reign_since = now
+        if self.primary is None or claim.epoch >= self.primary.epoch:
+            self.primary = claim
+
+    def lock_answered(self, epoch: int, holder: str, now: float) -> None:
+        """Our worker has asked the lock, because `claims.question_due` said so: which epoch it gave last, and to whom.
+
+        Whoever was believed meanwhile and was given no such epoch is no primary; the reports that stand say who is.
+        """
+        self.claims.lock_answered(epoch, holder)
+        claim = self.primary
+        if claim is not None and not self.claims.believed(claim.replica, claim.epoch, now, leads=True):
+            self.primary = None
+        for report in list(self.reports.values()):
+            self._weigh(report, now)
 
     def heard_ms(self, now: float) -> dict[str, int]:
         """Milliseconds since each other replica was heard, for our own report."""
@@ -187,7 +233,7 @@ class Detector:
             self._cause, self._since, self._tries = kind, now, 0
         elif self._since is None:  # an attempt of ours came to nothing
             self._since = now
-        if self._someone_takes_over(now) or self._heir_is_due(now - self._since, now):
+        if self._someone_takes_over(now) or self._heir_is_due(now - self._since, now) or self.claims.doubted(now):
             return None
         if now - self._since < self._turn(now) * TURN_S:
             return None
@@ -203,12 +249,13 @@ class Detector:
             self._silent_steals = min(self._silent_steals + 1, 16)
         self._tried_at = now
         self._tries = min(self._tries + 1, TRIES_MAX)
-        return Order(self._suspected_epoch(), cause, self._confirmed)
+        return Order(self._suspected_epoch(now), cause, self.claims.confirmed(now))
 
-    def _suspected_epoch(self) -> int:
+    def _suspected_epoch(self, now: float) -> int:
         """The epoch to take over from: the highest that any worker met; its holder may have died before it served."""
         known = self.primary.epoch if self.primary is not None else 0
-        return max([known, *(report.epoch for report in self.reports.values())])
+        met = (each.epoch for each in self.reports.values() if self.claims.believed(each.replica, each.epoch, now))
+        return max([known, *met])
 
     def led(self, now: float) -> bool:
         """Is another replica primary, by its own word and heard of just now?"""
@@ -292,7 +339,22 @@ class Detector:
             return False
         if self._taking_since is None:
             self._taking_since = now
-        return now - self._taking_since <= TAKING_MAX_S
+        return now - self._taking_since <= max(TAKING_MAX_S, TAKING_CALLS * self._slow_s(now))
+
+    def _slow_s(self, now: float) -> float:
+        """What a call to the storage takes lately, by the slowest replica that is heard."""
+        fresh = (each.slow_ms for each in self.reports.values() if now - self._heard_at[each.replica] <= FORGET_S)
+        return min(max(fresh, default=0) / 1000, SLOW_MAX_S) if self._adapts else 0.0
+
+    def call_max_s(self, now: float) -> float:
+        """What a call of our worker to the storage may take before it counts as hung.
+
+        A storage that is slow for everybody is no reason to depose anybody: the successor would be as slow. Who takes
+        over has not led yet, and learns with its first calls how slow the storage is.
+        """
+        own = self.reports.get(self.replica)
+        taking = own is not None and own.role == "taking-over" and self._adapts
+        return max(self._limits.log_call_max_s, SLOW_FACTOR * self._slow_s(now), TAKING_MAX_S if taking else 0.0)
 
     def _heir_is_due(self, waited_s: float, now: float) -> bool:
         """The primary has handed over to another replica, which is well and has had no time to say that it begins."""

@@ -2,7 +2,7 @@
 
 The engine carries the effects of one event out in the order of the list; the order that matters is written on the
 type: a frame is durable, then proved, then released (I1); a successor takes the lock, then seals, then
-reads, then cuts, then sets head, then opens, then proves, then serves (design section 5).
+reads, then cuts, then sets head, then opens, then proves, then serves (design 0003, "Takeover").
 
 Guarantees: frozen records. Imports codec and base.
 """
@@ -34,11 +34,19 @@ class Disconnect(msgspec.Struct, frozen=True):
     conn: Conn
 
 
+class NoteConfirmed(msgspec.Struct, frozen=True):
+    """Write down outside the log that everything up to here is confirmed, before anything that shows it leaves."""
+
+    lsn: int
+    chain: bytes
+
+
 class RunFrame(msgspec.Struct, frozen=True):
     """Reserve room, run the messages, write and sync them. Answered by FrameSynced or SpaceRefused."""
 
     runs: Sequence[tuple[Run, Sequence[bytes]]]
     confirmed_lsn: int
+    try_out: bool = False  # run them in a copy of the process first, and park what ends it (I11)
 
 
 class WriteControl(msgspec.Struct, frozen=True):
@@ -143,6 +151,10 @@ class SetHead(msgspec.Struct, frozen=True):
     """Takeover step 5. Answered by HeadSet."""
 
 
+class RemoveUnread(msgspec.Struct, frozen=True):
+    """Remove files of earlier epochs that no cut leads to any more: head is ours, and proved. Not answered."""
+
+
 class ApplyCopies(msgspec.Struct, frozen=True):
     """Run the copies, which the opening frame's proof has confirmed. Answered by CopiesApplied."""
 
@@ -187,10 +199,15 @@ class VerifyCheckpoint(msgspec.Struct, frozen=True):
     name: str
 
 
+class ListCheckpoints(msgspec.Struct, frozen=True):
+    """Look which checkpoints stand verified and belong to this log's history. Answered by CheckpointsFound."""
+
+
 class Collect(msgspec.Struct, frozen=True):
-    """Remove log below `lsn` and checkpoints but the newest; only after a proof."""
+    """Remove the log below `lsn`, and checkpoints of less than `checkpoints_from`; only after a proof."""
 
     lsn: int
+    checkpoints_from: int
 
 
 class TellRole(msgspec.Struct, frozen=True):
@@ -215,6 +232,7 @@ class StopReplica(msgspec.Struct, frozen=True):
 Effect = (
     Send
     | Disconnect
+    | NoteConfirmed
     | RunFrame
     | WriteControl
     | Prove
@@ -233,6 +251,7 @@ Effect = (
     | ReadTail
     | WriteCut
     | SetHead
+    | RemoveUnread
     | ApplyCopies
     | Recover
     | ReadLog
@@ -242,6 +261,7 @@ Effect = (
     | SendUpstream
     | TakeCheckpoint
     | VerifyCheckpoint
+    | ListCheckpoints
     | Collect
     | TellRole
     | ReleaseLock

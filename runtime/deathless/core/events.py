@@ -1,7 +1,6 @@
 """What happened, told to a replica's state machine; past tense, per buffer and per frame.
 
-Guarantees: frozen records; Structs, because making a frozen dataclass costs four times as much and there are ten for a
-frame. Does not: decide anything. Imports codec and base.
+Guarantees: frozen records; Structs, since a frozen dataclass costs four times as much. Does not: decide anything.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from deathless.base.errors import DeathlessError
+from deathless.base.times import Times
 from deathless.codec.frames import Frame, Position, Run
-from deathless.codec.peer_messages import ActivityStart, Adopt, Order, PeerHello, Reference, Target
+from deathless.codec.peer_messages import ActivityStart, Adopt, Order, Reference, Target
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
-from deathless.codec.wire import Batch, Follow, Following, Handover, Hello
+from deathless.codec.wire import Batch, Follow, Following, Handover, Hello, PeerIntroduction
 
 Conn = NewType("Conn", int)
 """An accepted connection of this replica, never reused within a process."""
@@ -50,13 +50,15 @@ class RunResult(NamedTuple):
 
     run: Run
     replies: Sequence[bytes]
+    history: bytes = b""  # of a peer's session behind the run: codec.peer_history
 
 
 class ConnectionOpened(msgspec.Struct, frozen=True):
-    """Somebody said HELLO (already authorised)."""
+    """Somebody said HELLO (already authorised); `name` is the one in the certificate it showed, empty without one."""
 
     conn: Conn
     hello: Hello
+    name: str = ""
 
 
 class ConnectionLost(msgspec.Struct, frozen=True):
@@ -96,11 +98,10 @@ class AttachReceived(msgspec.Struct, frozen=True):
 
 
 class PeerHelloReceived(msgspec.Struct, frozen=True):
-    """Another service says who it is, and its primary's epoch; its messages will come on this connection."""
+    """Another service says who it is, its primary's epoch and history; its messages will come on this connection."""
 
     conn: Conn
-    hello: PeerHello
-    epoch: int
+    said: PeerIntroduction
 
 
 class FollowReceived(msgspec.Struct, frozen=True):
@@ -130,7 +131,7 @@ class FrameSynced(msgspec.Struct, frozen=True):
     offset: int
     results: Sequence[RunResult]
     registered: Sequence[tuple[bytes, int]]  # (nonce, session id)
-    time_us: int
+    times: Times  # of the shard behind it
     sent: Sequence[tuple[Target, int]] = ()  # (target, next position) of each outbox that the frame made longer
     starts: Sequence[ActivityStart] = ()  # activities that its turns asked for
     stops: Sequence[Reference] = ()  # activities that nobody wants any more
@@ -138,6 +139,7 @@ class FrameSynced(msgspec.Struct, frozen=True):
     spans: Sequence[Span] = ()  # what is over, for traces
     run_s: float = 0.0  # what running its messages took
     unknown: Sequence[UnknownRecord] = ()  # activities of which nobody knows whether they were done
+    killers: Sequence[bytes] = ()  # handlers of what was parked in it, because a copy of the process died of it
 
 
 class PeerReady(msgspec.Struct, frozen=True):
@@ -146,6 +148,7 @@ class PeerReady(msgspec.Struct, frozen=True):
     target: Target
     session: int  # ours, at the peer
     next_position: int
+    history: bytes = b""  # before that position, as the peer knows it: codec.peer_history
 
 
 class PeerCommitted(msgspec.Struct, frozen=True):
@@ -193,6 +196,16 @@ class SpaceRefused(msgspec.Struct, frozen=True):
     """There was no room for the frame; nothing ran. `runs` are those of the RunFrame, empty for a probe."""
 
     runs: Sequence[tuple[Run, Sequence[bytes]]]
+
+
+class ClockTold(msgspec.Struct, frozen=True):
+    """Time goes otherwise than the clocks of those who go on from what they were told: tell them again."""
+
+
+class MachineSlept(msgspec.Struct, frozen=True):
+    """The machine slept: so much passed that the steady clock does not show."""
+
+    us: int
 
 
 class SpaceFound(msgspec.Struct, frozen=True):
@@ -257,6 +270,7 @@ class CopiesApplied(msgspec.Struct, frozen=True):
     """The copies, now confirmed, have been run."""
 
     lsn: int
+    gap_us: int = 0  # what has passed since the last time record, as far as it is known
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -312,6 +326,8 @@ class SwitchoverOrdered(msgspec.Struct, frozen=True):
 class StopOrdered(msgspec.Struct, frozen=True):
     """An orderly stop."""
 
+    at_once: bool = False  # without the wait for activities that must run at most once
+
 
 class PrimarySeen(msgspec.Struct, frozen=True):
     """Gossip or the lock names the primary: its epoch, replica and addresses."""
@@ -359,6 +375,12 @@ class CheckpointVerified(msgspec.Struct, frozen=True):
     good: bool
 
 
+class CheckpointsFound(msgspec.Struct, frozen=True):
+    """Lsns of the verified checkpoints of this log's history, in the directory that all replicas share."""
+
+    lsns: list[int]
+
+
 class Failed(msgspec.Struct, frozen=True):
     """Something broke that stops the replica (I8)."""
 
@@ -387,23 +409,20 @@ OfMessaging = PeerReady | PeerCommitted | PeerLost | ActivityEnded | AttachRecei
 
 RareForPrimary = (
     ConnectionOpened
-    | PeerReady
-    | PeerCommitted
-    | PeerLost
-    | ActivityEnded
-    | AttachReceived
-    | PeerHelloReceived
-    | OrderReceived
+    | OfMessaging
     | ControlSynced
     | ControlRefused
     | SpaceRefused
     | SpaceFound
+    | MachineSlept
+    | ClockTold
     | SwitchoverOrdered
     | StopOrdered
     | DeathsReported
     | CheckpointWritten
     | CheckpointAnnounced
     | CheckpointVerified
+    | CheckpointsFound
     | DivergenceReported
     | PrimarySeen
     | LockSeen
@@ -445,6 +464,8 @@ Event = (
     | ControlRefused
     | SpaceRefused
     | SpaceFound
+    | MachineSlept
+    | ClockTold
     | ProofAnswered
     | QueriesAnswered
     | LockSeen
@@ -469,6 +490,7 @@ Event = (
     | CheckpointAnnounced
     | DivergenceReported
     | CheckpointVerified
+    | CheckpointsFound
     | Failed
     | TimerFired
 )

@@ -8,7 +8,7 @@
 The shared log stays the truth; the stream is faster. So a gap, a lost connection or a lag behind the stream's ring is
 healed by reading the log to its confirmed end and asking again; when that brought nothing new, after FOLLOW_RETRY_S.
 
-Who sees what: everything applied here is confirmed (design section 5, "none ever rolls back"). The primary hears what
+Who sees what: everything applied here is confirmed (design 0003, "Who sees what"). The primary hears what
 was applied, and of checkpoints; of the newest one also when the primary is new and has none that count yet.
 
 Does not: decide when to take over, answer clients (core.replica). Imports core, codec and base.

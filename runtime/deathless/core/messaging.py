@@ -8,8 +8,9 @@
     core.own_records what of all this is logged
 
 This only joins them: it says what the next frame holds of theirs, tells them when a frame is synced and when it is
-confirmed, and routes their events. Nothing here is waited for when a primary lets go, but its frames: the outbox, what
-is suspended, what is pending and the timers are functions of the log's prefix, and the successor has them all.
+confirmed, and routes their events. When a primary lets go, nothing here is waited for but its frames, and for a while
+activities that must run at most once (core.handover): the outbox, what is suspended, what is pending and the timers are
+functions of the log's prefix, and the successor has them all.
 
 Does not: form, write or prove frames (core.primary). Imports core, codec and base.
 """
@@ -22,13 +23,24 @@ from typing import assert_never
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, InvocationUnknown, NotParked, NotPrimary, NotUnsettled, Overloaded
+from deathless.base.errors import (
+    DeathlessError,
+    InvocationUnknown,
+    NotParked,
+    NotPrimary,
+    NotUndelivered,
+    NotUnsettled,
+    Overloaded,
+)
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.base.times import Due
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode, encode_parked
 from deathless.codec.peer_messages import (
+    DISCARD,
+    REDELIVER,
     RETRY,
     SETTLE,
     ActivityStart,
@@ -64,6 +76,7 @@ from deathless.core.own_work import OwnWork
 from deathless.core.peer_table import PeerTable
 from deathless.core.peering import Peering
 from deathless.core.results import Results
+from deathless.core.undelivered import Undelivered
 from deathless.core.unknown_outcomes import UnknownOutcomes
 
 
@@ -79,10 +92,6 @@ def _nothing_retried(_parked: int) -> Retried:
     return Retried(0, error_reply(NotParked.code, NotParked.__name__, _text(NotParked)))
 
 
-def _never() -> int:
-    return 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
     """What the core reads of the shard for messaging; the engine gives it, the shard alone changes it.
@@ -92,18 +101,21 @@ class Tables:
         crowd: how much is suspended.
         holds: has this invocation begun and not ended?
         retried: what became of the last order to run again what is parked at this lsn, once it is executed.
-        due_us: logical time at which a time record has something to do; 0: never.
+        due: when a time record has something to do.
+        keys_floor_us: time of the latest UUIDv7 ever forgotten.
     """
 
     outbox: Outbox = field(default_factory=Outbox)
     peers: PeerTable = field(default_factory=lambda: PeerTable(Limits()))
     results: Results = field(default_factory=lambda: Results(Limits()))
     unknown: UnknownOutcomes = field(default_factory=lambda: UnknownOutcomes(Limits()))
+    undelivered: Undelivered = field(default_factory=Undelivered)
     activities: Callable[[], Sequence[ActivityStart]] = _nothing_pending
     crowd: Callable[[], Crowd] = nobody
     holds: Callable[[int], bool] = _holds_nothing
     retried: Callable[[int], Retried] = _nothing_retried
-    due_us: Callable[[], int] = _never
+    due: Callable[[], Due] = Due
+    keys_floor_us: Callable[[], int] = int
 
 
 class Messaging:
@@ -117,15 +129,22 @@ class Messaging:
         safeguards: Safeguards,
         admission: Admission,
         deaths: dict[tuple[int, int], int],
+        activity_processes: int | None = None,
     ) -> None:
         self.records = OwnRecords()
         self.own = OwnWork(outbox=tables.outbox, limits=limits, deaths=deaths)
         self.peering = Peering(
-            peers=tables.peers, records=self.records, safeguards=safeguards, position=admission.position_of_peer
+            peers=tables.peers,
+            records=self.records,
+            safeguards=safeguards,
+            stands=admission.peer_stands,
+            welcome=admission.welcome_peer,
         )
         self.outreach = Outreach(outbox=tables.outbox, peers=tables.peers, limits=limits, safeguards=safeguards)
         self.attached = Attached(results=tables.results, holds=tables.holds, limits=limits)
-        self.activities = Activities(limits=limits, safeguards=safeguards, records=self.records)
+        self.activities = Activities(
+            limits=limits, safeguards=safeguards, records=self.records, processes=activity_processes
+        )
         self._tables = tables
         self._limits = limits
         self._admission = admission
@@ -134,7 +153,7 @@ class Messaging:
         self._retrying: set[int] = set()  # lsns of parked messages whose RETRY is on its way
         self._ended: list[ActivityEnded] = []  # while a switchover was under way that may be called off
 
-    def begin(self, now: float, wall_us: int) -> list[Effect]:
+    def begin(self, now: float, elapsed_us: int) -> list[Effect]:
         """We lead: go on where the log ends.
 
         Deaths that are told later count for the next primary: a turn that ends a follower has passed here.
@@ -145,7 +164,7 @@ class Messaging:
             for (session, invocation), deaths in self._deaths.items()
             if session == SYSTEM_SESSION and deaths >= most and self._tables.holds(invocation)
         ]
-        return [*self.outreach.begin(), *self.activities.begin(self._tables.activities(), now, wall_us)]
+        return [*self.outreach.begin(), *self.activities.begin(self._tables.activities(), now, elapsed_us)]
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
@@ -205,7 +224,7 @@ class Messaging:
         self.attached.frame_synced(event.finished)
 
     def frame_confirmed(
-        self, event: FrameSynced, out: dict[Conn, list[bytes]], now: float, wall_us: int
+        self, event: FrameSynced, out: dict[Conn, list[bytes]], now: float, elapsed_us: int
     ) -> list[Effect]:
         """A proof covers the frame: what it brought may leave (I1)."""
         self.attached.frame_confirmed(event.finished, out)
@@ -213,7 +232,7 @@ class Messaging:
         if event.sent:
             effects += self.outreach.frame_confirmed(event.sent, now)
         if event.starts or event.stops:
-            effects += self.activities.frame_confirmed(event.starts, event.stops, now, wall_us)
+            effects += self.activities.frame_confirmed(event.starts, event.stops, now, elapsed_us)
         if event.spans:
             effects.append(ExportSpans(event.spans))
         if event.unknown:
@@ -233,12 +252,12 @@ class Messaging:
         match event:
             case PeerCommitted(target, through):
                 return self.outreach.committed(target, through, now)
-            case PeerHelloReceived(conn, hello, epoch):
+            case PeerHelloReceived(conn, said):
                 if not staying:
                     return self.peering.leaving(conn)
-                return self.peering.hello_received(conn, hello, epoch, confirmed_lsn)
-            case PeerReady(target, session, next_position):
-                return self.outreach.ready(target, session, next_position, now)
+                return self.peering.hello_received(conn, said, confirmed_lsn)
+            case PeerReady(target, session, next_position, history):
+                return self.outreach.ready(target, session, next_position, now, history)
             case PeerLost(target):
                 self.outreach.lost(target)
                 return []
@@ -264,7 +283,11 @@ class Messaging:
                 return [_told(event, Overloaded)]
 
             def adopted() -> Sequence[Effect]:
-                return [*self.peering.adopted(target), *self.outreach.adopted(target), _told(event, None)]
+                return [
+                    *self.peering.adopted(target, anew=record.anew),
+                    *self.outreach.adopted(target),
+                    _told(event, None),
+                ]
 
             self.records.add(encode(Kind.ADOPT, args=encode_body(record)), adopted)
             return self.outreach.adopt_ordered(target)
@@ -273,6 +296,8 @@ class Messaging:
         error: type[DeathlessError] | None
         if record.command == SETTLE:
             error = None if self._tables.unknown.holds(record.invocation, record.operation) else NotUnsettled
+        elif record.command in (REDELIVER, DISCARD):
+            error = None if self._tables.undelivered.holds(record.invocation) else NotUndelivered
         else:
             error = None if self._tables.holds(record.invocation) else InvocationUnknown
         self.records.add(encode(Kind.ORDER, args=encode_body(record)), lambda: [_told(event, error)])
@@ -291,6 +316,10 @@ class Messaging:
 
         self.records.add(encode(Kind.ORDER, args=encode_body(order)), executed)
         return []
+
+    def differing(self) -> set[Target]:
+        """Give the peers with which we have not one history, in either direction, as far as it shows."""
+        return self.outreach.differing() | self.peering.differing()
 
     def connection_lost(self, conn: Conn) -> None:
         """Forget a connection."""

@@ -27,15 +27,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Final, TypeAlias
 
+from deathless.codec.peer_history import HISTORY_BYTES, NOTHING, UNKNOWN, extended
 from deathless.codec.peer_messages import SELF, Target
 from deathless.codec.snapshot import OutboxRecord
 from deathless.core.spool import Run, Spool, Stored, store
 
 Message: TypeAlias = bytes  # by another name, because the outbox has a property of that one
+History: TypeAlias = bytes  # likewise
 COMPACT_COUNT: Final = 1024  # so many forgotten messages at least are dropped from a list at a time
 RUN_BYTES: Final = 256 << 10  # so much goes to the spool at a time, or one message
 LOADED_MAX: Final = 8  # runs that are read stay in memory, so that a batch does not read a whole one anew
@@ -47,9 +49,10 @@ _FIRST: Final = attrgetter("first")
 class _Queue:
     """The messages of one target; forgotten ones are dropped from the list in bulk, so that none costs a move."""
 
-    __slots__ = ("bytes", "cut", "first", "gone", "messages", "runs", "spilled", "young")
+    __slots__ = ("bytes", "cut", "first", "gone", "history", "messages", "runs", "spilled", "young")
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, history: bytes) -> None:
+        self.history = history  # behind the message before `first`: codec.peer_history
         self.first = first  # position of the first message that is kept. Invariant: above 0, never goes back
         self.runs: list[Run] = []  # Invariant: without gaps up to `young`; `first` lies in the first of them
         self.cut = 0  # Invariant: bytes of the messages of the first run that are forgotten; 0 without runs
@@ -154,7 +157,7 @@ class Outbox:
         """Keep messages that turns sent to one target, in order."""
         queue = self._queues.get(target)
         if queue is None:
-            queue = self._queues[target] = _Queue(1)
+            queue = self._queues[target] = _Queue(1, _history_at_begin(target, 1))
         queue.messages += messages
         size = sum(map(len, messages))
         queue.bytes += size
@@ -175,6 +178,7 @@ class Outbox:
             return 0
         end = min(through, queue.next - 1) + 1
         count = end - queue.first
+        queue.history = self._history(queue, end)
         size = self._trim_runs(queue, end) if queue.runs else 0
         if end > queue.young:
             size += queue.drop(end - queue.young)
@@ -202,6 +206,14 @@ class Outbox:
         """Position that the next message will have."""
         queue = self._queues.get(target)
         return 1 if queue is None else queue.next
+
+    def history_before(self, target: Target, position: int) -> History:
+        """Give the history behind the message before `position`, which is in [first_position, next_position].
+
+        Its cost grows with the messages between the first that is kept and this one. UNKNOWN: it is not kept.
+        """
+        queue = self._queues.get(target)
+        return _history_at_begin(target, position) if queue is None else self._history(queue, position)
 
     def messages_from(self, target: Target, position: int, bytes_max: int) -> list[Message]:
         """Give messages from `position` on, as many as fit in `bytes_max`, at least one; none at the end.
@@ -235,7 +247,7 @@ class Outbox:
     def snapshot(self) -> list[OutboxRecord]:
         """Copy everything, by target ascending; later calls do not change the copy. What is in runs stays there."""
         return [
-            OutboxRecord(target.service, target.shard, queue.first, _held(queue))
+            OutboxRecord(target.service, target.shard, queue.first, _held(queue), queue.history)
             for target, queue in sorted(self._queues.items())
         ]
 
@@ -248,6 +260,8 @@ class Outbox:
         for record in records:
             target = Target(record.service, record.shard)
             self.begin(target, record.first_position)
+            if record.history != UNKNOWN:
+                self._queues[target].history = record.history
             if isinstance(record.messages, Stored):
                 self._adopt(self._queues[target], record.messages)
                 self.extend(target, record.messages.young)
@@ -258,12 +272,13 @@ class Outbox:
     def begin(self, target: Target, first_position: int) -> None:
         """Know a target whose next message has this position: one of a checkpoint that is being read."""
         assert target not in self._queues
-        self._queues[target] = _Queue(first_position)
+        self._queues[target] = _Queue(first_position, _history_at_begin(target, first_position))
 
     def check_invariants(self) -> None:
         """Assert every `Invariant:` above; linear in messages in memory and in runs."""
         for queue in self._queues.values():
             assert queue.first > 0
+            assert len(queue.history) in (0, HISTORY_BYTES)
             assert 0 <= queue.gone <= len(queue.messages)
             assert not any(queue.messages[: queue.gone])
             assert queue.memory == sum(map(len, queue.messages))
@@ -302,6 +317,13 @@ class Outbox:
                 return
             queue.runs.append(run)
             self._move(queue, queue.drop(run.count))
+
+    def _history(self, queue: _Queue, position: int) -> History:
+        count = position - queue.first
+        if not count or queue.history == UNKNOWN:
+            return queue.history
+        parts = self._parts(queue, queue.first) if queue.runs else (islice(queue.messages, queue.gone, None),)
+        return extended(queue.history, islice(chain.from_iterable(parts), count))
 
     def _trim_runs(self, queue: _Queue, end: int) -> int:
         """Forget what stands in runs below position `end`; gives its bytes."""
@@ -357,6 +379,11 @@ class Outbox:
         queue.bytes += size
         self._bytes += size
         self._move(queue, size)
+
+
+def _history_at_begin(target: Target, first_position: int) -> bytes:
+    """Of ourselves none is kept, and of what was sent before anybody kept one none is known."""
+    return NOTHING if first_position == 1 and target != SELF else UNKNOWN
 
 
 def _held(queue: _Queue) -> list[bytes] | Stored:

@@ -15,8 +15,11 @@ late is a plain retry of what its successor sends at the same position (I2). Wha
 TRIM, one per target and frame, TRIM_S late so that it rides on a frame that is written anyway.
 
 Who sees what: a peer that asks for a position that is trimmed has lost what it confirmed (PeerBehind); one that has
-positions we never confirmed has heard of a successor of ours, and we ask the fence. Both are told to operators and
-tried again, for ever (I4): nothing is ever given up, no handler ever hears of a connection.
+positions we never confirmed has heard of a successor of ours, and we ask the fence. If that says that there is none, it
+is we who lost them: we were put back to an older state (HistoryDiffers). So are we where the history that the peer has
+is another one than ours at its position (codec.peer_history): either was copied or put back, and went on differently.
+Sent all the same, our messages would be taken for repetitions there and be lost for ever. All are told to operators of
+both sides and tried again, for ever (I4): nothing is ever given up, no handler ever hears of a connection.
 
 Conflicts: an ADOPT record empties the outbox of its target while older frames may still wait for their proof. From the
 order to its confirmation nothing is sent to that target and nothing trimmed; then it begins at position 1.
@@ -34,13 +37,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from deathless.base.errors import PeerBehind
+from deathless.base.errors import HistoryDiffers, PeerBehind
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import SELF, Target, Trim, encode_body
-from deathless.codec.wire import encode_batch
+from deathless.codec.peer_history import UNKNOWN, differ
+from deathless.codec.peer_messages import SELF, PeerHello, Target, Trim, encode_body
+from deathless.codec.wire import PeerIntroduction, encode_batch
 from deathless.core.effects import DialPeer, DropPeer, Effect, SendPeer
 from deathless.core.outbox import Outbox
 from deathless.core.peer_table import PeerTable
@@ -73,7 +77,9 @@ class PeerView(NamedTuple):
 class Outgoing:
     """One target; written by Outreach alone."""
 
-    __slots__ = ("acked", "cursor", "flights", "problem", "session", "stage", "unacked_bytes", "wait_s", "wake_at")
+    __slots__ = (
+        "acked", "complaint", "cursor", "flights", "problem", "session", "stage", "unacked_bytes", "wait_s", "wake_at"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.stage = Stage.WAITING
@@ -85,6 +91,9 @@ class Outgoing:
         self.wait_s = STALL_S  # patience
         self.wake_at: float | None = None  # when patience, or the rest, ends. Invariant: set while RESTING
         self.problem = ""
+        self.complaint = (
+            ""  # what the peer's operators hear; empty: we send, or know of nothing that only they can mend
+        )
 
     def land(self) -> None:
         """Forget what is under way."""
@@ -107,6 +116,9 @@ class Outreach:
         self._window = limits.peer_window_bytes_max
         self._batch_bytes = min(BATCH_BYTES_MAX, limits.message_bytes_max)
         self._confirmed_only = safeguards.send_confirmed_only
+        self._compare = safeguards.peer_history
+        self._claims: dict[Target, str] = {}  # of what we never confirmed, as peers tell; since the last proof began
+        self._judged: dict[Target, str] = {}  # the same, heard before the proof under way began
         self._targets: dict[Target, Outgoing] = {}
         # Next position behind what is confirmed. Invariant: never above the outbox's, but for a target that is ADOPTING
         self._confirmed = {target: outbox.next_position(target) for target in outbox.targets()}
@@ -127,18 +139,50 @@ class Outreach:
 
     # ---- the connection --------------------------------------------------------------------------------------
 
-    def ready(self, target: Target, session: int, next_position: int, now: float) -> list[Effect]:
-        """The peer takes messages from this position on; everything below it has confirmed."""
+    def introduction(self, target: Target, hello: PeerHello, epoch: int) -> PeerIntroduction:
+        """Give what we say to a target on connecting.
+
+        Args:
+            target: whom we dial.
+            hello: who we are.
+            epoch: in which we lead.
+        """
+        first = self.first_kept(target)
+        history = self._outbox.history_before(target, first) if self._compare else UNKNOWN
+        peer = self._targets.get(target)
+        return PeerIntroduction(hello, epoch, first, history, peer.complaint if peer is not None else "")
+
+    def ready(
+        self, target: Target, session: int, next_position: int, now: float, history: bytes = UNKNOWN
+    ) -> list[Effect]:
+        """The peer takes messages from this position on; everything below it has confirmed.
+
+        Args:
+            target: the peer.
+            session: ours there.
+            next_position: what it takes next.
+            now: monotonic seconds.
+            history: before that, as it knows it.
+        """
         peer = self._targets.get(target)
         if peer is None or peer.stage in (Stage.ADOPTING, Stage.RESTING):
             return []  # late: of a connection that was dropped
         floor = self.first_kept(target) - 1
         if next_position <= floor:
             text = f"it asks for message {next_position}, and confirmed all up to {floor} before"
+            peer.complaint = str(PeerBehind(f"you ask for message {next_position}, and confirmed all up to {floor}"))
             return self._rest(target, peer, str(PeerBehind(text)), now)
         if next_position > self._confirmed.get(target, 1):
-            self.doubted = True
+            self._claimed(target, next_position - 1)
             return self._rest(target, peer, f"it asks for message {next_position}, which we have not sent", now)
+        if self._compare and differ(self._outbox.history_before(target, next_position), history):
+            self._differs(peer, f"the peer has other messages up to {next_position - 1} than were sent from here")
+            return self._rest(target, peer, peer.problem, now)
+        if peer.complaint:  # it was only told where it stands; without a complaint it is welcomed
+            peer.complaint = ""
+            self._rest(target, peer, "it has our history again", now)
+            peer.wake_at = now
+            return [DropPeer(target)]
         peer.land()
         peer.stage = Stage.STREAMING
         peer.problem = ""
@@ -153,6 +197,32 @@ class Outreach:
         """Give the first position that the target has not confirmed, as far as we heard: PEER_HELLO says it."""
         floor = max(self._outbox.first_position(target) - 1, self._trims.get(target, 0), self._logging.get(target, 0))
         return floor + 1
+
+    def _claimed(self, target: Target, through: int) -> None:
+        """A peer has what we never confirmed: a successor's, unless the fence knows of none."""
+        self.doubted = True
+        known = self._confirmed.get(target, 1) - 1
+        self._claims[target] = f"the peer has {through} messages of this service, which has sent {known}"
+
+    def proof_began(self) -> None:
+        """The fence is being asked whether we still lead."""
+        self._judged, self._claims = self._claims, {}
+
+    def proved(self) -> None:
+        """We lead: nobody but us, or who we were, can have sent what peers claim to have heard before the question."""
+        judged, self._judged = self._judged, {}
+        for target, why in judged.items():
+            peer = self._targets.get(target)
+            if peer is not None and self._compare and peer.stage in (Stage.WAITING, Stage.RESTING):
+                self._differs(peer, f"{why}: it was put back to an older state")
+
+    @staticmethod
+    def _differs(peer: Outgoing, why: str) -> None:
+        peer.problem = peer.complaint = str(HistoryDiffers(why))
+
+    def differing(self) -> set[Target]:
+        """Give the targets with which we have not one history."""
+        return {target for target, peer in self._targets.items() if peer.complaint}
 
     def _rest(self, target: Target, peer: Outgoing, problem: str, now: float) -> list[Effect]:
         peer.land()
@@ -175,7 +245,7 @@ class Outreach:
         if peer is None or peer.stage is not Stage.STREAMING or through <= peer.acked:
             return []
         if through >= self._confirmed.get(target, 1):
-            self.doubted = True
+            self._claimed(target, through)
             return self._rest(target, peer, f"it confirms message {through}, which we have not sent", now)
         peer.acked = through
         peer.cursor = max(peer.cursor, through + 1)
@@ -280,6 +350,9 @@ class Outreach:
             return []
         peer.land()
         peer.stage = Stage.ADOPTING
+        peer.problem = peer.complaint = ""
+        self._claims.pop(target, None)
+        self._judged.pop(target, None)
         return [DropPeer(target)]
 
     def adopting(self, target: Target) -> bool:

@@ -7,7 +7,7 @@ repetitions and lost. It is refused until an operator adopts it; then it has a n
 
     unknown --PEER--> known --PEER of the same--> known
                         |-----PEER of another--> known, unchanged (PeerReplaced)
-                        '-----ADOPT------------> known as the other, with a new session
+                        '-----ADOPT------------> known as the other, with a new session; the same one if it says anew
 
 Guarantees: equal calls give equal tables and snapshots; a session belongs to one peer, ever. Does not: hold the
 sessions themselves (see `sessions`), epochs or connections (the primary does). Imports codec and base.
@@ -115,14 +115,15 @@ class PeerTable:
         """Take a logged ADOPT record in: this is the peer from now on, with a new session.
 
         Returns: the peer as it is now; our outbox to the one before it, and that one's session, are to be forgotten.
-        None: nothing changes, because it is the same peer, or an unknown one for which `refusal` has a reason.
+        None: nothing changes, because it is the same peer and not to begin anew, or an unknown one for which `refusal`
+        has a reason.
         """
         target = Target(adopt.service, adopt.shard)
         peer = self._peers.get(target)
         if peer is None:
             hello = PeerHello(adopt.service, adopt.shard, adopt.service_id, adopt.incarnation)
             return None if self.introduce(hello, lsn) is None else self._peers[target]
-        if peer.is_same(adopt):
+        if peer.is_same(adopt) and not adopt.anew:
             return None
         del self._by_session[peer.session]
         self._put(adopt, lsn)

@@ -7,7 +7,7 @@
     core.queries          queries, held until what they saw can't vanish
     core.stream           followers, the ring of confirmed frames, who takes the checkpoints
     core.checkpoint_plan  when one is due, which ones count, below what the log may go
-    core.handover         switchover and orderly stop
+    core.handover         switchover and orderly stop, and the wait before either
     core.messaging        peers, own work, waiting for results, activities, timers
     core.pace             how much a frame holds
 
@@ -40,6 +40,7 @@ from deathless.base.errors import Deposed
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
+from deathless.base.times import Times
 from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import RECORDS_WITH_TURNS, encode_rebased, encode_time
 from deathless.codec.wire import Batch, Follow, Handover, Type, struct_packet
@@ -49,6 +50,8 @@ from deathless.core.checkpoint_plan import CheckpointPlan
 from deathless.core.effects import (
     Collect,
     Effect,
+    ListCheckpoints,
+    NoteConfirmed,
     ProbeSpace,
     Prove,
     RunFrame,
@@ -63,8 +66,10 @@ from deathless.core.logical_time import LogicalTime
 from deathless.core.messaging import Messaging, Tables
 from deathless.core.pace import LONG_S, Pace, PeersPace
 from deathless.core.queries import Queries
+from deathless.core.session_owners import SessionOwners
 from deathless.core.sessions import SessionTable
 from deathless.core.stream import Stream, StreamFrame, frame_packet
+from deathless.core.suspicion import Suspicion
 
 ASK_AGAIN_S: Final = 1.0
 """Between two questions to the fence, with nothing to release."""
@@ -96,10 +101,15 @@ class Primary:
         replica: our name.
         epoch: ours.
         sessions: the shard's table; read here, changed only where frames run.
-        lsn, chain, time_us: where the shard stands: everything up to here is confirmed.
+        lsn, chain, times: where the shard stands: everything up to here is confirmed.
+        gap_us: what has passed since the last time record, as far as it is known.
         now: monotonic seconds.
+        wall_us: the wall clock.
         deaths: (session, seq) -> deaths in that message; shared with the replica that hears of them.
+        suspicion: which frames are tried out; None: none. Shared likewise.
         tables: what else of the shard is read here.
+        owners: whose the sessions are; shared with the replica that hears of connections.
+        activity_processes: how many run activities; None: enough for all that may run.
     """
 
     def __init__(  # noqa: PLR0913 named arguments, each of its own type or unit
@@ -112,11 +122,17 @@ class Primary:
         safeguards: Safeguards,
         lsn: int,
         chain: bytes,
-        time_us: int,
+        times: Times,
         now: float,
+        wall_us: int,
+        gap_us: int = 0,
         deaths: dict[tuple[int, int], int],
+        suspicion: Suspicion | None = None,
         tables: Tables | None = None,
+        owners: SessionOwners | None = None,
+        activity_processes: int | None = None,
     ) -> None:
+        """Put the parts together; it is long because each of them, and each number kept here, has a line."""
         tables = tables or Tables()
         self.replica = replica
         self.epoch = epoch
@@ -133,19 +149,29 @@ class Primary:
             counters=self.counters,
             deaths=deaths,
             lag=self.stream.lag,
-            outbox_bytes=lambda: tables.outbox.bytes,
+            outbox_bytes=lambda: tables.outbox.bytes + tables.undelivered.bytes,
             outbox_memory=tables.outbox.relieve,
             crowd=tables.crowd,
+            owners=owners,
         )
         self.messaging = Messaging(
-            tables=tables, limits=limits, safeguards=safeguards, admission=self.admission, deaths=deaths
+            tables=tables,
+            limits=limits,
+            safeguards=safeguards,
+            admission=self.admission,
+            deaths=deaths,
+            activity_processes=activity_processes,
         )
-        self.departure = Departure()
+        self.departure = Departure(limits.handover_wait_s if safeguards.wait_for_once else 0.0)
         self._outbox = tables.outbox
+        self._undelivered = tables.undelivered
         self._queries = Queries(limits, safeguards, self.counters)
         self._checkpoints = CheckpointPlan(limits)
-        self._time = LogicalTime(limits=limits, safeguards=safeguards, time_us=time_us, now=now, due_us=tables.due_us)
+        self._time = LogicalTime(
+            limits=limits, safeguards=safeguards, times=times, gap_us=gap_us, now=now, wall_us=wall_us, due=tables.due
+        )
         self._deaths = deaths
+        self._suspicion = suspicion or Suspicion(deaths)
         self._pace = Pace(limits.frame_messages_max)
         self._peers_pace = PeersPace(limits.frame_messages_max)
         self._formed_at = now  # when the frame on its way, or the last one, was formed
@@ -159,6 +185,7 @@ class Primary:
         self._doubted = False  # a successor is spoken of: prove, also with nothing to release
         self._drained_queries = False  # a frame was due while queries ran: their answers ask for a proof by themselves
         self._collect_below: int | None = None  # owed once the next proof is answered
+        self._collected = 0  # lsn of the last collection
         self._space_probe_at: float | None = None  # Invariant: set while full
         self._ask_at = now + ASK_AGAIN_S  # when the fence is asked with nothing to release
         self._due_at: float | None = None  # when a time record has work, as the clocks stood last; None: never
@@ -167,7 +194,8 @@ class Primary:
 
     def begin(self, now: float, wall_us: int) -> list[Effect]:
         """We lead, and everything up to here is confirmed: go on with what the log leaves to be done."""
-        return [*self.messaging.begin(now, max(wall_us, self._time.us)), *self.next_frame(now, wall_us)]
+        noted = NoteConfirmed(self.confirmed_lsn, self.stream.chain)
+        return [noted, *self.messaging.begin(now, self._time.elapsed_us(now)), *self.next_frame(now, wall_us)]
 
     # ---- from clients ----------------------------------------------------------------------------------------
 
@@ -213,7 +241,7 @@ class Primary:
         if self.messaging.outreach.doubted:
             self.messaging.outreach.doubted = False
             self._doubted = True
-        return [*effects, *self.next_frame(now, wall_us)]
+        return [*effects, *self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
@@ -228,9 +256,9 @@ class Primary:
             return []
         effects: list[Effect] = []
         if self._writing is Writing.NOTHING and self._listen_since is None:
-            clock_us = self._time.clock_us(now, wall_us)
-            if self._waiting(now, clock_us) and not self.admission.full:
-                effects = self._form(now, clock_us)
+            times = self._time.draw(now, wall_us)
+            if self._waiting(now, times) and not self.admission.full:
+                effects = self._form(now, times)
             else:
                 effects = self._maybe_close(now)
         if not effects:
@@ -238,24 +266,23 @@ class Primary:
             effects = self._maybe_prove()
         return effects
 
-    def _waiting(self, now: float, clock_us: int) -> bool:
+    def _waiting(self, now: float, times: Times) -> bool:
         """Is there anything for a frame?"""
         staying = self._staying
-        self._due_at = self._time.due_at(now, clock_us) if staying else None
+        self._due_at = self._time.due_at(now, times) if staying else None
         if self.admission.waiting or self.messaging.waiting(staying=staying, now=now):
             return True
-        return staying and self._time.due(clock_us)
+        return staying and self._time.due(times)
 
-    def _form(self, now: float, clock_us: int) -> list[Effect]:
+    def _form(self, now: float, times: Times) -> list[Effect]:
         if not self._room:
             return []
         self._writing = Writing.FRAME
         self._formed_at = now
         self._idle_since = None
-        time_us = self._time.next_us(clock_us)
         staying = self._staying
-        timers = staying and self._time.due(clock_us)
-        due = self._time.stale(time_us) or timers
+        timers = staying and self._time.due(times)
+        due = self._time.stale(times) or timers
         aside = self.messaging.set_aside()
         runs = self.messaging.fill(int(due) + len(aside), staying=staying)
         records = [record for run, messages in runs if run.session == SYSTEM_SESSION for record in messages]
@@ -263,8 +290,10 @@ class Primary:
         self._alone = not (timers or aside or any(record[0] in RECORDS_WITH_TURNS for record in records))
         # A frame is told by its lsns, so acknowledgements alone make none: they ride on a time record.
         if due or not any(messages for _, messages in runs):
-            runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(time_us),)))
-        return [RunFrame(aside + runs, self.confirmed_lsn)]
+            runs.insert(0, (Run(SYSTEM_SESSION, 0, 0, 1), (encode_time(times),)))
+        runs = aside + runs
+        try_out = self._suspicion.covers(runs, now) and self.safeguards.try_out_suspects
+        return [RunFrame(runs, self.confirmed_lsn, try_out)]
 
     def frame_synced(self, event: FrameSynced, now: float, wall_us: int) -> list[Effect]:
         """The frame ran and is durable: prove, and meanwhile form the next one (I1)."""
@@ -273,16 +302,21 @@ class Primary:
         self._writing = Writing.NOTHING
         self._in_flight.append(event)
         self.messaging.frame_synced(event)
-        self._time.moved(event.time_us, now)
+        self._time.moved(event.times)
         self._pace.frame_ran(self._optional, event.run_s, alone=self._alone)
         self.admission.count_max = self._pace.count
         self._peers_pace.frame_took(frame.count, now - self._formed_at)
         self.admission.peers_count_max = self._peers_pace.count
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, frame.confirmed_lsn)
         self._count(event)
+        if event.killers:
+            self._suspicion.found(event.killers, now)
         if event.run_s >= LONG_S:
             self._listen_since = now
-        return [*self._maybe_prove(), *self.next_frame(now, wall_us)]
+        effects = [*self._maybe_prove(), *self.next_frame(now, wall_us)]
+        if not self.safeguards.witness_of_confirmed:
+            effects.insert(0, NoteConfirmed(frame.last_lsn, frame.chain))
+        return effects
 
     def _count(self, event: FrameSynced) -> None:
         counters = self.counters
@@ -291,13 +325,13 @@ class Primary:
         counters.bytes += len(event.raw)
         self._checkpoints.frame_logged(event.frame.count, len(event.raw))
         if self._deaths:  # a message that completed is no killer (I11)
-            for run, _ in event.results:
+            for run, _, _ in event.results:
                 for seq in range(run.first_seq, run.first_seq + run.count):
                     self._deaths.pop((run.session, seq), None)
 
     def _maybe_close(self, now: float) -> list[Effect]:
         """An idle primary closes with one frame that carries the last confirmed lsn and digest."""
-        leaving = self.departure.stage is not Stage.STAYING
+        leaving = not self._staying
         idle = self._idle_since is not None and now >= self._idle_since + self.limits.idle_confirm_s
         if self._in_flight or self._close_refused or not (idle or leaving):
             return []
@@ -312,7 +346,7 @@ class Primary:
         assert self._writing is Writing.CLOSING, self._writing
         self._writing = Writing.NOTHING
         self.header_confirmed_lsn = max(self.header_confirmed_lsn, confirmed_lsn)
-        return [*self._maybe_hand_over(), *self.next_frame(now, wall_us)]
+        return [*self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
     # ---- proof and release -----------------------------------------------------------------------------------
 
@@ -326,10 +360,16 @@ class Primary:
         if self.synced_lsn == self.confirmed_lsn and not owed:
             return []
         self._doubted = False
+        self.messaging.outreach.proof_began()
         self._proof_number += 1
         self._proof = Proof(self._proof_number, self.synced_lsn, queries, unknown, self._collect_below)
         self.counters.proofs += 1
         return [Prove(self._proof_number)]
+
+    @property
+    def next_proof(self) -> int:
+        """Number of the next proof that will begin."""
+        return self._proof_number + 1
 
     def doubt(self) -> list[Effect]:
         """Somebody speaks of a successor: begin a proof even with nothing to release."""
@@ -344,13 +384,18 @@ class Primary:
         if proof is None or proof.number != number:
             return []
         self._proof = None
-        effects = self._release(proof, now, wall_us)
+        self.messaging.outreach.proved()
+        effects = self._release(proof, now)
         if proof.collect_below is not None:
-            effects.append(Collect(proof.collect_below))
+            kept_from = self._checkpoints.newest if self._short else self._checkpoints.floor
+            effects.append(Collect(proof.collect_below, kept_from))
+            self._collected = proof.collect_below
             if self._collect_below == proof.collect_below:
                 self._collect_below = None
+            if self.admission.full:
+                self._space_probe_at = now
         effects.extend(self._maybe_checkpoint(now))
-        effects.extend(self._maybe_hand_over())
+        effects.extend(self._maybe_hand_over(now))
         effects.extend(self.next_frame(now, wall_us))
         return effects
 
@@ -359,23 +404,29 @@ class Primary:
         self.departure.gone()
         return [StopReplica(Deposed(f"epoch {self.epoch}: {why}"))]
 
-    def _release(self, proof: Proof, now: float, wall_us: int) -> list[Effect]:
+    def _release(self, proof: Proof, now: float) -> list[Effect]:
         out: dict[Conn, list[bytes]] = {}
         effects: list[Effect] = []
         covered = proof.covers_lsn if self.safeguards.proof_after_sync else self.synced_lsn
+        before = self.confirmed_lsn
         for event in self._in_flight.confirm(covered):
             frame = event.frame
-            self.admission.frame_confirmed(event.results, event.registered, out)
+            effects += self.admission.frame_confirmed(event.results, event.registered, out)
             data = frame_packet(frame.last_lsn, event.roll, event.offset, event.raw)
             streamed = StreamFrame(frame.first_lsn, frame.last_lsn, frame.prev_chain, data)
             self.stream.publish(streamed, frame.chain, out)
-            effects += self.messaging.frame_confirmed(event, out, now, max(wall_us, self._time.us))
+            effects += self.messaging.frame_confirmed(event, out, now, self._time.elapsed_us(now))
         self._queries.release(proof.queries, self.confirmed_lsn, out)
         self.messaging.attached.release(proof.unknown, out)
         if not self._in_flight and (self.admission.full or not self.admission.waiting):
             self._idle_since = now
         sends = [Send(conn, parts[0] if len(parts) == 1 else b"".join(parts)) for conn, parts in out.items()]
-        return [*sends, *effects]
+        if self.confirmed_lsn == before:
+            return [*sends, *effects]
+        noted = NoteConfirmed(self.confirmed_lsn, self.stream.chain)
+        if not self.safeguards.page_before_release:
+            return [*sends, *effects, noted]
+        return [noted, *sends, *effects]
 
     # ---- space and time --------------------------------------------------------------------------------------
 
@@ -387,7 +438,7 @@ class Primary:
         if not self._in_flight:
             self._idle_since = now
         self.messaging.frame_refused(now)
-        return [*self.admission.space_refused(runs), *self._maybe_prove()]
+        return [*self.admission.space_refused(runs), *self._free_space(), *self._maybe_prove()]
 
     def control_refused(self, now: float) -> list[Effect]:
         """No room for the closing frame: go on without one until there is."""
@@ -396,7 +447,7 @@ class Primary:
         self._close_refused = True
         self._space_probe_at = now + SPACE_RETRY_S
         self.admission.full = True
-        return [*self._maybe_hand_over(), *self._maybe_prove()]
+        return [*self._free_space(), *self._maybe_hand_over(now), *self._maybe_prove()]
 
     def space_found(self, now: float, wall_us: int) -> list[Effect]:
         """There is room again: admit."""
@@ -411,14 +462,14 @@ class Primary:
         effects: list[Effect] = []
         if self._space_probe_at is not None and now >= self._space_probe_at and self._writing is Writing.NOTHING:
             self._space_probe_at = now + SPACE_RETRY_S
-            effects.append(ProbeSpace())
+            effects += [ProbeSpace(), *self._free_space()]
         if now >= self._ask_at:  # a successor may have come and gone unheard: idle, nothing else would tell us
             self._ask_at = now + ASK_AGAIN_S
             self._doubted = True
         self.departure.timer_fired(now)
         effects.extend(self.messaging.timer_fired(now, staying=self._staying))
         effects.extend(self._maybe_checkpoint(now))
-        effects.extend(self._maybe_hand_over())
+        effects.extend(self._maybe_hand_over(now))
         return [*effects, *self.next_frame(now, wall_us)]
 
     def deadline(self) -> float | None:
@@ -435,12 +486,25 @@ class Primary:
 
     @property
     def _staying(self) -> bool:
-        return self.departure.stage is Stage.STAYING
+        return self.departure.serving
 
     @property
     def _room(self) -> bool:
         """May a further frame be written before the last are proved?"""
         return self._in_flight.bytes < self.limits.unconfirmed_bytes_max
+
+    def slept(self, us: int, now: float, wall_us: int) -> list[Effect]:
+        """The machine slept: what passed meanwhile counts for timers."""
+        self._time.slept(us)
+        return self.next_frame(now, wall_us)
+
+    def time_us(self, now: float, wall_us: int) -> int:
+        """Give where logical time stands now, though no record says so yet."""
+        return self._time.time_us(now, wall_us)
+
+    def clock_stepped_us(self, now: float, wall_us: int) -> int:
+        """Give by how much the wall clock is ahead of logical time, negative when behind; 0: they go together."""
+        return self._time.stepped_us(now, wall_us)
 
     # ---- followers -------------------------------------------------------------------------------------------
 
@@ -448,10 +512,10 @@ class Primary:
         """Stream from where the follower stands, or tell it to read the log first."""
         return self.stream.follow_received(conn, follow)
 
-    def applied_received(self, conn: Conn, lsn: int) -> list[Effect]:
+    def applied_received(self, conn: Conn, lsn: int, now: float) -> list[Effect]:
         """A follower's progress."""
         self.stream.applied_received(conn, lsn)
-        return self._maybe_hand_over()
+        return self._maybe_hand_over(now)
 
     def connection_lost(self, conn: Conn, now: float, wall_us: int) -> list[Effect]:
         """Forget a connection; its sessions stay."""
@@ -461,12 +525,39 @@ class Primary:
         if not replica:
             return []
         self.departure.follower_lost(replica)
-        return [*effects, *self.next_frame(now, wall_us)]
+        return [*effects, *self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
+    @property
+    def _short(self) -> bool:
+        """Has the log no room, so that one checkpoint is enough to let it go?"""
+        return self.admission.full and self.safeguards.collect_when_full
+
+    def _free_space(self) -> list[Effect]:
+        """The log has no room: see which checkpoints stand; they, or one that is taken then, let some of it go."""
+        return [ListCheckpoints()] if self._short else []
+
     def _maybe_checkpoint(self, now: float) -> list[Effect]:
-        return self._checkpoints.maybe_take(now, alone=not self.stream.checkpointer)
+        short_of = self.confirmed_lsn if self._short else 0
+        return self._checkpoints.maybe_take(now, alone=not self.stream.checkpointer, short_of=short_of)
+
+    def _owe_collection(self) -> None:
+        """What may go by the checkpoints that count goes after the next proof."""
+        if self._short:  # a follower that lags, or hangs, starts from the checkpoint
+            below = min(self._checkpoints.newest, self.header_confirmed_lsn)
+            if below <= self._collected:
+                return
+        else:
+            below = self.stream.floor(min(self._checkpoints.floor, self.header_confirmed_lsn))
+        if below > 0:
+            self._collect_below = below
+
+    def checkpoints_found(self, lsns: Sequence[int], now: float, wall_us: int) -> list[Effect]:
+        """These stand verified on our log, whoever took them, and whoever led then."""
+        self._checkpoints.found(lsns)
+        self._owe_collection()
+        return [*self._maybe_checkpoint(now), *self.next_frame(now, wall_us)]
 
     def rebase(self, now: float) -> list[Effect]:
         """A follower differs: we alone hold what was released, so checkpoint at once and log it (I6)."""
@@ -485,22 +576,24 @@ class Primary:
         """Count it; what may be collected now is collected after a proof."""
         if self._checkpoints.verified(lsn, good, now):
             self.admission.record(encode_rebased(lsn))
-        floor = self.stream.floor(min(self._checkpoints.floor, self.header_confirmed_lsn))
-        if good and floor > 0:
-            self._collect_below = floor
-        return [*self._maybe_checkpoint(now), *self.next_frame(now, wall_us)]
+        look: list[Effect] = []
+        if good:
+            self._owe_collection()
+            if not self._checkpoints.listed and self.safeguards.collect_when_full:
+                look.append(ListCheckpoints())  # the one before it may be of a former epoch
+        return [*look, *self._maybe_checkpoint(now), *self.next_frame(now, wall_us)]
 
     # ---- letting go ------------------------------------------------------------------------------------------
 
     def switchover_ordered(self, conn: Conn, request: int, target: str, now: float, wall_us: int) -> list[Effect]:
         """Begin a switchover, to the best follower if no target is named; `switchover_failed` says why it can't be."""
         self.departure.switchover_ordered(conn, request, target, self.stream, now)
-        return [*self._maybe_hand_over(), *self.next_frame(now, wall_us)]
+        return [*self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
-    def stop_ordered(self, now: float, wall_us: int) -> list[Effect]:
+    def stop_ordered(self, now: float, wall_us: int, *, at_once: bool = False) -> list[Effect]:
         """An orderly stop: what is admitted ends, nothing new comes in; a follower that is up to date takes over."""
-        self.departure.stop_ordered(self.stream, now)
-        return [*self._maybe_hand_over(), *self.next_frame(now, wall_us)]
+        self.departure.stop_ordered(now, at_once=at_once)
+        return [*self._maybe_hand_over(now), *self.next_frame(now, wall_us)]
 
     def close(self) -> None:
         """Nothing leaves this process any more."""
@@ -527,15 +620,19 @@ class Primary:
             and (self._close_refused or self.header_confirmed_lsn >= self.confirmed_lsn)
         )
 
-    def _maybe_hand_over(self) -> list[Effect]:
-        departure = self.departure
+    def _maybe_hand_over(self, now: float) -> list[Effect]:
+        departure, activities = self.departure, self.messaging.activities
+        if departure.stage is Stage.WAITING:
+            departure.look(self.stream, activities.under_way, now)
+        effects = activities.hold(departure.stage is not Stage.STAYING)
         if departure.stage is not Stage.HANDING_OVER or not self.drained:
-            return []
+            return effects
         found = self.stream.find(departure.target)
         if found is None or not found[1].streaming or found[1].applied_lsn < self.confirmed_lsn:
-            return []
+            return effects
         departure.gone()
         return [
+            *effects,
             Send(found[0], struct_packet(Type.HANDOVER, Handover(self.epoch, self.confirmed_lsn))),
             StopReplica(Deposed(f"handed over to {departure.target}", remedy=""), departure.target),
         ]
@@ -579,7 +676,7 @@ class Primary:
     @property
     def outbox_full(self) -> bool:
         """Messages to peers have no room: clients' calls are refused with 503."""
-        return bool(why_no_room(self.limits, self._outbox.bytes, self._outbox.memory_bytes))
+        return bool(why_no_room(self.limits, self._outbox.bytes + self._undelivered.bytes, self._outbox.memory_bytes))
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the order of I1, or an `Invariant:` of a part, is broken."""

@@ -8,7 +8,7 @@ RECOVERING loads the newest checkpoint and applies the confirmed log behind it. 
 TAKING_OVER runs `core.takeover`. PRIMARY runs `core.primary`. A primary never goes back: deposed or handed over, the
 process ends and its supervisor starts a fresh one (I8), so no state that might hold an unconfirmed turn is ever reused.
 
-Who sees what: other replicas' applied state is confirmed state (design section 5, "none ever rolls back"). Clients
+Who sees what: other replicas' applied state is confirmed state (design 0003, "Who sees what"). Clients
 that ask a follower are told who the primary is and are answered only stale queries.
 
 Conflicts: a takeover order while a takeover runs, or as primary, is ignored; while the log is being read it waits for
@@ -29,8 +29,9 @@ from deathless.base.errors import DeathlessError
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.codec.wire import Role as RolePacket
-from deathless.codec.wire import Type, encode_queries, struct_packet
+from deathless.base.times import Due, Times
+from deathless.codec.wire import Hello, Type, encode_queries, struct_packet
+from deathless.codec.wire import RoleAt as RolePacket
 from deathless.core.effects import (
     Effect,
     Recover,
@@ -49,8 +50,10 @@ from deathless.core.events import (
     BatchesReceived,
     BuffersDrained,
     CheckpointAnnounced,
+    CheckpointsFound,
     CheckpointVerified,
     CheckpointWritten,
+    ClockTold,
     Conn,
     ConnectionLost,
     ConnectionOpened,
@@ -71,6 +74,7 @@ from deathless.core.events import (
     LockSeen,
     LockTaken,
     LogRead,
+    MachineSlept,
     OfClient,
     OrderReceived,
     PeerCommitted,
@@ -97,7 +101,9 @@ from deathless.core.events import (
 from deathless.core.follower import Follower
 from deathless.core.messaging import Tables
 from deathless.core.primary import Primary
+from deathless.core.session_owners import SessionOwners
 from deathless.core.sessions import SessionTable
+from deathless.core.suspicion import Suspicion
 from deathless.core.takeover import Step, Takeover
 
 DEATHS_MAX: Final = 1024  # messages whose deaths are remembered; the oldest goes first
@@ -113,14 +119,23 @@ class State(enum.Enum):
     STOPPED = "stopped"
 
 
+KEY_STEP_US: Final = 1000
+"""Between the times of two UUIDv7: they carry milliseconds."""
+
+
 class ShardPlace(msgspec.Struct):
     """Where the shard stands; the engine keeps it up to date, the core reads it."""
 
     lsn: int = 0
     chain: bytes = bytes(16)
     digest: bytes = bytes(16)
-    time_us: int = 0
-    due_us: int = 0  # logical time at which a time record has work to do: a timer, a deadline; 0: never
+    times: Times = Times()
+    due: Due = Due()  # when a time record has work to do: a timer, a deadline
+
+    @property
+    def time_us(self) -> int:
+        """Logical time, as handlers see it."""
+        return self.times.time_us
 
 
 class Replica:
@@ -131,6 +146,7 @@ class Replica:
         sessions: the shard's session table (filled by the engine as frames run).
         place: where the shard stands.
         tables: what else of the shard is read here; the engine that joins core and shard sets it.
+        activity_processes: how many run activities here; None: enough for all that may run.
     """
 
     def __init__(
@@ -142,8 +158,10 @@ class Replica:
         limits: Limits,
         safeguards: Safeguards = ALL_SAFEGUARDS,
         tables: Tables | None = None,
+        activity_processes: int | None = None,
     ) -> None:
         self.replica = replica
+        self._activity_processes = activity_processes
         self.tables = tables or Tables()
         self.state = State.RECOVERING
         self.limits = limits
@@ -156,12 +174,16 @@ class Replica:
         self.known_address = ""  # its client address
         self.confirmed_lsn = 0  # highest lsn known confirmed
         self.deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths in that message (I11)
+        self.suspicion = Suspicion(self.deaths)
         self.error: DeathlessError | None = None  # why the replica stopped; None: in order
-        self._seen_epoch = 0  # highest epoch that a primary was seen in
+        self._seen_epoch = 0  # of the primary that the supervisor named last
+        self._met_epoch = 0  # highest epoch that a takeover of ours met in the lock
+        self._hearsay_proof: int | None = None  # a proof from this number on tells whether there is a successor
         self._told: tuple[str, int] = ("", 0)  # role and epoch that the supervisor was told last
         self._sessions = sessions
         self._place = place
         self._clients: set[Conn] = set()
+        self.owners = SessionOwners(safeguards)
         self._pending_takeover: TakeoverOrdered | None = None  # waits for the stretch of the log that is being read
         self._stopping = False  # an orderly stop of a primary is under way
 
@@ -220,19 +242,22 @@ class Replica:
                 primary.digest = self._place.digest
                 return primary.frame_synced(event, now, wall_us)
             case ProofAnswered(number, owned):
-                return self._settle(primary, primary.proof_answered(number, owned, now, wall_us))
+                settled = self._settle(primary, primary.proof_answered(number, owned, now, wall_us))
+                if self._hearsay_proof is None or not owned or number < self._hearsay_proof:
+                    return settled
+                return [*self._no_successor(primary), *settled]
             case QueriesReceived(conn, stale, ids, messages):
                 return primary.queries_received(conn, stale, ids, messages)
             case QueriesAnswered():
                 return primary.queries_answered(event)
             case AppliedReceived(conn, lsn):
-                return self._settle(primary, primary.applied_received(conn, lsn))
+                return self._settle(primary, primary.applied_received(conn, lsn, now))
             case RegisterReceived(conn, nonce):
                 return primary.register_received(conn, nonce)
             case FollowReceived(conn, follow):
                 return primary.follow_received(conn, follow)
             case ConnectionLost(conn):
-                self._clients.discard(conn)
+                self._connection_lost(conn)
                 return self._settle(primary, primary.connection_lost(conn, now, wall_us))
             case TimerFired():
                 return self._settle(primary, primary.timer_fired(now, wall_us))
@@ -241,8 +266,8 @@ class Replica:
 
     def _as_primary_rarely(self, primary: Primary, event: RareForPrimary, now: float, wall_us: int) -> list[Effect]:
         match event:
-            case ConnectionOpened(conn, hello):
-                return self._connection_opened(conn, hello.kind)
+            case ConnectionOpened(conn, hello, name):
+                return self._connection_opened(conn, hello, name)
             case ControlSynced(_, confirmed_lsn):
                 return primary.control_synced(confirmed_lsn, now, wall_us)
             case ControlRefused():
@@ -251,13 +276,19 @@ class Replica:
                 return primary.space_refused(runs, now) if runs else []  # none: a probe found no room either
             case SpaceFound():
                 return primary.space_found(now, wall_us)
+            case MachineSlept(us):
+                return primary.slept(us, now, wall_us)
+            case ClockTold():
+                return self._tell_time(now, wall_us)
             case SwitchoverOrdered(conn, request, target):
                 return primary.switchover_ordered(conn, request, target, now, wall_us)
-            case StopOrdered():
+            case StopOrdered(at_once):
                 self._stopping = True
-                return primary.stop_ordered(now, wall_us)
+                return primary.stop_ordered(now, wall_us, at_once=at_once)
             case DeathsReported():
-                return self._deaths_reported(event)
+                self._deaths_reported(event, now)
+                self._forget_completed()
+                return []
             case (
                 PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded() | AttachReceived() | PeerHelloReceived()
                 | OrderReceived()
@@ -271,6 +302,8 @@ class Replica:
                 return primary.checkpoint_announced(conn, lsn, name)
             case CheckpointVerified(lsn, _, good):
                 return primary.checkpoint_verified(lsn, good, now, wall_us)
+            case CheckpointsFound(lsns):
+                return primary.checkpoints_found(lsns, now, wall_us)
             case DivergenceReported():
                 return primary.rebase(now)
             case PrimarySeen():
@@ -291,13 +324,21 @@ class Replica:
         """
         if seen.replica == self.replica:
             self.known_address = seen.client_address
-            return []
         if seen.epoch <= primary.epoch:
-            return []
+            return self._no_successor(primary)
         news = (seen.epoch, seen.client_address) != (self.known_epoch, self.known_address)
         self.known_epoch, self.known_primary, self.known_address = seen.epoch, seen.replica, seen.client_address
         told: list[Effect] = [self._role_packet(conn) for conn in sorted(self._clients)] if news else []
+        self._hearsay_proof = primary.next_proof
         return [*told, *primary.doubt()]
+
+    def _no_successor(self, primary: Primary) -> list[Effect]:
+        """Whoever was said to succeed us does not: the supervisor takes it back, or a proof begun since then holds."""
+        self._hearsay_proof = None
+        if self.known_epoch <= primary.epoch or not self.safeguards.claims_bounded:
+            return []
+        self.known_epoch, self.known_primary, self.known_address = primary.epoch, self.replica, ""
+        return [self._role_packet(conn) for conn in sorted(self._clients)]
 
     def _settle(self, primary: Primary, effects: list[Effect]) -> list[Effect]:
         """An orderly stop ends once everything admitted is confirmed and said so; clients hear of every end."""
@@ -336,7 +377,8 @@ class Replica:
         return effects
 
     def _takeover_lost(self, takeover: Takeover, now: float) -> list[Effect]:
-        self.known_epoch = max(self.known_epoch, takeover.seen_epoch)
+        self._met_epoch = max(self._met_epoch, takeover.seen_epoch)
+        self.known_epoch = max(self.known_epoch, self._met_epoch)
         self.takeover = None
         self.state = State.FOLLOWING
         self.follower.retry(now)
@@ -350,6 +392,7 @@ class Replica:
         self.known_primary = self.replica
         self.confirmed_lsn = place.lsn
         self._forget_completed()
+        self.suspicion.died(now)  # what is unexplained until now may be sent to us
         self.primary = Primary(
             replica=self.replica,
             epoch=takeover.epoch,
@@ -358,14 +401,19 @@ class Replica:
             safeguards=self.safeguards,
             lsn=place.lsn,
             chain=place.chain,
-            time_us=place.time_us,
+            times=place.times,
+            gap_us=takeover.gap_us,
             now=now,
+            wall_us=wall_us,
             deaths=self.deaths,
+            suspicion=self.suspicion,
             tables=self.tables,
+            owners=self.owners,
+            activity_processes=self._activity_processes,
         )
         self.primary.digest = place.digest
         told = TellRole(self.role, takeover.epoch, "took over")
-        roles = [self._role_packet(conn) for conn in sorted(self._clients)]
+        roles = self._tell_time(now, wall_us)
         return [told, *roles, *self.primary.begin(now, wall_us)]
 
     # ---- before that -----------------------------------------------------------------------------------------
@@ -405,7 +453,7 @@ class Replica:
             case ConnectionLost(conn):
                 if conn == UPSTREAM:
                     self.follower.retry(now)
-                self._clients.discard(conn)
+                self._connection_lost(conn)
                 return []
             case TakeoverOrdered():
                 return self._takeover_ordered(event)
@@ -421,11 +469,14 @@ class Replica:
             case StopOrdered():
                 return [StopReplica(None)]
             case DeathsReported():
-                return self._deaths_reported(event)
+                self._deaths_reported(event, now)
+                return []
             case (
                 AppliedReceived() | BuffersDrained() | FrameSynced() | ControlRefused() | SpaceRefused() | SpaceFound()
                 | SwitchoverOrdered() | CheckpointAnnounced() | CheckpointVerified() | DivergenceReported() | Failed()
-                | PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded()
+                | CheckpointsFound()
+                | PeerReady() | PeerCommitted() | PeerLost() | ActivityEnded() | MachineSlept()
+                | ClockTold()
             ):  # fmt: skip
                 return []  # a primary's
             case _:
@@ -434,8 +485,8 @@ class Replica:
     def _of_client(self, event: OfClient) -> list[Effect]:
         """What clients of a replica that is not the primary get: who is, and stale answers."""
         match event:
-            case ConnectionOpened(conn, hello):
-                return self._connection_opened(conn, hello.kind)
+            case ConnectionOpened(conn, hello, name):
+                return self._connection_opened(conn, hello, name)
             case BatchesReceived(batches):
                 return [self._role_packet(conn) for conn in dict.fromkeys(conn for conn, _ in batches)]
             case (
@@ -464,12 +515,12 @@ class Replica:
         return [self._tell_role("recovered"), *self._maybe_follow()]
 
     def _primary_seen(self, seen: PrimarySeen) -> list[Effect]:
-        if seen.epoch < self._seen_epoch or seen.replica == self.replica:
+        if seen.replica == self.replica or (seen.epoch < self._seen_epoch and not self.safeguards.claims_bounded):
             return []
         moved = (seen.epoch, seen.replica) != (self._seen_epoch, self.known_primary)
         news = moved or seen.client_address != self.known_address
         self._seen_epoch = seen.epoch
-        self.known_epoch = max(self.known_epoch, seen.epoch)
+        self.known_epoch = max(self._met_epoch, seen.epoch)  # a lower one: the lock knew none of the one before
         self.known_primary, self.known_address = seen.replica, seen.client_address
         told: list[Effect] = [self._role_packet(conn) for conn in sorted(self._clients)] if news else []
         left = self.follower.leave() if moved else []
@@ -487,25 +538,48 @@ class Replica:
         self._pending_takeover = None
         return self._takeover_ordered(order) or effects  # none: a newer primary was seen meanwhile
 
-    def _connection_opened(self, conn: Conn, kind: str) -> list[Effect]:
-        if kind in ("client", "peer"):
+    def _connection_opened(self, conn: Conn, hello: Hello, name: str) -> list[Effect]:
+        if hello.kind in ("client", "peer"):
             self._clients.add(conn)
+        self.owners.opened(conn, hello.secret, name)
         return []
 
-    def _role_packet(self, conn: Conn) -> Send:
-        role = RolePacket(self.role_for_clients, self.known_epoch, self.known_address)
+    def _connection_lost(self, conn: Conn) -> None:
+        self._clients.discard(conn)
+        self.owners.lost(conn)
+
+    def time_for_keys_us(self, now: float, wall_us: int) -> int:
+        """Give the time from which who draws UUIDv7 keys goes on by its own clock; 0: we do not lead.
+
+        It is behind what was forgotten, so that such a key is never refused for its time.
+        """
+        if self.primary is None:
+            return 0
+        return max(self.primary.time_us(now, wall_us), self.tables.keys_floor_us() + KEY_STEP_US)
+
+    def _tell_time(self, now: float, wall_us: int) -> list[Effect]:
+        """Tell all clients that we lead, and the time."""
+        time_us = self.time_for_keys_us(now, wall_us)
+        return [self._role_packet(conn, time_us) for conn in sorted(self._clients)]
+
+    def _role_packet(self, conn: Conn, time_us: int = 0) -> Send:
+        role = RolePacket(self.role_for_clients, self.known_epoch, self.known_address, time_us)
         return Send(conn, struct_packet(Type.ROLE, role))
 
     # ---- messages that kill ----------------------------------------------------------------------------------
 
-    def _deaths_reported(self, event: DeathsReported) -> list[Effect]:
+    def _deaths_reported(self, event: DeathsReported, now: float) -> None:
         """I11: remember how often a message ended its process."""
-        if self.safeguards.park_killers:
-            key = (event.session, event.seq)
-            self.deaths[key] = max(event.deaths, self.deaths.get(key, 0))
-            while len(self.deaths) > DEATHS_MAX:
-                self.deaths.pop(next(iter(self.deaths)))
-        return []
+        if not self.safeguards.park_killers:
+            return
+        key = (event.session, event.seq)
+        self.deaths[key] = event.deaths
+        if event.deaths:
+            self.suspicion.died(now)
+        else:
+            del self.deaths[key]
+        while len(self.deaths) > DEATHS_MAX:
+            self.deaths.pop(next(iter(self.deaths)))
 
     def _forget_completed(self) -> None:
         """A message that the log holds has been completed by somebody: it is no killer."""

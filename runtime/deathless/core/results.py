@@ -3,8 +3,8 @@
 A CALL whose handler waits is answered with the id of its invocation. What it gives in the end stands here, a
 function of the log's prefix, so every primary answers with the same bytes, however often it is asked.
 
-A result is kept for `results_kept_s` of logical time, and while it and the younger ones are at most `results_max`, with
-at most `results_bytes_max` in all. The youngest is kept however large it is.
+A result is kept for `results_kept_s` of service (`base.times`), and while it and the younger ones are at most
+`results_max`, with at most `results_bytes_max` in all. The youngest is kept however large it is.
 
 Guarantees: equal calls give equal tables and snapshots. Does not: read a clock, know who waits (the primary does).
 Imports codec and base.
@@ -46,7 +46,7 @@ class Results:
         Args:
             invocation: its id; it ends once.
             reply: as a handler's.
-            now_us: logical time, microseconds, never below an earlier call's.
+            now_us: age of the shard, microseconds, never below an earlier call's.
         """
         assert invocation not in self._kept, f"invocation {invocation} ends once"
         self._kept[invocation] = ResultRecord(invocation, now_us, reply)
@@ -66,7 +66,7 @@ class Results:
     def expire(self, now_us: int) -> int:
         """Forget results older than `results_kept_s`; cheap with none. Gives how many were forgotten.
 
-        Called behind each time record, with logical time.
+        Called behind each time record, with the age of the shard.
         """
         oldest_us = now_us - self._kept_us
         kept = self._kept

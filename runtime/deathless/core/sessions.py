@@ -7,19 +7,20 @@ same order and hold equal tables. A session's life:
 
 `accept` takes a run of messages in (I3: only the next expected seq), `record` keeps their replies. A reply stays,
 byte for byte, until the sender's cumulative acknowledgement passes it (I5). A session ends by
-`expire`: idle beyond `session_idle_max_s` of logical time, or, above `sessions_max`, the longest idle first.
+`expire`: idle beyond `session_idle_max_s` of service (`base.times`: age), or, above `sessions_max`, the longest idle
+first.
 A session id is the lsn of its registration and is never given twice, so an expired one is told from a new one.
 
 A **peer's session** is another service's, or our own (`SELF_SESSION`): its seqs are positions of an outbox. It never
 expires and keeps no replies, because a reply to a peer is a message of its own; so all of it counts as acknowledged.
 Our own exists always, and is in a snapshot once it was used.
 
-Sessions stand in the order of their last use; uses at the same logical time in the order of the log. That order
+Sessions stand in the order of their last use; uses at the same age in the order of the log. That order
 is part of the table, so it is in the snapshot.
 
 Guarantees: equal calls give equal tables, effects and snapshots; an acknowledgement never goes back and never
 passes a message that was not yet in the log before the run that carries it.
-Does not: read a clock (time is logical and comes in), decide what to admit (whoever admits asks `get`), know which
+Does not: read a clock (the age of the shard comes in), decide what to admit (whoever admits asks `get`), know which
 frames are confirmed (the caller must not send a reply of a frame that is not, I1). Imports base and codec only.
 """
 
@@ -32,6 +33,7 @@ from deathless.base.ids import SYSTEM_SESSION, SessionId
 from deathless.base.limits import Limits
 from deathless.codec.frames import Run
 from deathless.codec.messages import REGISTER_NONCE_BYTES
+from deathless.codec.peer_history import NOTHING, UNKNOWN, extended
 from deathless.codec.peer_messages import SELF_SESSION
 from deathless.codec.snapshot import SessionRecord
 
@@ -41,11 +43,11 @@ class Session:
 
     Args:
         session_id: lsn of the registration, above 0.
-        nonce: the 16 bytes the client drew for it.
-        now_us: logical time of the registration, microseconds.
+        nonce: the 16 bytes of its registration: a hash of what its owner alone knows (codec.session_proof).
+        now_us: age of the shard at the registration, microseconds.
     """
 
-    __slots__ = ("acked", "id", "kept", "last_us", "next_seq", "nonce", "peer", "reply_bytes")
+    __slots__ = ("acked", "history", "id", "kept", "last_us", "next_seq", "nonce", "peer", "reply_bytes")
 
     def __init__(self, session_id: SessionId, nonce: bytes, now_us: int, *, peer: bool = False) -> None:
         self.id = session_id
@@ -53,10 +55,11 @@ class Session:
         self.nonce = nonce
         self.next_seq = 1  # seq that is accepted next. Invariant: never goes back
         self.acked = 0  # replies up to this seq are acknowledged. Invariant: 0 <= acked < next_seq
-        self.last_us = now_us  # logical time of the last use, microseconds
+        self.last_us = now_us  # age of the shard at the last use, microseconds
         # Replies as they came, by run: seq of the first, the replies, their bytes. No work per message that way.
         # Invariant: acked < seq < next_seq for each, ascending.
         self.kept: deque[tuple[int, list[bytes], int]] = deque()
+        self.history = UNKNOWN  # of a peer: codec.peer_history of position next_seq - 1, where it is known
         self.reply_bytes = 0  # Invariant: the bytes of these replies (compare with `session_reply_bytes_max`)
 
     @property
@@ -95,6 +98,10 @@ class SessionTable:
         """Give a session; None: never registered, ended or expired (the caller answers SessionExpired)."""
         return self._sessions.get(session_id) or self._peers.get(session_id)
 
+    def registered(self, nonce: bytes) -> bool:
+        """Does a session stand that was registered under this nonce?"""
+        return nonce in self._by_nonce
+
     def register_peer(self, session_id: int) -> None:
         """Begin the session of a peer, at position 1.
 
@@ -104,13 +111,16 @@ class SessionTable:
         assert session_id > SYSTEM_SESSION, "0 is the shard itself"
         assert session_id not in self._peers, "an lsn is given once"
         assert session_id not in self._sessions, "an lsn is given once"
-        self._peers[session_id] = Session(SessionId(session_id), bytes(REGISTER_NONCE_BYTES), 0, peer=True)
+        session = Session(SessionId(session_id), bytes(REGISTER_NONCE_BYTES), 0, peer=True)
+        session.history = UNKNOWN if session_id == SELF_SESSION else NOTHING
+        self._peers[session_id] = session
 
-    def accept_peer(self, run: Run) -> Session:
-        """Take a logged run of a peer in: move the next expected seq (I3).
+    def accept_peer(self, run: Run, messages: Iterable[bytes] = ()) -> Session:
+        """Take a logged run of a peer in: move the next expected seq (I3), and the history with it.
 
         Args:
             run: of a peer's session that `get` knows; with count above 0 its first seq is the session's next.
+            messages: of the run.
         """
         session_id, first_seq, _, count = run
         session = self._peers[session_id]
@@ -118,6 +128,7 @@ class SessionTable:
             assert first_seq == session.next_seq, f"peer {session_id}: position {first_seq} is not {session.next_seq}"
             session.next_seq = first_seq + count
             session.acked = session.next_seq - 1
+            session.history = extended(session.history, messages)
         return session
 
     def register(self, session_id: SessionId, nonce: bytes, now_us: int) -> SessionId:
@@ -126,7 +137,7 @@ class SessionTable:
         Args:
             session_id: lsn of the REGISTER message, above 0.
             nonce: its 16 bytes.
-            now_us: logical time, microseconds, never below an earlier call's.
+            now_us: age of the shard, microseconds, never below an earlier call's.
 
         Returns: the id to answer with. A nonce that is known is the same registration sent again: its first id.
         """
@@ -146,7 +157,7 @@ class SessionTable:
 
         Args:
             run: of a session that `get` knows; with count above 0 its first seq is the session's next.
-            now_us: logical time, microseconds, never below an earlier call's.
+            now_us: age of the shard, microseconds, never below an earlier call's.
 
         Returns: the session. An assertion that fails here is our bug: the run should not have been logged.
         """
@@ -213,7 +224,7 @@ class SessionTable:
         """Forget sessions idle for longer than `session_idle_max_s`, then the longest idle beyond `sessions_max`.
 
         Cheap when there is nothing to forget. Called at places the log alone decides (behind each time record and
-        each registration), with logical time.
+        each registration), with the age of the shard.
 
         Returns: their ids, longest idle first.
         """
@@ -232,7 +243,7 @@ class SessionTable:
         """Copy everything, longest idle first, then peers by id; later calls do not change the copy."""
         peers = [s for _, s in sorted(self._peers.items()) if s.id != SELF_SESSION or s.next_seq > 1]
         return [
-            SessionRecord(s.id, s.next_seq, s.acked, s.last_us, s.nonce, s.replies, s.peer)
+            SessionRecord(s.id, s.next_seq, s.acked, s.last_us, s.nonce, s.replies, s.peer, s.history)
             for s in (*self._sessions.values(), *peers)
         ]
 
@@ -249,6 +260,8 @@ class SessionTable:
             session.kept.extend((seq, [reply], len(reply)) for seq, reply in sorted(record.replies.items()))
             session.reply_bytes = sum(size for _, _, size in session.kept)
             if record.peer:
+                unknown = session.id == SELF_SESSION or (record.history == UNKNOWN and record.next_seq > 1)
+                session.history = UNKNOWN if unknown else record.history or NOTHING
                 self._peers[session.id] = session
                 continue
             self._sessions[session.id] = session
@@ -284,7 +297,7 @@ class SessionTable:
 
     def _touch(self, session: Session, now_us: int) -> None:
         """Make a session the last used."""
-        assert now_us >= session.last_us, "logical time goes back"
+        assert now_us >= session.last_us, "age goes back"
         session.last_us = now_us
         self._sessions.move_to_end(session.id)
 

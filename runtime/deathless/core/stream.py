@@ -116,6 +116,11 @@ class Stream:
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
+    @property
+    def chain(self) -> bytes:
+        """Chain hash behind the last confirmed frame."""
+        return self._chain
+
     def publish(self, frame: StreamFrame, chain: bytes, out: dict[Conn, list[bytes]]) -> None:
         """Stream a frame that has just been confirmed; `chain` is the hash behind it."""
         assert frame.first_lsn == self._lsn + 1

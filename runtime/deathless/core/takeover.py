@@ -1,4 +1,4 @@
-"""The takeover, step by step (design section 5): the order is the safety argument.
+"""The takeover, step by step (design 0003, "Takeover"): the order is the safety argument.
 
     LOOKING -> TAKING -> SEALING -> READING -> CUTTING -> SETTING_HEAD -> OPENING -> PROVING -> APPLYING -> DONE
        |          |                                            |                                |
@@ -8,10 +8,11 @@
 1 take or steal the lock and raise epoch in one transaction; 2 seal every epoch from head to ours - 1; 3 only now read,
 through fresh descriptors, from head, never from a higher epoch found in the directory; 4 write cut and copies, sync
 file and folder; 5 set head, guarded by the lock; 6 sync an opening frame; 7 prove; 8 serve. Dying before 5 leaves a
-file that nobody reads. A take is refused when the lock changed since the look. Often nobody was faster: a primary that
-hands over lets go of the lock while its heir takes it, so the heir looks again; a successor shows there by its higher
-epoch. LOST is no failure: somebody else took over; the replica begins again as a follower, in a new
-process once it had taken the lock, since its epoch is then spent.
+file that nobody reads, and so does dying before anything is confirmed, once a successor's cut continues from where
+this one's did: who has proved that head is its own removes such files. A take is refused when the lock changed since
+the look. Often nobody was faster: a primary that hands over lets go of the lock while its heir takes it, so the heir
+looks again; a successor shows there by its higher epoch. LOST is no failure: somebody else took over; the replica
+begins again as a follower, in a new process once it had taken the lock, since its epoch is then spent.
 
 Does not: decide when to try (detection does). Imports core, codec, base.
 """
@@ -33,6 +34,7 @@ from deathless.core.effects import (
     Prove,
     ReadLock,
     ReadTail,
+    RemoveUnread,
     SetHead,
     StopReplica,
     TakeLock,
@@ -101,6 +103,7 @@ class Takeover:
         self.head = 0
         self.last_lsn = 0
         self.seen_epoch = 0  # highest epoch the lock showed
+        self.gap_us = 0  # what has passed since the last time record, as far as it is known; set by the last step
         self.confirmed_lsn = confirmed_lsn
         self._refusals = 0
         self._revision = 0  # of the lock store, when it set our head
@@ -135,6 +138,8 @@ class Takeover:
                 return self._cut() if self._safeguards.cut_before_head else self._set_head()
             case CutWritten():
                 self._expect(Step.CUTTING)
+                if not self._safeguards.unread_after_proof:
+                    return [RemoveUnread(), *self._set_head()]
                 return self._set_head() if self._safeguards.cut_before_head else self._open()
             case HeadSet(revision):
                 return self._head_set(revision)
@@ -144,7 +149,8 @@ class Takeover:
                 return [Prove(OPENING_PROOF)]
             case ProofAnswered(_, owned):
                 return self._proved(owned)
-            case CopiesApplied():
+            case CopiesApplied(_, gap_us):
+                self.gap_us = gap_us
                 self._expect(Step.APPLYING)
                 self.step = Step.DONE
                 return []
@@ -212,7 +218,8 @@ class Takeover:
         if not owned:
             return self._deposed("proof")
         self.step = Step.APPLYING
-        return [ApplyCopies()]
+        # Before the copies: a primary that dies of them, or of the first call, has given back what others like it left.
+        return [RemoveUnread(), ApplyCopies()] if self._safeguards.remove_unread else [ApplyCopies()]
 
     def _deposed(self, where: str) -> list[Effect]:
         self.step = Step.LOST

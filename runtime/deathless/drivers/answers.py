@@ -4,7 +4,8 @@
 
 Positions here are those of the service's session for this driver, and the service alone remembers them: a new
 connection says from where, and everything that is not confirmed is sent again from there. It may then come twice.
-That changes nothing, because the first RESPONSE to an operation counts; and another host may have sent in between, so
+That changes nothing, because the first RESPONSE to an operation counts, and likewise the first that tells of a message
+which was given up; and another host may have sent in between, so
 positions that went on without a PEER_COMMIT of ours prove nothing.
 
 Guarantees: an answer is kept until the service has confirmed it; order is kept; whoever confirms nothing is connected
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import heapq
 import random
 import struct
 from collections import deque
@@ -34,6 +36,7 @@ from deathless.shell.peer_links import PeerLinks
 
 PACKET_BYTES_MAX: Final = 1 << 20  # of answers in one packet; a single larger one goes alone
 WINDOW_MESSAGES: Final = 1024  # sent and not confirmed
+REMEMBERED: Final = 1 << 16  # positions; a primary sends a quarter of this without an acknowledgement
 STALL_S: Final = 5.0  # a service that confirms nothing for so long is connected anew
 INCARNATION: Final = 1  # a driver has no log: there is nothing of it that could be created anew
 
@@ -75,8 +78,10 @@ class Answers:
             chance=random.SystemRandom(),
             packet_bytes_max=1 << 20,
         )
-        self._kept: deque[tuple[int, bytes]] = deque()  # (position of the delivery, RESPONSE), ascending
-        self._last = 0  # last position that was ever added: all up to it are kept, or confirmed
+        self._kept: deque[tuple[int, bytes]] = deque()  # (position of the delivery, RESPONSE), as they were added
+        self._lowest: list[int] = []  # heap of their positions. Invariant: its top is not confirmed
+        self._gone: set[int] = set()  # confirmed positions that are still in the heap
+        self._added: set[int] = set()  # positions that were ever added, the highest REMEMBERED of them
         self._session = 0  # of the connection; 0: there is none
         self._base = 0  # position there of the first one kept
         self._sent = 0  # how many of those kept are sent
@@ -86,14 +91,17 @@ class Answers:
     @property
     def lowest(self) -> int | None:
         """See session.Outgoing."""
-        return self._kept[0][0] if self._kept else None
+        return self._lowest[0] if self._lowest else None
 
     def add(self, answers: Sequence[Answer]) -> None:
         """See session.Outgoing."""
         for answer in answers:
-            if answer.position > self._last:
-                self._last = answer.position
+            if answer.position not in self._added:
+                self._added.add(answer.position)
+                heapq.heappush(self._lowest, answer.position)
                 self._kept.append((answer.position, self._message(answer)))
+        if len(self._added) > 2 * REMEMBERED:
+            self._added = set(sorted(self._added)[-REMEMBERED:])
         if self._kept:
             self._links.dial(self._target)
             self._pump()
@@ -125,7 +133,9 @@ class Answers:
         if count <= 0:
             return
         for _ in range(count):
-            self._kept.popleft()
+            self._gone.add(self._kept.popleft()[0])
+        while self._lowest and self._lowest[0] in self._gone:
+            self._gone.discard(heapq.heappop(self._lowest))
         self._base += count
         self._sent -= count
         self._watch()
@@ -167,5 +177,6 @@ class Answers:
     def close(self) -> None:
         """Forget everything."""
         self._kept.clear()
+        self._lowest.clear()
         self._drop()
         self._links.close()

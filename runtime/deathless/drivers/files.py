@@ -39,8 +39,10 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from deathless.base.errors import Deposed, InvalidConfig, SinkUnavailable
+from deathless.codec.untrusted import read_json
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import Answer, Delivery, Opened, Reference, Settings, Sink, Source
+from deathless.shell.small_files import read_small
 
 LOCK_WAIT_S: Final = 5.0  # so long the lock is waited for before operators are told
 LOCK_AGAIN_S: Final = 0.01
@@ -263,7 +265,7 @@ class FileSink:
                 if others:
                     continue
                 try:
-                    lines.append(_Written(msgspec.json.decode(text, type=Line), offset))
+                    lines.append(_Written(read_json(text, Line), offset))
                 except msgspec.MsgspecError as error:
                     raise SinkUnavailable(
                         f"{self._path}: at byte {offset - len(text)} is no line of ours: {error}"
@@ -273,10 +275,10 @@ class FileSink:
     def _read_place(self) -> Place | None:
         path = self._beside(".position")
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Place)
+            return read_json(read_small(path), Place)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:
+        except (OSError, msgspec.MsgspecError) as error:
             raise SinkUnavailable(f"{path}: {error}") from None
 
     def _write_place(self, place: Place) -> None:

@@ -22,7 +22,6 @@ import logging
 import signal
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Final, cast
 
 import msgspec
@@ -46,13 +45,18 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core.admission import cut_messages
+from deathless.core.outreach import FLIGHT_MESSAGES_MAX
 from deathless.drivers.answers import Answers
-from deathless.drivers.port import Factory, Settings, Sink, Source
-from deathless.drivers.session import Policy, Session
+from deathless.drivers.keyed_session import KeyedSession
+from deathless.drivers.port import Factory, KeyedSink, Settings, Sink, Source
+from deathless.drivers.session import Session
+from deathless.drivers.source_link import Policy
 from deathless.shell.children import die_with_parent
+from deathless.shell.config_file import read_config
 from deathless.shell.loading import load_attribute
 from deathless.shell.local_socket import driver_socket, is_own, listen_local
 from deathless.shell.logs import configure
+from deathless.shell.output import never_wait
 from deathless.shell.packets import CLOSING_TURNS, ServerConnection
 
 _LOG: Final = logging.getLogger("deathless.drivers")
@@ -92,7 +96,7 @@ def make_sink(driver: DriverConfig) -> Sink:
 class Connection:
     """A primary's connection, as its session sees it."""
 
-    def __init__(self, connection: ServerConnection, session: Session) -> None:
+    def __init__(self, connection: ServerConnection, session: Session | KeyedSession) -> None:
         self.session = session
         self._connection = connection
 
@@ -128,7 +132,7 @@ def refuse(connection: ServerConnection, error: DeathlessError) -> None:
 class Running:
     """A session at work."""
 
-    def __init__(self, session: Session, answers: Answers) -> None:
+    def __init__(self, session: Session | KeyedSession, answers: Answers) -> None:
         self.session = session
         self.answers = answers
         self.task = asyncio.get_running_loop().create_task(session.run(), name="sink")
@@ -288,8 +292,21 @@ class Host:
             confirmed=lambda: self._running[target].session.confirmed(),  # noqa: PLW0108  it is there later
             message_bytes_max=self._message_bytes_max,
         )
-        policy = Policy(driver.name, driver.on_refusal == "skip", driver.batch_messages)
-        session = Session(source, first, sink, policy, answers)
+        limits = self.config.make_limits()
+        policy = Policy(
+            driver=driver.name,
+            skip_refused=driver.on_refusal == "skip",
+            batch_messages=driver.batch_messages,
+            attempts_max=driver.attempts_max,
+            age_max_s=driver.age_max_s,
+            room_bytes=limits.peer_window_bytes_max // 2,
+            room_messages=FLIGHT_MESSAGES_MAX // 2,
+        )
+        session: Session | KeyedSession
+        if isinstance(sink, KeyedSink):
+            session = KeyedSession(source, first, sink, policy, answers)
+        else:
+            session = Session(source, first, sink, policy, answers)
         return Running(session, answers)
 
 
@@ -313,7 +330,7 @@ def main(arguments: list[str]) -> int:
     """`python -m deathless.drivers.host CONFIG.json NAME [PARENT]`; ends with its parent."""
     if len(arguments) > 2:
         die_with_parent(int(arguments[2]))
-    config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ReplicaConfig)
+    config = read_config(arguments[0])
     configure(config.log_level, config.replica, f"driver {arguments[1]}")
     try:
         asyncio.run(serve(config, arguments[1]))
@@ -324,4 +341,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main(sys.argv[1:]))

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -40,6 +40,7 @@ __all__ = [
     "DeliveryRefused",
     "Deposed",
     "Factory",
+    "KeyedSink",
     "Opened",
     "Reference",
     "Settings",
@@ -129,6 +130,30 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Let go of everything; it is not opened again. Raises nothing."""
+        ...
+
+
+@runtime_checkable
+class KeyedSink(Sink, Protocol):
+    """A sink that keeps no position and delivers each message by itself: keys do not wait for each other.
+
+    The host then calls `open`, `attempt` and `close` alone, with several attempts under way at a time, one of each key.
+    """
+
+    @property
+    def concurrency(self) -> int:
+        """How many attempts may be under way at a time."""
+        ...
+
+    def destination(self, delivery: Delivery) -> str:
+        """Name what fails as a whole: one that took nothing several times in a row is left alone for a while."""
+        ...
+
+    async def attempt(self, delivery: Delivery) -> bytes:
+        """Deliver one message; give the reply for whoever waits (see `Answer.reply`).
+
+        Raises: SinkUnavailable when it can't now; DeliveryRefused when the world says no for good.
+        """
         ...
 
 

@@ -8,9 +8,9 @@
     408, 425, 429, 5xx         not now: tried again, not before its Retry-After; so are no connection and no answer
     anything else, also 3xx    refused for good
 
-Messages of one key follow each other; `concurrency` keys are under way at a time. When one can't be delivered now, the
-others of its batch are, and are not sent again while this process lives. A new process begins with the first message
-that the service keeps, so the other side must know a key that it has seen.
+Messages of one key follow each other; `concurrency` keys are under way at a time, and no key waits for another
+(`keyed_session`). A new process begins with the first message that the service keeps, so the other side must know a key
+that it has seen.
 
 Guarantees: at least once; nothing of a key overtakes. Does not: follow redirects, keep anything. Needs aiohttp, which
 is imported when the sink is opened. Imports drivers.port and codec.
@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Meta
 
 from deathless.base.errors import DeliveryRefused, InvalidConfig, SinkUnavailable
+from deathless.codec.untrusted import read_json
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import Answer, Delivery, Opened, Settings, Sink, Source
 
@@ -130,6 +131,16 @@ class WebhookSink:
         self._pass(deliveries[-1].position)
         return answers
 
+    @property
+    def concurrency(self) -> int:
+        """See port.KeyedSink."""
+        return self._options.concurrency
+
+    def destination(self, delivery: Delivery) -> str:
+        """See port.KeyedSink: scheme, host and port."""
+        parts = urlsplit(self._url(delivery))
+        return f"{parts.scheme}://{parts.netloc}"
+
     async def pass_over(self, position: int, answer: Answer | None) -> None:  # noqa: ARG002  kept by nobody
         """See port.Sink."""
         self._pass(position)
@@ -156,21 +167,24 @@ class WebhookSink:
                 if each.position in self._done:
                     continue
                 try:
-                    self._done[each.position] = await self._attempt(each)
+                    self._done[each.position] = await self.attempt(each)
                 except (SinkUnavailable, DeliveryRefused) as error:
                     problems[each.position] = error
                     return
 
-    async def _attempt(self, delivery: Delivery) -> bytes:
-        """Send one; give the reply. Raises: SinkUnavailable, DeliveryRefused."""
+    def _url(self, delivery: Delivery) -> str:
+        url = self._options.url.replace("{key}", quote(delivery.key, safe=""))
+        return url.replace("{method}", quote(delivery.method, safe=""))
+
+    async def attempt(self, delivery: Delivery) -> bytes:
+        """See port.KeyedSink."""
         import aiohttp  # noqa: PLC0415  an extra
 
         assert self._session is not None, "it is open"
-        url = self._options.url.replace("{key}", quote(delivery.key, safe=""))
-        url = url.replace("{method}", quote(delivery.method, safe=""))
+        url = self._url(delivery)
         try:
             body = msgspec.json.encode(delivery.arguments)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise DeliveryRefused(f"its arguments are no JSON: {error}", position=delivery.position) from None
         headers = {"Content-Type": "application/json", "Idempotency-Key": delivery.idempotency_key}
         try:
@@ -201,6 +215,6 @@ def _packed(content: bytes) -> bytes:
     if not content:
         return msgspec.msgpack.encode(None)
     try:
-        return msgspec.msgpack.encode(msgspec.json.decode(content))
-    except (msgspec.MsgspecError, OverflowError, UnicodeDecodeError, RecursionError):
+        return msgspec.msgpack.encode(read_json(content, object))
+    except msgspec.MsgspecError:
         return msgspec.msgpack.encode(content.decode(errors="replace"))

@@ -8,6 +8,7 @@ busy Python starves). May import base and codec through the ports.
 
 from __future__ import annotations
 
+from deathless.codec.witness import Point
 from deathless.engine.ports import Holder, Lock, LockView, ServiceRecord
 
 
@@ -37,14 +38,22 @@ class SyncToAsync:
         """See the port."""
         return self.lock.take(replica, nonce, seen)
 
-    async def set_head(self, holder: Holder) -> int | None:
+    async def set_head(self, holder: Holder, point: Point | None = None) -> int | None:
         """See the port."""
-        return self.lock.set_head(holder)
+        return self.lock.set_head(holder, point)
 
     async def owns(self, holder: Holder) -> bool:
         """See the port."""
         return self.lock.owns(holder)
 
-    async def release(self, holder: Holder) -> None:
+    async def release(self, holder: Holder, point: Point | None = None) -> None:
         """See the port."""
-        self.lock.release(holder)
+        self.lock.release(holder, point)
+
+    async def confirmed(self, holder: Holder) -> Point | None:
+        """See the port."""
+        return self.lock.confirmed(holder)
+
+    async def witness(self, holder: Holder, point: Point) -> bool | None:
+        """See the port."""
+        return self.lock.witness(holder, point)

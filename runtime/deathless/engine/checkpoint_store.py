@@ -1,14 +1,14 @@
 """Checkpoints in the shared directory: written whole or not at all, counted only once another has read them.
 
 Why it exists: a checkpoint lets the log below it go, so one that can't be read back would lose confirmed messages.
-The steps of one checkpoint (design section 5):
+The steps of one checkpoint (design 0003, "Checkpoints"):
 
     written      temporary name, synced, linked as `checkpoints/<lsn>-<chain>.ckpt`, folder synced
     announced    mark `<name>.announced`: its last frame is confirmed; before that nobody may load it
     verified     mark `<name>.verified`: another replica (a helper, where there is one replica) read all of it back
                  through a fresh descriptor; only verified ones count for collection
-    pruned       older than the newest `kept` verified ones: marks first, then the file, so that a mark never stands
-                 for a file that it was not made for
+    pruned       older than what the primary needs: marks first, then the file, so that a mark never stands for a
+                 file that it was not made for
 
 A checkpoint of one (lsn, chain) is written once; who comes second uses the first one's file.
 
@@ -20,11 +20,12 @@ write, or speak with other replicas. May import codec and base.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from deathless.base.errors import CorruptCheckpoint, OutOfSpace
 from deathless.base.ids import ChainHash, Lsn
+from deathless.base.storage import Use, waits
 from deathless.codec import checkpoint as codec
 from deathless.codec.snapshot import Head, Snapshot
 from deathless.engine.ports import FileSystem, Handle
@@ -110,7 +111,11 @@ class CheckpointStore:
             for name in self._fs.listing(CHECKPOINT_FOLDER):
                 path = f"{CHECKPOINT_FOLDER}/{name}"
                 if path != self._temporary and (name == f"t.{replica}" or name.startswith(f"t.{replica}.")):
-                    self._unlink(path)
+                    try:
+                        self._unlink(path)
+                    except OSError as error:
+                        if not waits(error, Use.CHECKPOINT):
+                            raise
 
     def write(self, snapshot: Snapshot) -> str:
         """Write a checkpoint and give it its name; durable when this returns.
@@ -199,13 +204,26 @@ class CheckpointStore:
 
         Returns: 0 while there are fewer: then the log is needed from its beginning.
         """
-        counted = [each for each in self.names() if self.verified(each.name)]
-        return counted[self._kept - 1].lsn if len(counted) >= self._kept else 0
+        counted = sorted(each.lsn for each in self.counted())
+        return counted[-self._kept] if len(counted) >= self._kept else 0
 
-    def prune(self) -> list[str]:
-        """Remove what is older than the newest `kept` verified checkpoints; durable. Gives the names."""
-        floor = self.floor()
+    def counted(self) -> list[CheckpointName]:
+        """All that are announced and verified, newest first; whose history they are of is for the caller to compare."""
+        return [each for each in self.names() if self.verified(each.name)]
+
+    def prune(self, below: int | None = None) -> list[str]:
+        """Remove the checkpoints of less than an lsn; durable. Gives the names.
+
+        Args:
+            below: None: that of the oldest of the `kept` newest verified ones.
+        """
+        floor = self.floor() if below is None else below
         gone = [each.name for each in self.names(announced_only=False) if each.lsn < floor]
+        self.remove(gone)
+        return gone
+
+    def remove(self, gone: Sequence[str]) -> None:
+        """Remove checkpoints with their marks, the last named first; durable."""
         for name in reversed(gone):
             marks = [f"{CHECKPOINT_FOLDER}/{name}{mark}" for mark in (VERIFIED, ANNOUNCED)]
             for mark in marks:
@@ -215,7 +233,6 @@ class CheckpointStore:
             self._unlink(f"{CHECKPOINT_FOLDER}/{name}")
         if gone:
             self._sync_folder()
-        return gone
 
     def _write_temporary(self, snapshot: Snapshot) -> None:
         self._unlink(self._temporary)

@@ -1,6 +1,7 @@
 """The lock of a shard in its own directory: names that are linked once and never overwritten.
 
-Why it exists: on one machine the shared directory can be the lock store too (design section 5). A hard link to a
+Why it exists: on one machine the shared directory can be the lock store too (design 0003, "The lock and the fence").
+A hard link to a
 name that exists fails, for everyone but one; that is the only atomic step this lock uses.
 
     lock/store.id           id of this store, written once
@@ -38,6 +39,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from deathless.base.errors import ForeignDirectory, LockUnavailable, LogTruncated
+from deathless.base.storage import Use, waits
+from deathless.codec.untrusted import read_msgpack
+from deathless.codec.witness import Point
 from deathless.engine.ports import FileSystem, Handle, Holder, LockView, ServiceRecord
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.spare import is_full
@@ -85,8 +89,7 @@ class DirectoryLock:
             for name in self._fs.listing(LOCK_FOLDER):
                 # Left by killed processes of this replica. One that still lives finds no file to link: no answer.
                 if name.startswith((f"t.{self._replica}.", f"t.{self._process}.")):
-                    with contextlib.suppress(FileNotFoundError):
-                        self._fs.unlink(f"{LOCK_FOLDER}/{name}")
+                    self._clear(f"{LOCK_FOLDER}/{name}")
             self._put_aside()
 
     def view(self) -> LockView:
@@ -126,8 +129,8 @@ class DirectoryLock:
             self._epoch = max(self._epoch, holder.epoch)
             return holder if self._find_head(self._find_epoch()) == seen.head else None
 
-    def set_head(self, holder: Holder) -> int | None:
-        """See the port."""
+    def set_head(self, holder: Holder, point: Point | None = None) -> int | None:  # noqa: ARG002 - kept elsewhere
+        """See the port. The directory holds no witness of itself."""
         with self._answering():
             if not self._owns(holder):
                 return None
@@ -143,13 +146,21 @@ class DirectoryLock:
         with self._answering():
             return self._owns(holder)
 
-    def release(self, holder: Holder) -> None:
+    def release(self, holder: Holder, point: Point | None = None) -> None:  # noqa: ARG002 - as in `set_head`
         """See the port."""
         with self._answering():
             if self._owns(holder):
                 with contextlib.suppress(FileExistsError):
                     self._fs.link(_epoch_path(holder.epoch), _released_path(holder.epoch))
                 self._sync_folder()
+
+    def confirmed(self, holder: Holder) -> Point | None:  # noqa: ARG002 - as in `set_head`
+        """See the port."""
+        return None
+
+    def witness(self, holder: Holder, point: Point) -> bool | None:  # noqa: ARG002 - as in `set_head`
+        """See the port."""
+        return None
 
     # ------------------------------------------------------------ reading
 
@@ -224,7 +235,7 @@ class DirectoryLock:
         if data is None:
             return None
         try:
-            return msgspec.msgpack.decode(data, type=kind)
+            return read_msgpack(data, kind)
         except msgspec.MsgspecError as error:
             raise ForeignDirectory(f"{path} is not what this version writes: {error}") from error
 
@@ -285,13 +296,23 @@ class DirectoryLock:
         finally:
             self._fs.close(handle)
 
+    def _clear(self, path: str) -> None:
+        """Remove what is in nobody's way; on a volume that is read-only just now it stays."""
+        try:
+            self._fs.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if not waits(error, Use.ROOM):
+                raise
+
     def _put_aside(self) -> None:
         try:
             handle = self._fs.create(self._reserve)
         except FileExistsError:
             return
         except OSError as error:
-            if is_full(error):
+            if waits(error, Use.ROOM):
                 return
             raise
         try:

@@ -5,9 +5,8 @@ Guarantees: every exception becomes an error with a code and a page. Does not: r
 
 from __future__ import annotations
 
-import errno
-
-from deathless.base.errors import DeathlessError, Internal, OutOfSpace, PermissionRefused
+from deathless.base.errors import DeathlessError, Internal
+from deathless.base.storage import storage_error
 
 
 def as_ours(error: Exception, during: str) -> DeathlessError:
@@ -16,9 +15,8 @@ def as_ours(error: Exception, during: str) -> DeathlessError:
         return error
     if not isinstance(error, OSError):
         return Internal(f"{during}: {type(error).__name__}: {error}")
+    ours = storage_error(error)
+    if ours is not None:
+        return ours
     what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutOfSpace(what)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return PermissionRefused(what)
     return Internal(f"input/output: {what}", remedy="check the log's storage; the replica starts again by itself")

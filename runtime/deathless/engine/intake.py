@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from deathless.base.errors import (
     CorruptFrame,
     DeathlessError,
+    Forbidden,
     NewerFormat,
     Unauthorized,
     UnknownService,
     UpgradeRequired,
 )
+from deathless.codec.session_proof import NONCE_BYTES
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     U64,
@@ -41,9 +43,9 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
+from deathless.core.session_owners import proves
 from deathless.engine.replica_engine import ReplicaEngine
 
-NONCE_BYTES = 16
 KEPT_BYTES_MAX = 1 << 20  # of batches that wait for the end of the turn; beyond, the core has them at once
 UNDECIDED = (1 << 63) - 1  # next_seq that tells nothing: the answer to the session's first batch will
 PEER = "peer"  # kind in HELLO of another service's primary; no other kind may introduce itself as one
@@ -77,18 +79,33 @@ class Intake:
     def __init__(self, engine: ReplicaEngine, admin: Callable[[ev.Conn, Admin], None]) -> None:
         self._engine = engine
         self._admin = admin
+        self._owner_only = engine.core.safeguards.session_owner
         self._batches: list[tuple[ev.Conn, Batch]] = []  # of this turn of the event loop
         self._bytes = 0  # of their packets
         self._peers: set[ev.Conn] = set()  # connections of other services; removed by `lost`
+        self._certified: dict[ev.Conn, str] = {}  # which service each of them has shown to be; likewise
 
-    def opened(self, conn: ev.Conn, hello: Hello, primary_address: str) -> bytes:
-        """A connection was authorised; gives the WELCOME to send first."""
+    def opened(
+        self, conn: ev.Conn, hello: Hello, primary_address: str, certified_as: str = "", name: str = ""
+    ) -> bytes:
+        """A connection was authorised; gives the WELCOME to send first.
+
+        Args:
+            conn: the connection.
+            hello: how it introduced itself.
+            primary_address: where clients find the primary.
+            certified_as: the service that its certificate names; empty: certificates name nobody here.
+            name: in its certificate, for who owns a session; empty: it showed none.
+        """
         engine = self._engine
         if hello.kind == PEER:
             self._peers.add(conn)
+            self._certified[conn] = certified_as
         core = engine.core
         session = engine.shard.sessions.get(hello.session) if hello.session else None
-        next_seq = session.next_seq if session is not None else 0
+        next_seq = 0
+        if session is not None and (not self._owner_only or proves(hello.secret, name, session.nonce)):
+            next_seq = session.next_seq  # whose it is alone hears how far it has come
         primary = core.primary
         if session is None and primary is not None and primary.synced_lsn > primary.confirmed_lsn:
             next_seq = UNDECIDED  # an unconfirmed frame may be what ended the session (I1)
@@ -103,6 +120,7 @@ class Intake:
             next_seq,
             core.limits.message_bytes_max,
             core.limits.session_window_max,
+            time_us=core.time_for_keys_us(engine.outside.now(), engine.outside.wall_us()),
         )
         return struct_packet(Type.WELCOME, welcome)
 
@@ -145,6 +163,7 @@ class Intake:
     def lost(self, conn: ev.Conn) -> None:
         """A connection ended; what it sent before is delivered."""
         self._peers.discard(conn)
+        self._certified.pop(conn, None)
         self.deliver()
 
     def _check_sender(self, conn: ev.Conn, batch: Batch) -> None:
@@ -184,8 +203,9 @@ class Intake:
         if kind == Type.PING:
             self._engine.outside.send(conn, packet(Type.PONG, body))
         elif kind == Type.REGISTER:
-            if len(body) == NONCE_BYTES:
-                post(ev.RegisterReceived(conn, body))
+            if len(body) != NONCE_BYTES:
+                raise CorruptFrame(f"REGISTER of {len(body)} bytes, {NONCE_BYTES} expected")
+            post(ev.RegisterReceived(conn, body))
         elif kind == Type.FOLLOW:
             post(ev.FollowReceived(conn, decode_struct(Follow, body)))
         elif kind == Type.ATTACH:
@@ -194,7 +214,13 @@ class Intake:
             if conn not in self._peers:
                 raise Unauthorized(f"only another service says PEER_HELLO, behind a HELLO of kind {PEER!r}")
             introduced = decode_struct(PeerIntroduction, body)
-            post(ev.PeerHelloReceived(conn, introduced.hello, introduced.epoch))
+            shown = self._certified.get(conn, "")
+            if shown and introduced.hello.service != shown:
+                raise Forbidden(
+                    f"service {introduced.hello.service!r} introduced itself with a certificate of {shown!r}",
+                    remedy="each service sends with its own certificate",
+                )
+            post(ev.PeerHelloReceived(conn, introduced))
         elif kind == Type.CHECKPOINT:
             told = decode_struct(Role, body)
             post(ev.CheckpointAnnounced(conn, told.epoch, told.role))

@@ -2,7 +2,7 @@
 
 Why it exists: `deathless log ls/show/verify` must show files as they are, on or off the chain, sound or not; and at
 each start and takeover an OPENING frame above the lock's `head` says that the store was restored from a backup
-(design section 5): its epochs may be given twice, so the start is refused until an operator adopts the log.
+(design 0003, "Takeover"): its epochs may be given twice, so the start is refused until an operator adopts the log.
 
 Guarantees: reads only; a bad frame ends the view of its file and is named, it stops nothing. Does not: follow cuts
 (log_reader does), and does not prove absence: a listing is a hint here as everywhere, though the names between
@@ -18,6 +18,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, DataCorrupt
 from deathless.codec.frames import BLOCK, Cut, Frame, FrameKind, Opening, RollTo, segment_name
+from deathless.codec.untrusted import read_msgpack
 from deathless.engine.log_route import decode_cut, listed_segments
 from deathless.engine.ports import FileSystem
 from deathless.engine.segment_scan import Chain, Scanned, SegmentScan
@@ -105,7 +106,7 @@ def describe_segment(fs: FileSystem, epoch: int, roll: int) -> SegmentInfo:
             elif frame.kind == FrameKind.OPENING:
                 opening = _opening(frame)
             elif frame.kind == FrameKind.ROLL:
-                rolled_to = msgspec.msgpack.decode(frame.payload, type=RollTo).roll
+                rolled_to = read_msgpack(frame.payload, RollTo).roll
     except (DataCorrupt, msgspec.MsgspecError) as error:
         problem = str(error)
     return SegmentInfo(
@@ -168,6 +169,6 @@ def newest_opening(fs: FileSystem, above: int = 0, probe_through: int = 0) -> tu
 
 def _opening(frame: Frame) -> Opening:
     try:
-        return msgspec.msgpack.decode(frame.payload, type=Opening)
+        return read_msgpack(frame.payload, Opening)
     except msgspec.MsgspecError as error:
         raise CorruptFrame(f"opening frame of epoch {frame.epoch} can't be read: {error}") from error

@@ -7,7 +7,7 @@ differ only in what they make of the end.
     who                        at a place without a whole valid frame          gives
     a follower (`read`)        nothing more for now; a bad frame that did      confirmed frames
                                not change between two reads is judged
-    a successor (`read_tail`)  judged: end, or CorruptFrame                    confirmed and unconfirmed apart
+    a successor (`read_tail`)  judged, by its bytes too: end, or CorruptFrame  confirmed and unconfirmed apart
     anyone, before a cut's     CorruptFrame, or LogTruncated if the file       -
     place or in a rolled file  ends there: a cut leads beyond it
 
@@ -28,6 +28,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, LogTruncated
 from deathless.codec.frames import BLOCK, ORIGIN, Frame, FrameKind, Position, RollTo
+from deathless.codec.untrusted import read_msgpack
 from deathless.engine.log_route import Identity, Leave, Place, Route, RouteFinder, missing
 from deathless.engine.ports import FileSystem, Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
@@ -101,7 +102,7 @@ class LogReader:
                     return given, False
         return given, True
 
-    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int) -> Tail:
+    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int, *, ends_at: int | None = None) -> Tail:
         """See the port `LogStore`. Call it only once the seals stand. Head 0 is a log without an epoch."""
         if head == 0:
             return self._empty_tail(max(lsn, confirmed_lsn))
@@ -115,6 +116,7 @@ class LogReader:
             if join.passes(step):
                 steps.append(step)
             last = step.after
+        passed_over = self._judge_bytes(last, ends_at)
         if last.lsn < confirmed and self._safeguards.check_confirmed_end:
             raise LogTruncated(
                 f"{segment_path(last.epoch, last.roll)} offset {last.offset}: the log ends at lsn {last.lsn}, "
@@ -126,7 +128,55 @@ class LogReader:
         split = sum(step.found.frame.first_lsn <= confirmed for step in steps)
         position = steps[split - 1].after.position if split else join.position
         pairs = [(step.found.frame, step.found.raw) for step in steps]
-        return Tail(pairs[:split], pairs[split:], position)
+        return Tail(pairs[:split], pairs[split:], position, passed_over)
+
+    def _judge_bytes(self, place: Place, ends_at: int | None) -> str:
+        """Say whether what stands behind the last valid frame was a whole frame once; gives what was passed over.
+
+        Raises: CorruptFrame when it was, unless everything confirmed is known to stand before it.
+        """
+        path = segment_path(place.epoch, place.roll)
+        scan = SegmentScan(self._fs, place.epoch, place.roll, None, self._safeguards)
+        try:
+            if not scan.changed_at(place.offset):
+                return ""
+        finally:
+            scan.close()
+        text = f"{path} offset {place.offset}: the frame at lsn {place.lsn + 1} is not what was written"
+        if ends_at is not None and place.lsn >= ends_at:
+            return f"{text}; nothing behind lsn {ends_at} was confirmed, so it is passed over"
+        raise CorruptFrame(
+            f"{text}, and no crash tears a write like that",
+            remedy="bring back the file from an intact copy; where there is none, see `deathless adopt --help`",
+        )
+
+    def chain_at(self, head: int, lsn: int) -> bytes | None:
+        """See the port `LogStore`."""
+        if head == 0 or self.routes.find_oldest(head).start.lsn > lsn:
+            return None
+        route = self.routes.find(head, lsn)
+        place = route.start
+        if place.lsn < lsn:
+            for step in self.walk(route, judge=False):
+                place = step.after
+                if place.lsn >= lsn:
+                    break
+        return place.chain if place.lsn == lsn else b""
+
+    def find_end(self, head: int, lsn: int) -> tuple[Place, str]:
+        """Find the end of what reads well, from the file that holds `lsn` on, and why it is no sound end; empty: it is.
+
+        For a writer that is known to be gone. Raises: LogTruncated, CorruptFrame when not even that file reads well.
+        """
+        route = self.routes.find(head, lsn)
+        place = route.start
+        try:
+            for step in self.walk(route, judge=True):
+                place = step.after
+            self._judge_bytes(place, None)
+        except (CorruptFrame, LogTruncated) as error:
+            return place, error.message
+        return place, ""
 
     def _empty_tail(self, known_lsn: int) -> Tail:
         if known_lsn > 0 and self._safeguards.check_confirmed_end:
@@ -166,6 +216,8 @@ class LogReader:
         """Give the frames of one file from a place in it, up to its ROLL frame, its cut's place or its end."""
         path = segment_path(place.epoch, place.roll)
         limit = leave.position.length if leave is not None and leave.position.roll == place.roll else None
+        if limit is not None and place.offset >= limit:
+            return  # nothing of the log is left there: who read it all needs no file that was collected since
         try:
             scan = SegmentScan(self._fs, place.epoch, place.roll, limit, self._safeguards)
         except FileNotFoundError as error:
@@ -323,7 +375,7 @@ class _Join:
 
 def _roll_of(step: Step, path: str) -> int:
     try:
-        roll = msgspec.msgpack.decode(step.found.frame.payload, type=RollTo).roll
+        roll = read_msgpack(step.found.frame.payload, RollTo).roll
     except msgspec.MsgspecError as error:
         raise CorruptFrame(f"{path} offset {step.found.offset}: the roll frame can't be read: {error}") from error
     if roll != step.after.roll + 1:

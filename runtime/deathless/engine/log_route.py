@@ -1,7 +1,7 @@
 """The way from the head back to a place in the log: which files count, and how far each.
 
 Why it exists: the log is not "all files in the folder". It is what the cuts say, followed backwards from the lock's
-`head` (design section 5): each epoch's first frame names the place where it continues an older one, and whatever
+`head` (design 0003, "The log"): each epoch's first frame names the place where it continues an older one, and whatever
 stands behind that place, or in files that no cut leads to, is not the log.
 
     e1.r0 [cut ORIGIN|a|b|ROLL]   e1.r1 [c|d|x y]                 x, y: behind the cut, ignored
@@ -25,6 +25,7 @@ import msgspec
 
 from deathless.base.errors import CorruptFrame, ForeignDirectory, LogTruncated
 from deathless.codec.frames import BLOCK, ORIGIN, Cut, Frame, FrameKind, Position, parse_segment_name
+from deathless.codec.untrusted import read_msgpack
 from deathless.engine.ports import FileSystem
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import LOG_FOLDER, SegmentScan, segment_path
@@ -37,9 +38,10 @@ class Identity(NamedTuple):
     incarnation: int
     fence: str
     store_id: str
-    # Cuts up to this epoch may name another incarnation, fence or store: an operator has adopted them. The service
-    # id must be the same in all.
+    # Cuts up to this epoch may name another incarnation, fence or store: an operator has adopted them. They may name
+    # another service only if it is one that this one was made of.
     adopted_through: int = 0
+    former_services: frozenset[bytes] = frozenset()
 
     def check(self, cut: Cut, epoch: int, path: str) -> None:
         """Compare with a cut.
@@ -47,6 +49,8 @@ class Identity(NamedTuple):
         Raises: ForeignDirectory naming the file and the first thing that differs.
         """
         pairs: list[tuple[str, object, object]] = [("service id", cut.service_id, self.service_id)]
+        if epoch <= self.adopted_through and cut.service_id in self.former_services:
+            return
         if epoch > self.adopted_through:
             pairs += [
                 ("incarnation", cut.incarnation, self.incarnation),
@@ -93,7 +97,7 @@ def decode_cut(frame: Frame, path: str) -> Cut:
     Raises: CorruptFrame.
     """
     try:
-        cut = msgspec.msgpack.decode(frame.payload, type=Cut)
+        cut = read_msgpack(frame.payload, Cut)
     except msgspec.MsgspecError as error:
         raise CorruptFrame(f"{path}: the cut can't be read: {error}") from error
     if frame.first_lsn != cut.base.lsn + 1 or frame.prev_chain != cut.base.chain or cut.base.epoch >= frame.epoch:

@@ -15,9 +15,11 @@ Layout, below the shared directory:
     seal/000000000002                epoch 2 is closed; linked, never removed
     replicas/<replica>/spare         spare segment;  replicas/<replica>/seal   empty; its seals are links of it
 
-Guarantees (design section 5, I1, I6, I8): see each module. Seals stand durably when `link_seals` returns. Collection
+Guarantees (design 0003, "The log", I1, I6, I8): see each module. Seals stand durably when `link_seals` returns.
+Collection
 removes whole files only, never the head's first, never one that a reader at or above the collected lsn would open,
-oldest first, each removal durable before the next, so that a crash leaves no hole. Does not: ask the lock, prove, or
+oldest first, each removal durable before the next, so that a crash leaves no hole. Beside that go files that no cut
+leads to, whole and in any order. Does not: ask the lock, prove, or
 decide when; a process must be the only one of its replica. May import codec and base.
 """
 
@@ -42,6 +44,7 @@ from deathless.engine.segment_writer import SegmentWriter
 from deathless.engine.spare import Spare
 
 SEAL_FOLDER: Final = "seal"
+ROLLS_END: Final = 1 << 32  # above every roll of an epoch
 
 
 def seal_path(epoch: int) -> str:
@@ -76,6 +79,7 @@ class ShardLog:
         self._replica_folder = f"replicas/{replica}"
         self._reader = LogReader(fs, identity, safeguards)
         self._adopted_through = identity.adopted_through if identity is not None else 0
+        self._kept = (0, 0)  # epoch and roll of the newest file before our epoch that our cut or our copies are from
         self._spare = Spare(fs, replica, limits.spare_bytes, instance=instance)
         self._writer = SegmentWriter(fs, limits, self._spare, safeguards)
 
@@ -126,9 +130,13 @@ class ShardLog:
         """See the port."""
         return self._reader.read(head, lsn, chain, bytes_max=bytes_max)
 
-    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int) -> Tail:
+    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int, *, ends_at: int | None = None) -> Tail:
         """See the port."""
-        return self._reader.read_tail(head, lsn, chain, confirmed_lsn)
+        return self._reader.read_tail(head, lsn, chain, confirmed_lsn, ends_at=ends_at)
+
+    def chain_at(self, head: int, lsn: int) -> bytes | None:
+        """See the port."""
+        return self._reader.chain_at(head, lsn)
 
     def oldest(self, head: int) -> tuple[int, bytes]:
         """(lsn, chain) right before the oldest message that is still in the log; (0, zeros) when nothing was collected.
@@ -152,6 +160,8 @@ class ShardLog:
         ):
             raise Internal(f"cut of epoch {epoch} does not fit the tail that it continues")
         self._writer.begin(epoch, cut, tail.position, [frame for frame, _ in tail.unconfirmed], incarnation)
+        copied = tail.unconfirmed[-1][0].epoch if tail.unconfirmed else 0
+        self._kept = (copied, ROLLS_END) if copied else (tail.position.epoch, tail.position.roll)
 
     def reserve(self, size: int) -> bool:
         """See the port. False as well while there is no space for a spare: the next takeover must fit (I8)."""
@@ -220,6 +230,23 @@ class ShardLog:
             self._fs.unlink(segment_path(epoch, roll))
             if self._safeguards.collect_oldest_first:
                 self._fs.sync_folder(LOG_FOLDER)
+        return [segment_name(epoch, roll) for epoch, roll in gone]
+
+    def remove_unread(self) -> list[str]:
+        """See the port. What copies were made of stays until it is collected, and what an operator adopted.
+
+        Nobody else ever reads these files: our cut passes them over, and every later cut continues from ours or from
+        behind it. A writer of one that wakes up is sealed, and finds its file, or the name of it, gone.
+
+        Raises: Closed when this replica is not writing. OSError.
+        """
+        if not self._writer.open:
+            raise Closed("only a primary removes files")
+        unread = [place for place in listed_segments(self._fs) if self._kept < place < (self._writer.epoch, 0)]
+        gone = [place for place in unread if place[0] > self._adopted_through]
+        for epoch, roll in gone:
+            with contextlib.suppress(FileNotFoundError):  # a listing is a hint
+                self._fs.unlink(segment_path(epoch, roll))
         return [segment_name(epoch, roll) for epoch, roll in gone]
 
     def close(self) -> None:

@@ -20,10 +20,15 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+import msgspec
+
 from deathless.base.errors import CorruptFrame, Internal, Parked
+from deathless.base.times import Times
 from deathless.codec.frames import Run
-from deathless.codec.messages import Kind, decode
+from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import (
+    DISCARD,
+    REDELIVER,
     SELF,
     SELF_SESSION,
     SETTLE,
@@ -34,25 +39,31 @@ from deathless.codec.peer_messages import (
     Outcome,
     PeerHello,
     Ran,
+    RedeliveredFork,
     Reference,
     Request,
     Target,
     Trim,
     decode_body,
+    encode_body,
     encode_response,
 )
-from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
+from deathless.codec.snapshot import ParkedRecord, Snapshot, UndeliveredRecord, UnknownRecord
 from deathless.codec.traces import Span
-from deathless.codec.wire import error_reply
+from deathless.codec.wire import ReplyError, decode_struct, error_reply
 from deathless.core.outbox import Outbox
 from deathless.core.peer_table import PeerTable
 from deathless.core.results import Results
 from deathless.core.sessions import SessionTable
+from deathless.core.undelivered import Undelivered
 from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
 
 NOTHING_WRITTEN: Final = hashlib.blake2b(digest_size=32).digest()
 """`Executor.rolling_update` when no turn wrote anything: then a record's digest is that of its bytes alone."""
+
+
+_RESPONSE: Final = bytes([Kind.RESPONSE])  # how such a message begins
 
 
 @dataclass(slots=True)
@@ -84,15 +95,22 @@ class Messaging:
         peers: PeerTable,
         results: Results,
         unknown: UnknownOutcomes,
+        undelivered: Undelivered,
     ) -> None:
         self.outbox = outbox
         self.peers = peers
         self.results = results
         self.unknown = unknown
+        self.undelivered = undelivered
         self.asked = Asked()
+        self._age_us = 0  # of the shard
         self._executor = executor
         executor.limit_targets(outbox)
         self._sessions = sessions
+
+    def moved(self, times: Times) -> None:
+        """The shard's times are these now."""
+        self._age_us = times.age_us
 
     def run_peer(self, run: Run, lsn: int, now_us: int, messages: Sequence[bytes]) -> list[int]:
         """Run what a peer sent, or we ourselves; gives a u32 digest per message.
@@ -100,7 +118,7 @@ class Messaging:
         Raises: Internal when a run of ourselves is not what our outbox holds: the log and its outputs differ (I6).
         """
         session, first_seq, _, count = run
-        self._sessions.accept_peer(run)
+        self._sessions.accept_peer(run, messages)
         if not count:
             return []
         target = self._target(session)
@@ -109,12 +127,30 @@ class Messaging:
         digests = self._executor.execute_peer(target, first_seq, lsn, now_us, messages, session)
         if len(digests) != count:
             raise Internal(f"executor gave {len(digests)} digests for {count} messages")
+        if target != SELF:
+            for at, message in enumerate(messages):
+                if message[:1] == _RESPONSE:
+                    self._maybe_given_up(target, message, lsn + at, now_us)
         return digests
+
+    def _maybe_given_up(self, target: Target, message: bytes, lsn: int, now_us: int) -> None:
+        """A driver gave up a message for which nobody waits: it is listed, if the outbox holds it."""
+        try:
+            taken = decode(message)
+            invocation, position = msgspec.structs.astuple(decode_body(Reference, taken.idempotency_key))
+        except CorruptFrame:
+            return  # the executor has said what it is
+        held = range(self.outbox.first_position(target), self.outbox.next_position(target))
+        if invocation or position not in held or self.undelivered.knows(target, position):
+            return
+        why = _error_text(taken.args)
+        sent = self.outbox.messages_from(target, position, 1)[0]
+        self.undelivered.add(UndeliveredRecord(lsn, target.service, target.shard, position, now_us, why, sent))
 
     def run_record(self, kind: int, body: bytes, lsn: int, now_us: int) -> bytes:
         """Take a record in; gives what its turns wrote in short, b"" when nothing.
 
-        Raises: CorruptFrame for a kind or body that version 1 does not know.
+        Raises: CorruptFrame for a kind or body that version 2 does not know.
         """
         executor = self._executor
         match kind:
@@ -125,7 +161,9 @@ class Messaging:
                 return b""
             case Kind.TRIM:
                 trim = decode_body(Trim, body)
-                self.outbox.trim(Target(trim.service, trim.shard), trim.through)
+                target = Target(trim.service, trim.shard)
+                self.outbox.trim(target, trim.through)
+                self.undelivered.trimmed(target, self.outbox.first_position(target))
                 return b""
             case Kind.OUTCOME:
                 executor.outcome(lsn, now_us, decode_body(Outcome, body))
@@ -136,27 +174,30 @@ class Messaging:
                 if order.command == SETTLE:
                     self.unknown.settle(order.invocation, order.operation)
                     return b""
+                if order.command in (REDELIVER, DISCARD):
+                    self._see_to(order)
+                    return b""
                 executor.order(lsn, now_us, order)
             case Kind.ADOPT:
                 self._adopt(decode_body(Adopt, body), lsn, now_us)
             case _:
-                raise CorruptFrame(f"message at lsn {lsn} has kind {kind}, which version 1 does not know")
-        return self.settle(now_us)
+                raise CorruptFrame(f"message at lsn {lsn} has kind {kind}, which version 2 does not know")
+        return self.settle()
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> bytes:
-        """Do what logical time brings: results are forgotten, timers fire. Gives as `run_record`.
+    def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> bytes:
+        """Do what a time record brings: results are forgotten, timers fire. Gives as `run_record`.
 
-        `caught_up` False: time was moved as far as one record may, so it lags.
+        `caught_up`: see `Executor.advance`.
         """
-        self.results.expire(now_us)
-        if not 0 < self._executor.due_us() <= now_us:
+        self.results.expire(times.age_us)
+        if not self._executor.due().reached(times):
             return b""
-        self._executor.advance(lsn, now_us, caught_up=caught_up)
-        return self.settle(now_us)
+        self._executor.advance(lsn, times, caught_up=caught_up)
+        return self.settle()
 
     def park(self, record: ParkedRecord, now_us: int) -> bytes:
         """Take a message of a peer in unrun (I11): who waits for it learns so. Gives as `run_record`."""
-        self._sessions.accept_peer(Run(record.session, record.seq, 0, 1))
+        self._sessions.accept_peer(Run(record.session, record.seq, 0, 1), [record.message])
         target = self._target(record.session)
         if target == SELF:
             self._take_in(record.seq, [record.message])
@@ -171,7 +212,7 @@ class Messaging:
                 self._kill(decode_body(Reference, envelope).invocation, record.lsn, now_us)
         except CorruptFrame:
             pass  # nobody can be told who waits for a message that nobody can read
-        return self.settle(now_us)
+        return self.settle()
 
     def park_invocation(self, record: ParkedRecord, now_us: int) -> bytes:
         """End an invocation whose turn ended its process, when no message of anybody caused that turn (I11).
@@ -179,9 +220,9 @@ class Messaging:
         The record stands in session 0, with the invocation as its seq. Gives as `run_record`.
         """
         self._kill(record.seq, record.lsn, now_us)
-        return self.settle(now_us)
+        return self.settle()
 
-    def take_outputs(self, now_us: int) -> None:
+    def take_outputs(self) -> None:
         """Take what turns gave since the last call: the tables now, the rest into `asked`."""
         outputs = self._executor.take_outputs()
         if outputs is None:
@@ -191,7 +232,7 @@ class Messaging:
             self.outbox.extend(target, [message for _, message in several])
             self.asked.moved[target] = None
         for invocation, reply in results:
-            self.results.add(invocation, reply, now_us)
+            self.results.add(invocation, reply, self._age_us)
         for record in unknown:
             self.unknown.add(record)
         asked = self.asked
@@ -212,6 +253,7 @@ class Messaging:
         self.peers.restore(snapshot.peers)
         self.results.restore(snapshot.results)
         self.unknown.restore(snapshot.unknown)
+        self.undelivered.restore(snapshot.undelivered)
         self.asked = Asked()
         self.check_invariants()
 
@@ -221,6 +263,7 @@ class Messaging:
         self.peers.check_invariants()
         self.results.check_invariants()
         self.unknown.check_invariants()
+        self.undelivered.check_invariants()
         for peer in self.peers.peers():
             session = self._sessions.get(peer.session)
             assert session is not None
@@ -251,8 +294,19 @@ class Messaging:
         if before is not None:
             self._sessions.forget(before.session)
         self._sessions.register_peer(lsn)
+        self.undelivered.positions_began_anew(now.target)
         self.outbox.reset(now.target)  # before the turns below run: what they send is for the new one
         self._executor.peer_replaced(lsn, now_us, now.target)
+
+    def _see_to(self, order: Order) -> None:
+        """An operator sends a message again that a driver gave up, or discards it."""
+        record = self.undelivered.get(order.invocation)
+        if record is None:
+            return  # somebody else was faster
+        target = Target(record.service, record.shard)
+        self.undelivered.take(record.id, self.outbox.first_position(target))
+        if order.command == REDELIVER:
+            self._send(target, _again(record))
 
     def _kill(self, invocation: int, lsn: int, now_us: int) -> None:
         self._executor.order(lsn, now_us, Order("kill", invocation, 0, parked_reply(lsn)))
@@ -261,11 +315,27 @@ class Messaging:
         self.outbox.append(target, message)
         self.asked.moved[target] = None
 
-    def settle(self, now_us: int) -> bytes:
+    def settle(self) -> bytes:
         """Take outputs; give the bytes that stand for what was written, b"" for nothing."""
-        self.take_outputs(now_us)
+        self.take_outputs()
         wrote = self._executor.rolling_update()
         return b"" if wrote == NOTHING_WRITTEN else wrote
+
+
+def _again(record: UndeliveredRecord) -> bytes:
+    """Give the message that is sent again: the same, and it says at which position it was sent first."""
+    kind, method, key, envelope, args = decode(record.message)
+    fork = decode_body(RedeliveredFork, envelope)
+    if not fork.position:
+        fork = msgspec.structs.replace(fork, position=record.position)
+    return encode(kind, method=method, key=key, idempotency_key=encode_body(fork), args=args)
+
+
+def _error_text(reply: bytes) -> str:
+    try:
+        return decode_struct(ReplyError, reply[1:]).text
+    except CorruptFrame:
+        return "its driver gave no reason"
 
 
 def parked_reply(lsn: int) -> bytes:

@@ -13,11 +13,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from deathless.base.errors import DeathlessError
+from deathless.codec.frames import Run
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
+from deathless.codec.witness import Point
 from deathless.core import events as ev
+from deathless.core.logical_time import Anchor
+from deathless.core.witness import Sighting
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
+from deathless.execution.running import Running
 
 T = TypeVar("T")
 
@@ -31,6 +36,18 @@ class Outside(Protocol):
 
     def wall_us(self) -> int:
         """Wall clock in microseconds; may jump."""
+        ...
+
+    def boot_us(self) -> int:
+        """Microseconds since this machine's boot, sleep included; the steady clock with another beginning."""
+        ...
+
+    def anchor(self) -> Anchor | None:
+        """What an earlier process of this replica noted last on the same boot of the machine; None: nothing."""
+        ...
+
+    def note_anchor(self, anchor: Anchor) -> None:
+        """Remember it for the next process of this replica; costs no IO."""
         ...
 
     def nonce(self) -> bytes:
@@ -47,6 +64,32 @@ class Outside(Protocol):
 
     def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         """Take the lock once. An outcome that is unknown is found out by looking for our nonce."""
+        ...
+
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        """Call `done` after so many seconds, while the rest of the world goes on."""
+        ...
+
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        """Write down outside the log what we confirmed, so that a death of this process leaves it; no sync, no wait.
+
+        `first`: of our reign.
+        """
+        ...
+
+    def sightings(self) -> Sequence[Sighting]:
+        """Find the points that were written down outside the log and the lock store, in pages and files."""
+        ...
+
+    def boot(self) -> int:
+        """A number that differs from boot to boot of this machine; 0: not known."""
+        ...
+
+    def try_out(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> Running | None:
+        """Run the messages of a frame in a copy of this process; give the one in which the copy died (I11).
+
+        None: it survived, or died in no message, or there is no copy to be had. The state here stays as it is.
+        """
         ...
 
     def send(self, conn: ev.Conn, data: bytes) -> None:
@@ -113,8 +156,15 @@ class Outside(Protocol):
         """Read back in another process."""
         ...
 
-    def prune_checkpoints(self, lsn: int) -> None:
-        """Remove all but the newest kept."""
+    def prune_checkpoints(self, below: int) -> None:
+        """Remove checkpoints of less than this lsn."""
+        ...
+
+    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """Have a helper look which announced checkpoints were read back and lie on the log of this head.
+
+        `done` gets their lsns, ascending; none where the helper failed. Asked again meanwhile, it does nothing more.
+        """
         ...
 
     def tell_role(self, role: str, epoch: int, reason: str) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, NewType, Protocol
 
 import msgspec
 
+from deathless.base.times import Due, Times
 from deathless.codec.frames import Cut, Frame, Position, Run
 from deathless.codec.peer_messages import (
     SELF_SESSION,
@@ -28,6 +29,7 @@ from deathless.codec.peer_messages import (
     ScheduleView,
     Target,
 )
+from deathless.codec.witness import Point
 
 Handle = NewType("Handle", int)
 """An open file of a FileSystem."""
@@ -61,6 +63,10 @@ class FileSystem(Protocol):
 
     def allocate(self, handle: Handle, offset: int, size: int) -> None:
         """Reserve space; the file reads as zeros there. Raises OSError ENOSPC: not a sync error."""
+        ...
+
+    def truncate(self, handle: Handle, size: int) -> None:
+        """Give back what lies beyond `size`, space and bytes; for a file of one's own, beyond what was written."""
         ...
 
     def size(self, handle: Handle) -> int:
@@ -129,10 +135,14 @@ class LockView(NamedTuple):
     holder: Holder | None  # None: nobody holds it
     revision: int  # grows with every change of the lock's keys
     store_id: str
+    confirmed: Point | None = None  # the store's witness; None: it keeps none, or none was written yet
 
 
 class Lock(Protocol):
-    """The lock of one shard (design section 5). Every method may raise LockUnavailable: no answer, outcome unknown."""
+    """The lock of one shard (design 0003, "The lock and the fence").
+
+    Every method may raise LockUnavailable: no answer, outcome unknown.
+    """
 
     def view(self) -> LockView:
         """Read everything, linearizable."""
@@ -153,16 +163,32 @@ class Lock(Protocol):
         """
         ...
 
-    def set_head(self, holder: Holder) -> int | None:
-        """Set head to the holder's epoch, guarded by the lock. Gives the store's revision; None: deposed."""
+    def set_head(self, holder: Holder, point: Point | None = None) -> int | None:
+        """Set head to the holder's epoch, guarded by the lock. Gives the store's revision; None: deposed.
+
+        `point`, the end of the copies, becomes the store's witness at the same moment, where the store keeps one.
+        Raises: LogTruncated when the witness there is not the one read at the take.
+        """
         ...
 
     def owns(self, holder: Holder) -> bool:
         """Linearizable: is the lock's value still this one, in the same store? False is definite."""
         ...
 
-    def release(self, holder: Holder) -> None:
-        """Give the lock up if it is still this holder's."""
+    def release(self, holder: Holder, point: Point | None = None) -> None:
+        """Give the lock up if it is still this holder's; `point` becomes the store's witness at the same moment."""
+        ...
+
+    def confirmed(self, holder: Holder) -> Point | None:
+        """Give the store's witness as it stood when `holder` took the lock; None: there was none."""
+        ...
+
+    def witness(self, holder: Holder, point: Point) -> bool | None:
+        """Write the store's witness, guarded by the lock and by what the holder wrote or read there last.
+
+        Returns: False: it stands. True: it does, and had been removed by somebody. None: deposed, or none is kept.
+        Raises: LogTruncated when another's point stands there: this log was rolled back under us.
+        """
         ...
 
 
@@ -185,7 +211,7 @@ class AsyncLock(Protocol):
         """See Lock."""
         ...
 
-    async def set_head(self, holder: Holder) -> int | None:
+    async def set_head(self, holder: Holder, point: Point | None = None) -> int | None:
         """See Lock."""
         ...
 
@@ -193,7 +219,15 @@ class AsyncLock(Protocol):
         """See Lock."""
         ...
 
-    async def release(self, holder: Holder) -> None:
+    async def release(self, holder: Holder, point: Point | None = None) -> None:
+        """See Lock."""
+        ...
+
+    async def confirmed(self, holder: Holder) -> Point | None:
+        """See Lock."""
+        ...
+
+    async def witness(self, holder: Holder, point: Point) -> bool | None:
         """See Lock."""
         ...
 
@@ -204,6 +238,7 @@ class Tail(NamedTuple):
     confirmed: list[tuple[Frame, bytes]]  # DATA frames up to the confirmed position, with their raw bytes
     unconfirmed: list[tuple[Frame, bytes]]  # valid DATA frames behind it: copied behind the cut
     position: Position  # the confirmed position
+    passed_over: str = ""  # a changed frame behind the end, which is known to be unconfirmed; empty: there is none
 
 
 class LogStore(Protocol):
@@ -227,10 +262,19 @@ class LogStore(Protocol):
         """
         ...
 
-    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int) -> Tail:
+    def read_tail(self, head: int, lsn: int, chain: bytes, confirmed_lsn: int, *, ends_at: int | None = None) -> Tail:
         """After the seals stand: everything after (lsn, chain); `confirmed_lsn` is the highest any replica knows.
 
-        Raises: LogTruncated when the chain ends below `confirmed_lsn`; CorruptFrame when valid frames follow a bad one.
+        `ends_at` is the last confirmed lsn, where that is known; a changed frame behind it is passed over.
+        Raises: LogTruncated when the chain ends below `confirmed_lsn`; CorruptFrame when valid frames follow a bad one,
+        or when the last frame was whole once and is not what was written.
+        """
+        ...
+
+    def chain_at(self, head: int, lsn: int) -> bytes | None:
+        """Chain hash behind the message of an lsn, read from the log; None: that part was collected.
+
+        An lsn within a frame has none and gives b"". Raises: as `read`.
         """
         ...
 
@@ -275,13 +319,20 @@ class LogStore(Protocol):
         """Remove segments whose messages all lie at or below `lsn`; gives their names."""
         ...
 
+    def remove_unread(self) -> list[str]:
+        """Remove segments that this epoch's cut passes over and that nothing was copied from; gives their names.
+
+        Only once head is this epoch and proved: before, a successor of an older head may have to read them.
+        """
+        ...
+
     def close(self) -> None:
         """Close the writer's file; the log is closed for this epoch."""
         ...
 
 
 class Executor(Protocol):
-    """Runs the messages of a frame and holds the state (design section 4, "a whole frame in").
+    """Runs the messages of a frame and holds the state (design 0003, "Turns").
 
     Deterministic: the same messages in the same order give the same replies, digests and state in any process.
     """
@@ -320,10 +371,14 @@ class Executor(Protocol):
         """
         ...
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
+    def moved(self, times: Times) -> None:
+        """The shard's times are these now: behind a TIME record, before `advance`, and behind `restore`."""
+        ...
+
+    def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> None:
         """Take a TIME record in: timers and deadlines that are due fire, in (deadline, creation) order.
 
-        `caught_up` False: logical time lags, and more of these come at once; ticks of schedules wait for the last.
+        `caught_up` False, of a record of version 1 only: more of these come at once; ticks wait for the last.
         """
         ...
 
@@ -355,8 +410,8 @@ class Executor(Protocol):
         """Give what turns sent, answered late, started and stopped since the last call, in order; None: nothing."""
         ...
 
-    def due_us(self) -> int:
-        """Logical time when `advance` has something to do; 0: never."""
+    def due(self) -> Due:
+        """When `advance` has something to do."""
         ...
 
     def activities(self) -> list[ActivityStart]:

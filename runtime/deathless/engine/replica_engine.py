@@ -21,6 +21,7 @@ from typing import assert_never
 import msgspec
 
 from deathless.base.errors import (
+    CorruptFrame,
     DeathlessError,
     Deposed,
     ForeignDirectory,
@@ -33,19 +34,27 @@ from deathless.base.errors import (
 )
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.codec.frames import Cut, Frame, FrameKind, Run, data_bytes, decode_frame, padded
+from deathless.base.storage import Use, waits
+from deathless.codec.frames import Cut, Frame, FrameKind, data_bytes, decode_frame, padded
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import FRAME_HEAD
+from deathless.codec.witness import Point
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.logical_time import Anchor, gap_us
 from deathless.core.messaging import Tables
 from deathless.core.replica import Replica, ShardPlace, State
+from deathless.core.suspicion import Runs, set_aside
 from deathless.engine.failures import as_ours
 from deathless.engine.outside import Outside
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView, LogStore, ServiceRecord, Tail
 from deathless.engine.shard import Shard
+from deathless.engine.witness_keeper import WitnessKeeper
+from deathless.execution.running import Running
 
 READ_BYTES = 32 << 20  # of log applied between two looks at the rest of the world
+READ_AGAIN_S = 0.1  # between two readings of a log's end that found bytes changed
+SLEPT_MIN_US = 100_000  # less than this between two clocks that are read one after the other is no sleep
 
 
 class ReplicaEngine:
@@ -58,6 +67,9 @@ class ReplicaEngine:
             directory) or "etcd" (one linearizable read of the lock).
         store_id: the lock store this log belongs to.
         adopted: (fingerprint of other code, lsn) pairs from which an operator lets this code go on.
+        former: incarnations of this service that an operator gave up.
+        witness_s: seconds between two points of the witness in the lock store; None: as the limits say.
+        what_differs: says how the code with a fingerprint differs from ours; empty: nobody knows.
     """
 
     def __init__(  # noqa: PLR0913 - one argument per part of the world that an engine joins
@@ -72,39 +84,59 @@ class ReplicaEngine:
         outside: Outside,
         limits: Limits,
         adopted: frozenset[tuple[bytes, int]] = frozenset(),
+        former: frozenset[int] = frozenset(),
+        witness_s: float | None = None,
+        what_differs: Callable[[bytes], str] = lambda _: "",
         safeguards: Safeguards = ALL_SAFEGUARDS,
     ) -> None:
         self._adopted = adopted
+        self._what_differs = what_differs
         self.core = core
         self.shard = shard
         core.tables = Tables(
             outbox=shard.outbox,
             peers=shard.peers,
             results=shard.results,
+            undelivered=shard.undelivered,
             unknown=shard.unknown,
             activities=shard.executor.activities,
             crowd=shard.executor.crowd,
             holds=shard.executor.holds,
             retried=shard.take_retried,
-            due_us=lambda: shard.place.due_us,
+            due=lambda: shard.place.due,
+            keys_floor_us=lambda: shard.keys.floor_us,
         )
         self.log = log
         self.service = service
         self.store_id = store_id
         self.fingerprint = fingerprint
         self.outside = outside
+        self.witness = WitnessKeeper(
+            log=log,
+            outside=outside,
+            service=service,
+            former=former,
+            replica=core.replica,
+            interval_s=limits.witness_s if witness_s is None else witness_s,
+            safeguards=safeguards,
+        )
         self.holder: Holder | None = None
         self.log_epoch = 0  # epoch of the last frame applied
         self.proved_at: float | None = None  # when the last proof said that the lock is ours; None: none did yet
         self.unproved_since: float | None = None  # when the lock was asked for the proof under way; None: there is none
+        self.releasing = False  # the lock is being let go of in order
         self._view: LockView | None = None
         self._tail: Tail | None = None
+        self._corrupt = ""  # what the last reading of the log's end found changed
         self._limits = limits
         self._safeguards = safeguards
         self._queue: deque[ev.Event] = deque()
         self._frame: fx.RunFrame | None = None  # to be run once the queue is empty; the core forms one at a time
         self._busy = False
         self._stopped = False
+        self._anchor = outside.anchor()  # of the last TIME record that this replica met
+        now = outside.now()  # first, and there the other way round: for the same reason
+        self._boot_us = outside.boot_us() - _us(now)  # what the boot's clock shows beyond the steady one
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -145,11 +177,26 @@ class ReplicaEngine:
 
     def _take(self, event: ev.Event) -> None:
         try:
-            effects = self.core.handle(event, self.outside.now(), self.outside.wall_us())
+            effects = self._heed_sleep()
+            effects += self.core.handle(event, self.outside.now(), self.outside.wall_us())
         except Exception as error:  # noqa: BLE001 a broken invariant stops the replica, whatever it raises (I8)
             self._fail(as_ours(error, type(event).__name__))
             return
         self._carry_out(effects)
+
+    def _heed_sleep(self) -> list[fx.Effect]:
+        """Tell the core when the machine slept: the steady clock, by which its timers go, stood still.
+
+        Before each event: a timer that is asked for before its sleep is noticed would fire early by it.
+        """
+        boot_us = self.outside.boot_us()  # first: what passes between the two readings is then no sleep
+        now = self.outside.now()
+        ahead_us = boot_us - _us(now)
+        slept_us = ahead_us - self._boot_us
+        if slept_us < SLEPT_MIN_US:
+            return []
+        self._boot_us = ahead_us
+        return self.core.handle(ev.MachineSlept(slept_us), now, self.outside.wall_us())
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:
@@ -164,7 +211,7 @@ class ReplicaEngine:
 
     def _run(self, frame: fx.RunFrame) -> None:
         try:
-            self.outside.complete(self._run_frame(frame.runs, frame.confirmed_lsn))
+            self.outside.complete(self._run_frame(frame))
         except Exception as error:  # noqa: BLE001  as above
             self._fail(as_ours(error, type(frame).__name__))
 
@@ -186,6 +233,10 @@ class ReplicaEngine:
                 self._frame = effect
             case fx.Prove(number):
                 self._prove(number)
+            case fx.NoteConfirmed(lsn, chain):
+                holder = self.holder
+                assert holder is not None
+                self.witness.note(holder.epoch, lsn, chain)
             case fx.RunQueries(conn, ids, messages, stale):
                 place = self.place
                 answers = [self.shard.executor.query(message, place.time_us) for message in messages]
@@ -208,11 +259,13 @@ class ReplicaEngine:
             case fx.TellRole(role, epoch, reason):
                 self.outside.tell_role(role, epoch, reason)
             case fx.StopReplica(error, successor):
+                if successor:
+                    self._hand_over()
                 self._stopped = True
                 self.outside.stop(error, successor)
             case (
                 fx.ReadLock() | fx.TakeLock() | fx.LinkSeals() | fx.ReadTail() | fx.WriteCut() | fx.SetHead()
-                | fx.ApplyCopies() | fx.ReleaseLock()
+                | fx.RemoveUnread() | fx.ApplyCopies() | fx.ReleaseLock()
             ):  # fmt: skip
                 self._take_over(effect)
             case fx.Recover():
@@ -231,11 +284,28 @@ class ReplicaEngine:
                 self.outside.verify_checkpoint(
                     lsn, name, lambda good: self.outside.complete(ev.CheckpointVerified(lsn, name, good))
                 )
-            case fx.Collect(lsn):
-                self.outside.prune_checkpoints(lsn)
-                self.log.collect(lsn)
+            case fx.ListCheckpoints() | fx.Collect():
+                self._collect(effect)
             case _:
                 assert_never(effect)
+
+    def _collect(self, effect: fx.ListCheckpoints | fx.Collect) -> None:
+        """See what may go, or remove it; on a volume that is read-only just now what stands stays."""
+        if isinstance(effect, fx.ListCheckpoints):
+            assert self.holder is not None
+            found = self.outside.complete
+            self.outside.verified_checkpoints(self.holder.epoch, lambda lsns: found(ev.CheckpointsFound(lsns)))
+            return
+        self._remove(lambda: self.outside.prune_checkpoints(effect.checkpoints_from))
+        self._remove(lambda: self.log.collect(effect.lsn))
+
+    def _remove(self, remove: Callable[[], object]) -> None:
+        """Remove files; where the volume is read-only just now they stay until the next time."""
+        try:
+            remove()
+        except OSError as error:
+            if not waits(error, Use.CHECKPOINT):
+                raise
 
     def _reach_out(self, effect: fx.DialPeer | fx.SendPeer | fx.DropPeer | fx.StartActivity | fx.StopActivity) -> None:
         match effect:
@@ -254,22 +324,26 @@ class ReplicaEngine:
 
     # ---- the primary's log -----------------------------------------------------------------------------------
 
-    def _run_frame(self, runs: Sequence[tuple[Run, Sequence[bytes]]], confirmed_lsn: int) -> ev.Event:
-        count = sum(len(messages) for _, messages in runs)
-        blob = sum(sum(map(len, messages)) for _, messages in runs)
-        if not self.log.reserve(data_bytes(len(runs), count, blob)) and self._safeguards.reserve_before_run:
+    def _run_frame(self, wanted: fx.RunFrame) -> ev.Event:
+        runs, killers = wanted.runs, list[bytes]()
+        if not self._reserve(runs):
             return ev.SpaceRefused(runs)
+        if wanted.try_out:
+            runs, killers = self._without_killers(runs)
+            if not self._reserve(runs):  # records that park carry more than what they park
+                return ev.SpaceRefused(runs)
         place = self.place
         first_lsn = place.lsn + 1
         began = self.outside.now()
         done = self.shard.execute(runs)
         run_s = self.outside.now() - began
         frame, raw = self.log.append(
-            FrameKind.DATA, done.payload, first_lsn=first_lsn, count=done.count, confirmed_lsn=confirmed_lsn
+            FrameKind.DATA, done.payload, first_lsn=first_lsn, count=done.count, confirmed_lsn=wanted.confirmed_lsn
         )
         self.log.sync()
         place.chain = frame.chain
         self.log_epoch = frame.epoch
+        self._met_times()
         roll, offset = self.log.last_place()
         return ev.FrameSynced(
             frame,
@@ -278,7 +352,7 @@ class ReplicaEngine:
             offset,
             done.results,
             done.registered,
-            place.time_us,
+            place.times,
             done.sent,
             done.starts,
             done.stops,
@@ -286,7 +360,35 @@ class ReplicaEngine:
             done.spans,
             run_s,
             done.unknown,
+            killers,
         )
+
+    def _met_times(self) -> None:
+        """A frame just came from who wrote it: remember how its times stand to our machine's clock."""
+        elapsed_us = self.place.times.elapsed_us
+        if self._anchor is None or elapsed_us != self._anchor.elapsed_us:
+            self._anchor = Anchor(elapsed_us, self.outside.boot_us())
+            self.outside.note_anchor(self._anchor)
+
+    def _reserve(self, runs: Runs) -> bool:
+        """Is there room for a frame of these?"""
+        count = sum(len(messages) for _, messages in runs)
+        blob = sum(sum(map(len, messages)) for _, messages in runs)
+        room = self.log.reserve(data_bytes(len(runs), count, blob))
+        return room or not self._safeguards.reserve_before_run
+
+    def _without_killers(self, runs: Runs) -> tuple[Runs, list[bytes]]:
+        """Try a frame out until it survives; gives it with each message parked that a copy died of, and its handler.
+
+        What is named a second time, although it was set aside, stays: it can't be left out of its frame.
+        """
+        killers: list[bytes] = []
+        found: set[Running] = set()
+        while (killer := self.outside.try_out(runs)) is not None and killer not in found:
+            found.add(killer)
+            runs, method = set_aside(runs, killer.session, killer.seq)
+            killers.append(method)
+        return runs, killers
 
     def _write_control(self, kind: int, payload: bytes, confirmed_lsn: int) -> ev.Event:
         # No `reserve`: it asks for a spare segment too, and on a full disk a takeover must still open and confirm (I8).
@@ -338,21 +440,55 @@ class ReplicaEngine:
                     complete(self._read_tail(head, confirmed_lsn))
                 except (StoreOlderThanLog, LogTruncated) as error:
                     self._doubt_tail(error)
+                except CorruptFrame as error:
+                    self._read_again(effect, error)
             case fx.WriteCut(epoch):
                 self._write_cut(epoch)
                 complete(ev.CutWritten())
             case fx.SetHead():
                 holder = self.holder
                 assert holder is not None
-                self.outside.lock(lambda lock: lock.set_head(holder), lambda revision: complete(ev.HeadSet(revision)))
+                point = self.witness.point(holder.epoch, *self._copies_end())
+                self.outside.lock(
+                    lambda lock: lock.set_head(holder, point), lambda revision: complete(ev.HeadSet(revision))
+                )
+            case fx.RemoveUnread():
+                self._remove(self.log.remove_unread)
             case fx.ApplyCopies():
                 self._apply_copies()
             case fx.ReleaseLock():
                 released = self.holder
                 if released is not None:
-                    self.outside.lock(lambda lock: lock.release(released), lambda _: None)
+                    self._release(released)
             case _:
                 raise Internal(f"{effect} is not a step of the takeover")
+
+    def _release(self, holder: Holder) -> None:
+        """Let go of the lock in order; with it the witness says that nothing was confirmed after this."""
+        self.releasing = True
+        last = self.witness.last(holder.epoch)
+
+        def done(_: object) -> None:
+            self.releasing = False
+
+        self.outside.lock(lambda lock: lock.release(holder, last), done)
+
+    def _hand_over(self) -> None:
+        """Leave a last witness: the successor, which writes its own once it leads, may end before that.
+
+        It is not waited for: once the successor has taken the lock, the store refuses it.
+        """
+        holder = self.holder
+        assert holder is not None
+        point = self.witness.last(holder.epoch)
+        if point is None or self.service.fence != "etcd":
+            return
+        self.releasing = True
+
+        def done(_: object) -> None:
+            self.releasing = False
+
+        self.outside.lock(lambda lock: lock.witness(holder, point), done)
 
     def _lock_seen(self, view: LockView) -> None:
         self._view = view
@@ -371,8 +507,14 @@ class ReplicaEngine:
             self.holder = holder
             if holder is None:
                 self.outside.complete(ev.LockRefused())
+            elif self.service.fence == "etcd":
+                self.outside.lock(lambda lock: lock.confirmed(holder), partial(taken, holder))
             else:
-                self.outside.complete(ev.LockTaken(holder.epoch, view.head))
+                taken(holder, None)
+
+        def taken(holder: Holder, stored: Point | None) -> None:
+            self.witness.stored = stored
+            self.outside.complete(ev.LockTaken(holder.epoch, view.head))
 
         self.outside.take_lock(self.core.replica, self.outside.nonce(), view, done)
 
@@ -385,11 +527,38 @@ class ReplicaEngine:
         end = head == 0
         while not end:
             end = self._read_stretch(head)
-        tail = self.log.read_tail(head, place.lsn, place.chain, confirmed_lsn)
+        seen = self.witness.sightings()
+        ends_at = self.witness.ends_at(seen, head)
+        tail = self.log.read_tail(head, place.lsn, place.chain, confirmed_lsn, ends_at=ends_at)
+        frames = [frame for frame, _ in [*tail.confirmed, *tail.unconfirmed]]
+        self.witness.check_tail(seen, head, frames[-1].last_lsn if frames else place.lsn, self.log_epoch, frames)
+        self.witness.passed_over = tail.passed_over
         self._apply(tail.confirmed)
         self._tail = tail
         last = tail.unconfirmed[-1][0].last_lsn if tail.unconfirmed else place.lsn
         return ev.TailRead(ev.TailSummary(tail.position, place.lsn, last, len(tail.unconfirmed)))
+
+    def _read_again(self, effect: fx.ReadTail, error: CorruptFrame) -> None:
+        """Believe that bytes changed once two readings, some time apart, say the same: a cache may still be filling."""
+        if self._corrupt == error.message:
+            self._doubt_tail(error)
+            return
+        self._corrupt = error.message
+
+        def again() -> None:
+            if self.core.state is State.TAKING_OVER and not self._stopped:
+                self._carry_out([effect])
+                self._drain()
+
+        self.outside.pause(READ_AGAIN_S, again)
+
+    def _copies_end(self) -> tuple[int, bytes]:
+        """(lsn, chain) behind the copies, which are confirmed once head is set."""
+        tail = self._tail
+        if tail is not None and tail.unconfirmed:
+            last = tail.unconfirmed[-1][0]
+            return last.last_lsn, last.chain
+        return self.place.lsn, self.place.chain
 
     def _doubt_tail(self, error: DeathlessError) -> None:
         """A successor that opened, or collected, since we took the lock leaves a log that looks broken to us."""
@@ -423,14 +592,25 @@ class ReplicaEngine:
         holder = self.holder
         assert holder is not None
 
+        def applied() -> ev.Event:
+            outside = self.outside
+            gap = gap_us(
+                self.place.times,
+                self._anchor,
+                boot_us=outside.boot_us(),
+                wall_us=outside.wall_us(),
+                safeguards=self._safeguards,
+            )
+            return ev.CopiesApplied(self.place.lsn, gap)
+
         def live(owned: bool) -> None:
             if owned:
-                self.outside.complete(ev.CopiesApplied(self.place.lsn))
+                self.outside.complete(applied())
             else:
                 self.outside.complete(ev.Failed(Deposed("a successor was faster before the service went live")))
 
         if self._view is not None and self._view.service is not None and self._view.service.live:
-            self.outside.complete(ev.CopiesApplied(self.place.lsn))
+            self.outside.complete(applied())
         else:
             self.outside.lock(lambda lock: lock.go_live(holder), live)
 
@@ -439,6 +619,7 @@ class ReplicaEngine:
     def _apply(self, frames: Sequence[tuple[Frame, bytes]]) -> None:
         for frame, _ in frames:
             self.shard.apply(frame)
+            self.witness.applied(frame)
             self.log_epoch = frame.epoch
 
     def _recover(self) -> None:
@@ -453,6 +634,7 @@ class ReplicaEngine:
             end = view.head == 0
             while not end:
                 end = self._read_stretch(view.head)
+            self.witness.check_recovered(view.head, self.place.lsn, self.log_epoch)
             return end
 
         self._read_below(State.RECOVERING, read, lambda _: self.outside.complete(ev.Recovered(self.place.lsn)))
@@ -499,8 +681,12 @@ class ReplicaEngine:
             return
         raise UpgradeRequired(
             f"the log of epoch {self.log_epoch} was written by other code, interpreter or libraries, or with other "
-            "limits of what is replicated"
+            f"limits of what is replicated{self._told_difference(cut.fingerprint)}"
         )
+
+    def _told_difference(self, theirs: bytes) -> str:
+        told = self._what_differs(theirs)
+        return f": {told}" if told else ""
 
     def follower_refusal(self, fingerprint: bytes) -> UpgradeRequired | None:
         """Why a follower with this fingerprint may not have our stream; None: it may."""
@@ -508,7 +694,7 @@ class ReplicaEngine:
             return None
         return UpgradeRequired(
             f"primary {self.core.replica} runs other code, interpreter or libraries, or other limits of what is "
-            "replicated"
+            f"replicated{self._told_difference(fingerprint)}"
         )
 
     def _read_log(self) -> None:
@@ -524,8 +710,10 @@ class ReplicaEngine:
         if snapshot is None or snapshot.lsn <= lsn:
             return False
         if snapshot.fingerprint != self.fingerprint and not self._adopts(snapshot.fingerprint, snapshot.lsn):
-            raise UpgradeRequired(f"the checkpoint at lsn {snapshot.lsn} was made by other code")
+            told = self._told_difference(snapshot.fingerprint)
+            raise UpgradeRequired(f"the checkpoint at lsn {snapshot.lsn} was made by other code{told}")
         self.shard.restore(snapshot)
+        self.witness.restored(self.place.lsn, self.place.chain)
         self.log_epoch = snapshot.epoch
         return True
 
@@ -560,6 +748,7 @@ class ReplicaEngine:
                     gap = True
                     break
                 self.shard.apply(frame)
+                self.witness.applied(frame)
                 self.log_epoch = frame.epoch
                 last = (frame, body)
                 messages += frame.count
@@ -567,6 +756,7 @@ class ReplicaEngine:
             if last is not None:
                 _, offset, roll, _ = FRAME_HEAD.unpack_from(last[1])
                 self.log.note_place(last[0], roll, offset)
+                self._met_times()
         except Exception as error:  # noqa: BLE001 as in `_carry_out`
             self._fail(as_ours(error, "frames of the stream"))
             return
@@ -590,6 +780,10 @@ class ReplicaEngine:
         self.outside.write_checkpoint(
             snapshot, lambda lsn, name: self.outside.complete(ev.CheckpointWritten(lsn, name))
         )
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1_000_000)
 
 
 def _owns(holder: Holder, lock: Lock | AsyncLock) -> bool | Awaitable[bool]:

@@ -1,18 +1,21 @@
 """One pass over one segment file: frame after frame, judged where asked.
 
 Why it exists: what stands at the end of a file can be space not yet used, a frame being written, a frame torn by a
-power cut, or a confirmed frame that rotted. Only the last is an error, and from the bytes at one place they look
-alike. This module is the one that tells them apart (design section 5):
+power cut, or a confirmed frame that rotted. Only the last is an error. This module is the one that tells them apart
+(design 0003, "The end of the log"), by what follows and, once the writer can write no more, by the bytes themselves:
 
     bytes at the place      read again   a later valid frame      verdict
     zeros or file's end     no           none                     end
-    anything else           yes          none                     end: torn, or still being written
-    either                  yes          same epoch, same         CorruptFrame: the writer synced the frame before
+    torn, by its sectors    yes          none                     end
+    changed, by its         yes          none                     end to a reader of a log that is being written;
+    sectors                                                       CorruptFrame to one that has sealed it
+    any                     yes          same epoch, same         CorruptFrame: the writer synced the frame before
                                          incarnation, higher      it wrote the next, so this one was whole
                                          index, lsn not below
 
 A later frame is looked for on 4 KiB boundaries only, since frames begin nowhere else. Before the verdict the bad
-place is read once more through a fresh descriptor: a live writer may have finished it meanwhile.
+place is read once more through a fresh descriptor: a live writer may have finished it meanwhile. How sectors tell torn
+from changed: `codec.frame_remains`.
 
 Guarantees: a frame given passed its CRC and belongs to the file's epoch; one taken by `Chain` continues the frame
 before it by lsn and chain hash. Does not: follow the log from file to file (log_reader), decide what is
@@ -25,6 +28,7 @@ from typing import Final, NamedTuple
 
 from deathless.base.errors import CorruptFrame
 from deathless.base.ids import ChainHash, Lsn
+from deathless.codec.frame_remains import Remains, judge_remains
 from deathless.codec.frames import (
     BLOCK,
     HEADER_BYTES,
@@ -197,6 +201,16 @@ class SegmentScan:
             f"{self.path} offset {offset}: the frame at lsn {lsn} is not what was written, and a valid one follows "
             f"at offset {later.offset} (lsn {later.frame.first_lsn})"
         )
+
+    def changed_at(self, offset: int) -> bool:
+        """Do the bytes at `offset`, where no valid frame stands, show that one was written there whole?
+
+        Only what nobody writes to any more can be judged: a frame that is being written looks like anything.
+        """
+        if not self._safeguards.judge_tail_by_bytes:
+            return False
+        data, at = self._bytes_at(offset)
+        return judge_remains(data, at) is Remains.CHANGED
 
     def _later_frame(self, offset: int, index: int, lsn: int, incarnation: int | None) -> Scanned | None:
         """Give the first valid frame at or behind `offset` that was written after frame `index`."""

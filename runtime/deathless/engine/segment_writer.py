@@ -1,21 +1,24 @@
 """Writes the segments of one epoch: cut, copies, frames, rolls.
 
-Why it exists: the order of a few writes and syncs is what keeps confirmed messages (design section 5). It stands here
+Why it exists: the order of a few writes and syncs is what keeps confirmed messages (design 0003, "The log"). It
+stands here
 and nowhere else.
 
     IDLE --begin--> OPEN --append, reserve--> OPEN --close--> IDLE
                       |
                       +--any error after a write began--> FAILED (for ever: I8)
 
-- begin: the epoch's first file is created exclusively (from the spare), cut and copies are written, then the file
-  is synced, then its folder. Only then may head be set.
+- begin: the epoch's first file is created exclusively (of the spare, where there is no other room), cut and copies are
+  written, then the file is synced, then its folder. Only then may head be set.
 - append: write; sync: sync. Nothing is written between the two. The descriptor of a file is kept from its creation
   to its end: an error of an earlier write-back is reported to that descriptor or to none.
 - roll: next file created, allocated and synced, folder synced, ROLL frame written and synced in the old file, and only
   then frames in the new one. So a ROLL frame always leads to a file that is there.
 - reserve: space is allocated in steps before messages are run; "no space" is an answer here, not an error. Two blocks
   behind every reservation stay free, for the ROLL frame and for one CONFIRM frame, so that a full disk does not keep
-  a primary from confirming. Without a spare nothing is reserved: the next takeover must fit.
+  a primary from confirming. Without a spare nothing is reserved: the next takeover must fit. A file asks for as much
+  again as it has, up to `allocate_bytes`, so an epoch that ends soon leaves little behind that nobody wrote to; one
+  that ends in order gives that back too. Nobody but its writer ever cuts a file.
 
 Guarantees: what was appended before `sync` returned is durable; frames continue each other. Does not: prove
 anything, or judge what it is given beyond lsn and room. May import codec and base.
@@ -33,6 +36,7 @@ import msgspec
 from deathless.base.errors import Closed, Internal, OutOfSpace, StoreOlderThanLog
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
+from deathless.base.storage import Use, storage_error, waits
 from deathless.codec.frames import (
     BLOCK,
     HEADER_BYTES,
@@ -47,11 +51,12 @@ from deathless.codec.frames import (
 from deathless.engine.ports import FileSystem, Handle
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import LOG_FOLDER, segment_path
-from deathless.engine.spare import Spare, is_full
+from deathless.engine.spare import Spare
 
 ROLL_ROOM: Final = BLOCK  # a ROLL frame
 SLACK: Final = 2 * BLOCK  # a ROLL frame and a CONFIRM frame
 WRITE_BYTES: Final = 4 << 20  # copies are written in steps of about this
+GROW_MIN: Final = 64 << 10  # bytes by which a short file grows
 
 
 class WriterState(enum.Enum):
@@ -193,31 +198,51 @@ class SegmentWriter:
         self.confirmed = self._confirmed_written
 
     def close(self) -> None:
-        """End the epoch in order; harmless when nothing is open."""
-        if self._state is WriterState.OPEN:
-            self._state = WriterState.IDLE
-            self._fs.close(self._handle)
+        """End the epoch in order and give back what its file did not need; harmless when nothing is open."""
+        if self._state is not WriterState.OPEN:
+            return
+        self._state = WriterState.IDLE
+        self._close_file()
+
+    def _close_file(self) -> None:
+        if self._safeguards.give_back_space and self._allocated > self._offset:
+            with contextlib.suppress(OSError):  # zeros that nobody wrote: a file that keeps them is as good
+                self._fs.truncate(self._handle, self._offset)
+        self._fs.close(self._handle)
 
     def _create_first(self, epoch: int, size: int) -> None:
+        """Make the epoch's first file with `size` bytes of space, of the spare where there is no other room."""
         path = segment_path(epoch, 0)
-        self._spare.prepare()
         try:
-            handle = self._spare.link_as(path)
+            handle = self._create_allocated(path, size) if self._safeguards.give_back_space else None
             if handle is None:
-                handle = self._fs.create(path)
-            self._allocated = self._fs.size(handle)
+                handle = self._of_spare(path, size)
+            else:
+                self._allocated = size
         except FileExistsError as error:
             raise StoreOlderThanLog(f"{path} exists: epoch {epoch} was given before") from error
         except OSError as error:
-            if is_full(error):
-                raise OutOfSpace(f"no space for {path}") from error
+            if waits(error, Use.ROOM):
+                raise storage_error(error) or error from error
             self._fail()
             raise
         self._handle, self._path = handle, path
+
+    def _of_spare(self, path: str, size: int) -> Handle:
+        """Turn the spare into the file. Raises: OutOfSpace; OSError."""
+        self._spare.prepare()
+        found = self._spare.link_as(path)
+        handle = self._fs.create(path) if found is None else found
+        self._handle, self._allocated = handle, self._fs.size(handle)
+        if self._allocated > size and self._safeguards.give_back_space:
+            self._fs.truncate(handle, size)
+            self._allocated = size
+            self._spare.prepare_least()  # the next takeover must fit as well, and may come before there is room again
         if not self._grow(size):
             self._fs.close(handle)
             self._fs.unlink(path)
             raise OutOfSpace(f"no space for the {size} bytes of cut and copies in {path}")
+        return handle
 
     def _write_first(self, cut: bytes, confirmed_lsn: int, copies: Sequence[Frame]) -> None:
         """Write cut and copies; a copy keeps lsn, payload and chain hashes and gets this epoch and its new place."""
@@ -275,7 +300,10 @@ class SegmentWriter:
         """Let the file have at least `size` bytes of space; allocated in steps."""
         if size <= self._allocated:
             return True
-        step = max(size, self._allocated + self._limits.allocate_bytes)
+        more = self._limits.allocate_bytes
+        if self._safeguards.give_back_space:
+            more = min(more, max(self._allocated, GROW_MIN))
+        step = max(size, self._allocated + more)
         # Near the end of the space a small step may still fit.
         return self._allocate(step) or (size < step and self._allocate(size))
 
@@ -283,7 +311,7 @@ class SegmentWriter:
         try:
             self._fs.allocate(self._handle, self._allocated, end - self._allocated)
         except OSError as error:
-            if is_full(error):
+            if waits(error, Use.ROOM):
                 return False
             self._fail()
             raise
@@ -305,7 +333,7 @@ class SegmentWriter:
                 self._fs.sync_folder(LOG_FOLDER)
         if self._safeguards.roll_file_first:
             self._append_roll()
-        self._fs.close(self._handle)
+        self._close_file()
         self._handle, self._path, self._allocated = handle, path, allocated
         self.roll += 1
         self._offset = self._index = 0
@@ -318,7 +346,7 @@ class SegmentWriter:
             handle = self._fs.create(path)
             self._fs.allocate(handle, 0, size)
         except OSError as error:
-            if not is_full(error):
+            if not waits(error, Use.ROOM):
                 raise
             if handle is not None:
                 self._fs.close(handle)

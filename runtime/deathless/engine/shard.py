@@ -23,8 +23,9 @@ from deathless.base.errors import CorruptFrame, Diverged, Internal, NotParked, S
 from deathless.base.ids import SYSTEM_SESSION, ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.base.times import Times
 from deathless.codec.frames import Data, Frame, Run, decode_data, encode_data
-from deathless.codec.messages import PARKED_HEADER, U64, Kind, decode
+from deathless.codec.messages import PARKED_HEADER, Kind, decode, decode_time
 from deathless.codec.peer_messages import RETRY, ActivityStart, Order, Reference, Retried, Target, decode_body
 from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
@@ -36,12 +37,14 @@ from deathless.core.peer_table import PeerTable
 from deathless.core.replica import ShardPlace
 from deathless.core.results import Results
 from deathless.core.sessions import SessionTable
+from deathless.core.undelivered import Undelivered
 from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 
 PARKED_MAX = 10_000  # parked messages kept for operators; the oldest goes first
 PARKED_BYTES_MAX = 256 << 20  # the same, bytes
+NAMED_MAX = 8  # messages that a divergence names
 RETRIED_MAX = 1024  # orders to run one again whose end is remembered, until it is told
 
 
@@ -93,6 +96,7 @@ class Shard:
         self.keys = keys
         self.place = place
         self.parked: list[ParkedRecord] = []
+        self.first = False  # True: messages run that are in no log yet, so nobody has run them before
         self.retried: dict[int, Retried] = {}  # by lsn of the PARKED record: what this process did; in no checkpoint
         self._limits = limits
         self._safeguards = safeguards
@@ -100,13 +104,20 @@ class Shard:
         self.peers = PeerTable(limits) if peers is None else peers
         self.results = Results(limits) if results is None else results
         self.unknown = UnknownOutcomes(limits)
-        self._messaging = Messaging(executor, sessions, self.outbox, self.peers, self.results, self.unknown)
+        self.undelivered = Undelivered()
+        self._messaging = Messaging(
+            executor, sessions, self.outbox, self.peers, self.results, self.unknown, self.undelivered
+        )
         # A new schedule waits for a first time record, also where nothing else happens.
-        place.due_us = executor.due_us()
+        place.due = executor.due()
 
     def execute(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> Executed:
         """Run messages as the primary; gives the payload of their frame. Moves lsn and time, not the chain."""
-        results, digests, registered, digest = self._run(runs)
+        self.first = True
+        try:
+            results, digests, registered, digest = self._run(runs)
+        finally:
+            self.first = False
         messages = [message for _, part in runs for message in part]
         ends = struct.pack(f"<{len(messages)}I", *accumulate(map(len, messages)))
         columns = struct.pack(f"<{len(digests)}I", *digests)
@@ -175,12 +186,12 @@ class Shard:
                     continue
                 if known.peer:
                     digests += messaging.run_peer(run, lsn, place.time_us, messages)
-                    messaging.take_outputs(place.time_us)
-                    results.append(RunResult(run, ()))
+                    messaging.take_outputs()
+                    results.append(RunResult(run, (), known.history))
                     rolling.update(rolling_update())
                     lsn += count
                     continue
-                sessions.accept(run, place.time_us)
+                sessions.accept(run, place.times.age_us)
                 if count:
                     replies, columns = execute(session, first_seq, lsn, place.time_us, messages)
                     if len(replies) != count or len(columns) != count:
@@ -190,12 +201,12 @@ class Shard:
                     digests += columns
                     results.append(RunResult(run, replies))
                     rolling.update(rolling_update())
-                    messaging.take_outputs(place.time_us)
+                    messaging.take_outputs()
                     lsn += count
         finally:
             executor.close()
         place.lsn = lsn - 1
-        place.due_us = executor.due_us()
+        place.due = executor.due()
         place.digest = rolling.digest()
         return results, digests, registered, Digest(place.digest)
 
@@ -206,14 +217,15 @@ class Shard:
         kind, _, _, _, body = decode(message)
         place = self.place
         if kind == Kind.TIME:
-            (time_us,) = U64.unpack(body)
-            before_us, place.time_us = place.time_us, max(place.time_us, time_us)  # logical time never goes back
-            caught_up = not before_us or place.time_us - before_us < self._limits.time_jump_max_s * 1_000_000
-            self.sessions.expire(place.time_us)
-            self.keys.expire(place.time_us)
-            return self._messaging.advance(lsn, place.time_us, caught_up=caught_up)
+            before_us, times = place.times.time_us, place.times.later(decode_time(body))
+            jump_us = self._limits.time_jump_max_s * 1_000_000  # that a record of version 1 moved it by at most
+            caught_up = not times.single or not before_us or times.time_us - before_us < jump_us
+            self._move_to(times)
+            self.sessions.expire(times.age_us)
+            self.keys.expire()
+            return self._messaging.advance(lsn, times, caught_up=caught_up)
         if kind == Kind.REGISTER:
-            registered.append((body, self.sessions.register(SessionId(lsn), body, place.time_us)))
+            registered.append((body, self.sessions.register(SessionId(lsn), body, place.times.age_us)))
         elif kind == Kind.PARKED:
             session, seq = PARKED_HEADER.unpack_from(body)
             return self._park(ParkedRecord(lsn, session, seq, body[PARKED_HEADER.size :]), results)
@@ -224,6 +236,13 @@ class Shard:
         else:
             return self._messaging.run_record(kind, body, lsn, place.time_us)
         return b""
+
+    def _move_to(self, times: Times) -> None:
+        """The shard's times are these now, for all that measures by them."""
+        self.place.times = times
+        self.keys.moved(times)
+        self.executor.moved(times)
+        self._messaging.moved(times)
 
     def _park(self, record: ParkedRecord, results: list[RunResult]) -> bytes:
         """The message is not run; its caller gets a typed, recorded error (I11)."""
@@ -242,9 +261,10 @@ class Shard:
             results.append(RunResult(run, [session_gone(record.session)]))
             return b""
         if session.peer:
-            results.append(RunResult(run, ()))
-            return self._messaging.park(record, self.place.time_us)
-        self.sessions.accept(run, self.place.time_us)
+            wrote = self._messaging.park(record, self.place.time_us)
+            results.append(RunResult(run, (), session.history))
+            return wrote
+        self.sessions.accept(run, self.place.times.age_us)
         reply = parked_reply(record.lsn)
         self.sessions.record(record.session, record.seq, [reply])
         results.append(RunResult(run, [reply]))
@@ -260,7 +280,7 @@ class Shard:
             told = Retried(0, refusal) if refusal else Retried(lsn)
             if not refusal:
                 self.parked.remove(record)
-            wrote = self._messaging.settle(self.place.time_us)
+            wrote = self._messaging.settle()
         self.retried[parked] = told
         while len(self.retried) > RETRIED_MAX:
             del self.retried[next(iter(self.retried))]
@@ -271,12 +291,22 @@ class Shard:
         return self.retried.pop(parked, _nothing_parked(parked))
 
     def _difference(self, frame: Frame, data: Data, digests: list[int]) -> Diverged:
-        """Name the first message whose digest differs."""
-        at = next((i for i, (a, b) in enumerate(zip(digests, data.digests, strict=True)) if a != b), len(digests) - 1)
-        start = data.ends[at - 1] if at else 0
-        lsn = frame.first_lsn + at
-        turns = [turn for turn in self._messaging.asked.turns if turn.lsn == lsn]
-        return Diverged(f"lsn {lsn}: {describe(data.blob[start : data.ends[at]], turns)} gave another state or reply")
+        """Name the first message whose digest differs, or all where what differs is in the frame's alone.
+
+        A message's digest is one checksum of its new state and its reply: which of the two differs is not known.
+        """
+        differ = [at for at, (ours, theirs) in enumerate(zip(digests, data.digests, strict=True)) if ours != theirs]
+        named = []
+        for at in differ[:1] or range(len(digests)):
+            lsn = frame.first_lsn + at
+            turns = [turn for turn in self._messaging.asked.turns if turn.lsn == lsn]
+            start = data.ends[at - 1] if at else 0
+            named.append(f"lsn {lsn}: {describe(data.blob[start : data.ends[at]], turns)}")
+        if differ:
+            return Diverged(f"{named[0]} gave another state or reply")
+        more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
+        what = "their states and replies are the same, and what they sent or caused is not"
+        return Diverged(f"{'; '.join(named[:NAMED_MAX])}{more}: {what}")
 
     def snapshot(
         self, *, service: str, service_id: bytes, incarnation: int, epoch: int, fingerprint: bytes
@@ -291,7 +321,7 @@ class Shard:
             lsn=Lsn(place.lsn),
             chain=ChainHash(place.chain),
             digest=Digest(place.digest),
-            time_us=place.time_us,
+            times=place.times,
             fingerprint=Fingerprint(fingerprint),
             state=dict(self.executor.state()),
             sessions=self.sessions.snapshot(),
@@ -303,10 +333,12 @@ class Shard:
             peers=self.peers.snapshot(),
             results=self.results.snapshot(),
             unknown=self.unknown.snapshot(),
+            undelivered=self.undelivered.snapshot(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replace everything by a checkpoint's content."""
+        self._move_to(snapshot.times)
         self.executor.restore(snapshot.state, snapshot.invocations)
         self.sessions.restore(snapshot.sessions)
         self.keys.restore(snapshot.keys, snapshot.keys_floor_us)
@@ -314,8 +346,7 @@ class Shard:
         self._messaging.restore(snapshot)
         place = self.place
         place.lsn, place.chain, place.digest = snapshot.lsn, snapshot.chain, snapshot.digest
-        place.time_us = snapshot.time_us
-        place.due_us = self.executor.due_us()
+        place.due = self.executor.due()
 
 
 def _nothing_parked(parked: int) -> Retried:

@@ -1,9 +1,10 @@
 """The spare segment of a replica: space put aside, so that a takeover fits on a full disk (I8).
 
 Why it exists: the one moment when the log must grow is a takeover (cut and copies), and a full disk is a likely
-cause of trouble to begin with. So each replica keeps one preallocated file, `replicas/<replica>/spare`, and its next
-epoch's first segment is that file, linked under the segment's name. Where several instances of one replica may live at
-once (a pod that was cut off and its replacement) the name carries the instance: `spare.<instance>`.
+cause of trouble to begin with. So each replica keeps one preallocated file, `replicas/<replica>/spare`. Where there is
+no room for its next epoch's first segment otherwise, that file becomes it, linked under the segment's name; its writer
+gives back at once what cut and copies do not take, and the next spare is made of that. Where several instances of one
+replica may live at once (a pod that was cut off and its replacement) the name carries the instance: `spare.<instance>`.
 
     no spare --prepare--> spare stands --link_as--> linked twice --unlink, sync--> a segment; no spare
 
@@ -21,19 +22,18 @@ messages (the writer refuses those when there is none, so that a takeover still 
 from __future__ import annotations
 
 import contextlib
-import errno
 from typing import Final
 
+from deathless.base.storage import Trouble, Use, trouble_of, waits
 from deathless.codec.frames import BLOCK
 from deathless.engine.ports import FileSystem, Handle
 
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors that mean "no space"; of an allocation they are no sync error."""
+LEAST_BYTES: Final = 8 * BLOCK
 
 
 def is_full(error: OSError) -> bool:
-    """Does the error mean that there is no space?"""
-    return error.errno in FULL
+    """Does the error mean that there is no space, no quota or no inode?"""
+    return trouble_of(error) is Trouble.FULL
 
 
 class Spare:
@@ -56,19 +56,37 @@ class Spare:
         self._cleared = not instance  # what former instances left is gone
         self._size = size
         self._own = False  # the file that stands was made, or taken over for lack of space, by this object
+        self._whole = False  # it has all of `size`. Invariant: only meaningful while `_own`
 
     @property
     def ready(self) -> bool:
-        """Is there a spare?"""
-        return self._own
+        """Is there a spare of the whole size?"""
+        return self._own and self._whole
 
     def prepare(self) -> bool:
-        """Make a spare if there is none of this process. False: no space for one.
+        """Make a spare if there is none of this process. False: no space for one, or the volume is read-only.
 
-        Raises: OSError other than "no space".
+        Raises: OSError that says anything else (`base.storage`).
         """
-        if self._own:
-            return True
+        return self.ready or self._try(self._size)
+
+    def prepare_least(self) -> None:
+        """Where there is no room for a whole one: put aside what a takeover takes that has next to nothing to copy.
+
+        Nothing is admitted without a whole one, so such a takeover is what comes next on a full disk. Raises: OSError.
+        """
+        if not (self.prepare() or self._own):
+            self._try(min(self._size, LEAST_BYTES))
+
+    def _try(self, size: int) -> bool:
+        try:
+            return self._prepare(size)
+        except OSError as error:
+            if waits(error, Use.ROOM):
+                return False
+            raise
+
+    def _prepare(self, size: int) -> bool:
         self._fs.make_folder(self._folder)
         if not self._cleared:
             self._clear()
@@ -77,9 +95,9 @@ class Spare:
         try:
             handle = self._fs.create(self._new)
         except OSError as error:
-            return is_full(error) and self._keep_found(error)
+            return self._keep_found(error)
         try:
-            self._fs.allocate(handle, 0, self._size)
+            self._fs.allocate(handle, 0, size)
         except OSError as error:
             with contextlib.suppress(FileNotFoundError):
                 self._fs.unlink(self._new)
@@ -90,7 +108,7 @@ class Spare:
             self._fs.rename(self._new, self._path)
         except FileNotFoundError:  # a later instance took it away; the next call makes another
             return False
-        self._own = True
+        self._own, self._whole = True, size == self._size
         return True
 
     def link_as(self, path: str) -> Handle | None:
@@ -135,6 +153,8 @@ class Spare:
         """No space for a new file: the one that an earlier process left will do, if it is untouched."""
         if not is_full(error):
             raise error
+        if self._own:
+            return False
         try:
             handle = self._fs.open(self._path)
         except FileNotFoundError:
@@ -143,5 +163,5 @@ class Spare:
             untouched = self._fs.size(handle) == self._size and not self._fs.read(handle, 0, BLOCK).strip(b"\0")
         finally:
             self._fs.close(handle)
-        self._own = untouched
+        self._own = self._whole = untouched
         return untouched

@@ -19,14 +19,16 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import ActivityFailed, InvalidService, OutcomeUnknown
+from deathless.base.errors import ActivityFailed, InvalidService, NotRetryable, OutcomeUnknown
 from deathless.codec.peer_messages import ActivityStart
+from deathless.codec.untrusted import read_msgpack
 from deathless.codec.wire import ReplyError, Status, error_reply
 from deathless.execution.function import Function
 
 SECOND_US: Final = 1_000_000
 _GROWTHS_MAX: Final = 1000  # beyond so many failures the delay grows no more
 _UNKNOWN: Final = error_reply(OutcomeUnknown.code, "", "")[: -len(b"\xa0\xa0")]
+_NEVER_AGAIN: Final = error_reply(NotRetryable.code, "", "")[: -len(b"\xa0\xa0")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +76,21 @@ class ActivitySpec:
     policy: Policy
 
 
-def next_start(policy: Policy, start: ActivityStart, now_us: int) -> ActivityStart | None:
-    """Give the attempt behind one that failed; None: there is none any more."""
-    if policy.at_most_once or start.attempt == policy.attempts_max:
+def next_start(policy: Policy | None, start: ActivityStart, elapsed_us: int, reply: bytes) -> ActivityStart | None:
+    """Give the attempt behind one that failed; None: there is none any more.
+
+    Args:
+        policy: of the activity; None: the code has no activity of that name.
+        start: the attempt.
+        elapsed_us: of the shard, by which the next one is put off.
+        reply: what the attempt gave; an error reply.
+    """
+    if policy is None or policy.at_most_once or start.attempt == policy.attempts_max:
+        return None
+    if reply.startswith(_NEVER_AGAIN):
         return None
     return msgspec.structs.replace(
-        start, attempt=start.attempt + 1, attempted=False, not_before_us=now_us + policy.delay_us(start.attempt)
+        start, attempt=start.attempt + 1, attempted=False, not_before_us=elapsed_us + policy.delay_us(start.attempt)
     )
 
 
@@ -93,8 +104,8 @@ def final_reply(start: ActivityStart, reply: bytes) -> bytes:
     if reply[:1] == bytes([Status.OK]):
         return reply
     try:
-        failure = msgspec.msgpack.decode(reply[1:], type=ReplyError)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        failure = read_msgpack(reply[1:], ReplyError)
+    except msgspec.MsgspecError:
         failure = ReplyError(ActivityFailed.code, ActivityFailed.__name__, "its outcome can't be read")
     if failure.code == OutcomeUnknown.code:
         return error_reply(failure.code, failure.type, failure.text)

@@ -19,9 +19,11 @@ import msgspec
 
 from deathless.base.errors import Cancelled, PeerReplaced, TooLarge
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.codec.peer_messages import Attempt, Order, Outcome, Reference, Target
 from deathless.codec.wire import Status, error_reply, ok_reply
 from deathless.execution.activity import Policy, final_reply, is_unknown, next_start
+from deathless.execution.failure import not_retryable
 from deathless.execution.invocation import CANCEL
 from deathless.execution.invocations import LATE, Invocations
 from deathless.execution.journal import Event
@@ -50,11 +52,12 @@ class Arrivals:
         self._limits = limits
         self._policies = policies
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool) -> None:
+    def advance(self, lsn: int, times: Times, *, caught_up: bool) -> None:
         """Fire what is due, in (deadline, invocation, operation) order; ticks of schedules are sent if `caught_up`."""
+        now_us = times.time_us
         if caught_up:
             self._table.send_ticks(now_us)
-        for invocation, number in self._table.tables.take_due(now_us):
+        for invocation, number in self._table.tables.take_due(times):
             if (call := self._table.tables.operation(invocation, number, Call)) is not None:
                 self._table.withdraw(call)
                 self._table.resolve(invocation, number, LATE, lsn, now_us)
@@ -70,9 +73,11 @@ class Arrivals:
         reply = outcome.reply
         most = self._limits.reply_bytes_max
         if len(reply) > most:
-            reply = error_reply(TooLarge.code, TooLarge.__name__, f"it gave {len(reply)} bytes, at most {most}")
+            reply = not_retryable(TooLarge.__name__, f"it gave {len(reply)} bytes, at most {most}")
         if reply[:1] != _OK:
-            further = next_start(self._policies[activity.start.name], activity.start, now_us)
+            further = next_start(
+                self._policies.get(activity.start.name), activity.start, self._table.times.elapsed_us, reply
+            )
             if further is not None:
                 activity.start = further
                 self._table.start(further)
@@ -144,7 +149,7 @@ class Arrivals:
     def _cancel(self, invocation: int, reply: bytes, lsn: int, now_us: int) -> None:
         """Let a handler see Cancelled where it waits; what has not begun, or owes a reply alone, ends with `reply`."""
         if (found := self._table.tables.live.get(invocation)) is not None:
-            event = Event(CANCEL, CANCELLED, lsn, now_us)
+            event = Event(CANCEL, CANCELLED, lsn, now_us, None, self._table.times.elapsed_us)
             for operation in found.give(event) or ():
                 self._table.undo(operation)
             self._table.resume(found, event)

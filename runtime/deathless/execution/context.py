@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from deathless.base.errors import Closed, InvalidArgument
+from deathless.base.times import Due
 from deathless.execution.generator import Random
 from deathless.execution.operations import Gather, Operation, Promise, Race, Timer, Waitable, decoder
 from deathless.execution.turn import Turn, encode_arguments
@@ -28,7 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT_MAX_US: Final = 2**62  # the longest timedelta would pass a u64
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NOTHING: Final[Mapping[str, object]] = {}
-_decode_any: Final = msgspec.msgpack.Decoder().decode
+_decode_any: Final = decoder(object)
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -141,30 +140,30 @@ class Context(QueryContext):
             method: its handler.
             arguments: by name.
             result: type of the reply.
-            deadline: how long to wait, or until when, in logical time; DeadlineExceeded then.
+            deadline: how long to wait, by the time that passes, or until which logical time; DeadlineExceeded then.
 
         Raises: TooLarge, InvalidArgument. The await: CallFailed, CallCycle, DeadlineExceeded, Cancelled,
         Overloaded, PeerReplaced.
         """
         turn = self._now()
-        until = 0 if deadline is None else _moment_us(deadline, turn.now_us)
+        until = Due() if deadline is None else _due(deadline, turn)
         address = (service, key, method)
         if result is None:
             return turn.ask().call(address, encode_arguments(arguments), _decode_any, until)
         return turn.ask().call(address, encode_arguments(arguments), decoder(result), until)
 
     def timer(self, *, after: timedelta | None = None, at: datetime | None = None) -> Timer:
-        """Awaiting it gives None when logical time has come so far; at the earliest when it moves next.
+        """Awaiting it gives None when so much time has passed, or logical time has come so far.
 
         Args:
-            after: from now.
-            at: aware; exactly one of the two.
+            after: from now, by the time that passes, whatever is done to wall clocks.
+            at: by logical time, as `ctx.now` shows it; aware. Exactly one of the two.
         """
         turn = self._now()
         moment = after if at is None else at
         if moment is None or (after is not None and at is not None):
             raise InvalidArgument("a timer takes either after= or at=")
-        return turn.ask().timer(_moment_us(moment, turn.now_us))
+        return turn.ask().timer(_due(moment, turn))
 
     @overload
     def run(self, activity: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> Operation[R]: ...
@@ -237,13 +236,13 @@ class Context(QueryContext):
         return Race(self._now(), operations, cancel_losers=cancel_losers)
 
 
-def _moment_us(moment: timedelta | datetime, now_us: int) -> int:
-    """Give the logical time of a moment, given or counted from now, [1, 2**62].
+def _due(moment: timedelta | datetime, turn: Turn) -> Due:
+    """Give when a duration from now is over, or a moment has come, each by its counter, [1, 2**62].
 
     Raises: InvalidArgument for a time without zone.
     """
     if isinstance(moment, timedelta):
-        return max(1, min(now_us + moment // _MICROSECOND, MOMENT_MAX_US))
+        return Due(elapsed_us=max(1, min(turn.elapsed_us + moment // _MICROSECOND, MOMENT_MAX_US)))
     if moment.utcoffset() is None:
         raise InvalidArgument("a time must have a zone")
-    return max(1, (moment - _EPOCH) // _MICROSECOND)
+    return Due(time_us=max(1, (moment - _EPOCH) // _MICROSECOND))

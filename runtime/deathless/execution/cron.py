@@ -40,6 +40,10 @@ class Cron:
     def __init__(self, expression: str, zone: str) -> None:
         if len(expression.split()) != 5:
             raise InvalidService(f"{expression!r} needs five fields: minute, hour, day of month, month, day of week")
+        if zone == "localtime":
+            raise InvalidService(
+                "time zone 'localtime' differs between machines; name one, as 'Europe/Berlin', or 'UTC'"
+            )
         try:
             self._zone: dt.tzinfo = dt.UTC if zone == "UTC" else zoneinfo.ZoneInfo(zone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

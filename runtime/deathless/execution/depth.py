@@ -20,6 +20,7 @@ import sys
 from typing import Final
 
 TURN_DEPTH: Final = 1000
+_set_limit: Final = sys.setrecursionlimit  # what a turn gets to see of it may be guarded
 _DEPTH: Final = re.compile(r"recursion depth (\d+)")
 
 
@@ -43,12 +44,12 @@ def enter() -> int:
     """Set the limit for turns called by the caller; give the one that stood, for `leave`."""
     before = sys.getrecursionlimit()
     try:
-        sys.setrecursionlimit(1)  # never taken: this call itself is deeper
+        _set_limit(1)  # never taken: this call itself is deeper
     except RecursionError as error:
-        sys.setrecursionlimit(depth_in(str(error)) + TURN_DEPTH)
+        _set_limit(depth_in(str(error)) + TURN_DEPTH)
     return before
 
 
 def leave(before: int) -> None:
     """Set the limit back that `enter` gave."""
-    sys.setrecursionlimit(before)
+    _set_limit(before)

@@ -1,4 +1,4 @@
-"""Runs the messages of a log on the state they made: design section 8, "Between turns a key's state is its bytes".
+"""Runs the messages of a log on the state they made: design 0003, "Turns".
 
 One turn: the state of the key is decoded from its bytes, the handler is called with it, a context and the decoded
 arguments, then state and result are encoded. Only when all of that succeeded does the new state take the old one's
@@ -23,10 +23,9 @@ garbage. Imports base and codec.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -35,6 +34,7 @@ from deathless.base.errors import CorruptFrame, InvalidService, NotParked, Overl
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
+from deathless.base.times import Due, Times
 from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -57,13 +57,14 @@ from deathless.execution import depth, journal
 from deathless.execution.arrivals import Arrivals
 from deathless.execution.context import Context, Turn
 from deathless.execution.entities import Changed, Entities
-from deathless.execution.failure import bad_arguments, failed
+from deathless.execution.failure import Failures, Tell, untold
 from deathless.execution.invocations import Invocations
 from deathless.execution.journal import CLIENT, Origin, Received, encode_record
 from deathless.execution.peer_intake import MALFORMED, is_plain_sender, take_in
 from deathless.execution.plan import Plan
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.queries import Queries, unknown
+from deathless.execution.request_hash import hash_by_bytes, hash_by_meaning, hashes
 from deathless.execution.running import Blame, RunningPage
 from deathless.execution.schedules import Schedules
 from deathless.execution.service import Service
@@ -84,7 +85,6 @@ _FORK: Final = int(Kind.FORK)
 _NO_KIND: Final = -1  # what no message has
 _UNREADABLE: Final = -2  # a FORK whose envelope is none, or holds a trace context
 _OK: Final = ok_reply(b"")
-_REQUEST_HASH_BYTES: Final = 16
 _FROM_CLIENT: Final = Origin(CLIENT)
 _REFUSED: Final = error_reply(Overloaded.code, "", "")[: -len(b"\xa0\xa0")]
 _BEGIN: Final = (Kind.CALL, Kind.FORK, Kind.REQUEST)
@@ -106,11 +106,15 @@ Hide = Callable[[], Callable[[], object]]
 class KeyTable(Protocol):
     """Idempotency keys of the shard."""
 
-    def check(self, key: bytes, request_hash: bytes, now_us: int) -> bytes | None:
+    def __contains__(self, key: bytes) -> bool:
+        """Is this key remembered?"""
+        ...
+
+    def check(self, key: bytes, request_hashes: Collection[bytes]) -> bytes | None:
         """Give the reply to use instead of running (recorded, or a refusal); None: run it, then `remember`."""
         ...
 
-    def remember(self, key: bytes, request_hash: bytes, reply: bytes, now_us: int) -> None:
+    def remember(self, key: bytes, request_hash: bytes, reply: bytes) -> None:
         """Keep the reply of a message that ran."""
         ...
 
@@ -145,14 +149,16 @@ class HandlerExecutor:
         keys: idempotency keys.
         running: where the message being run is written down.
         hide: called around each batch and query.
+        more_memory: called where what turns have kept is no reason to deny memory to the next.
         sharding: which shard this is, and how many others have; None: of services of one shard each.
+        tell: told each bug of a handler or query, wherever its message runs (see failure).
 
     Raises: InvalidService for a service of one object with several shards.
     """
 
     __slots__ = (
-        "_arrivals", "_blame", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_open", "_plans",
-        "_queries", "_running", "_settings", "_single", "_small_bytes", "_written",
+        "_arrivals", "_blame", "_catching_up", "_entities", "_hide", "_invocations", "_keys", "_more_memory", "_open",
+        "_plans", "_queries", "_running", "_settings", "_single", "_small_bytes", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +170,9 @@ class HandlerExecutor:
         running: RunningPage,
         hide: Hide = _nothing_hidden,
         sharding: Sharding | None = None,
+        *,
+        more_memory: Callable[[], object] = int,
+        tell: Tell = untold,
     ) -> None:
         sharding = sharding or Sharding()
         if service.single and sharding.shards > 1:
@@ -181,6 +190,7 @@ class HandlerExecutor:
             limits=limits,
             activities={spec.function: spec for spec in activities.values()},
             sharding=sharding,
+            failures=Failures(tell),
         )
         policies = {name: spec.policy for name, spec in activities.items()}
         schedules = Schedules(service.schedules.values())
@@ -188,11 +198,12 @@ class HandlerExecutor:
         self._invocations = Invocations(self._plans, self._entities, self._settings, schedules, self._blame)
         self._arrivals = Arrivals(self._invocations, limits, policies)
         queries = {name: plan for name, plan in plans.items() if plan.spec.kind == "query"}
-        self._queries = Queries(queries, self._plans, self._entities, seed)
+        self._queries = Queries(queries, self._plans, self._entities, self._settings)
         self._catching_up = False  # True: turns run that another one has caused, and that one has committed
         self._keys = keys
         self._running = running
         self._hide = hide
+        self._more_memory = more_memory
         self._open: tuple[int, Callable[[], object]] | None = None  # between `open` and `close`: what `close` undoes
         self._written = Written()
 
@@ -224,8 +235,8 @@ class HandlerExecutor:
 
         Returns: reply bytes and u32 digest, one item per message each.
 
-        Raises: RecursionError, MemoryError and what is no Exception, from a handler: the process must end, and the
-        running page still names the message.
+        Raises: MemoryError and ProcessEnds, from a handler: the process must end, and the running page still names the
+        message.
         """
         replies: list[bytes] = []
         digests: list[int] = []
@@ -269,6 +280,7 @@ class HandlerExecutor:
         origin = _FROM_CLIENT if peer is None else Origin(journal.FORK, *peer)
         entities, plain = self._entities, self._invocations.plain
         state, single, small_bytes = entities.state, self._single, self._small_bytes
+        failures = self._settings.failures
         decode_state, encode_state = entities.states.decode, entities.states.encode
         wrote: list[bytes] = []
         keep, answer, count_references, unkept, ok = wrote.append, replies.append, sys.getrefcount, _UNKEPT, _OK
@@ -294,7 +306,8 @@ class HandlerExecutor:
                 idem_len = 0
             elif idem_len and (
                 recorded := self._keys.check(
-                    message[idem_at:args_at], request := _request_hash(message, idem_at, args_at), now_us
+                    message[idem_at:args_at],
+                    hashes(self._plans, message, idem_at, args_at) if message[idem_at:args_at] in self._keys else (),
                 )
             ):
                 written = reply = recorded
@@ -312,6 +325,8 @@ class HandlerExecutor:
                     )
                     if not remembered:
                         idem_len = 0
+                    elif idem_len:
+                        request, _ = hashes(self._plans, message, idem_at, args_at)
                 else:
                     written, reply = self._of_peer(peer, message, first_lsn + index, now_us)
                 find = self._invocations.find()
@@ -320,9 +335,13 @@ class HandlerExecutor:
                 turn.key = key = b"" if single else message[key_at:idem_at]
                 try:
                     arguments = plan.decode_arguments(message[args_at:])
-                except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
-                    written = reply = bad_arguments(error)
+                except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+                    written = reply = failures.of_arguments(error, plan.spec.name, key, turn.lsn)
+                    if idem_len:
+                        request = hash_by_bytes(message, idem_at, args_at)
                 else:
+                    if idem_len:
+                        request = hash_by_meaning(plan, arguments, message, idem_at, args_at)
                     try:
                         if plan.apart:
                             written, reply, remembered = self._run_apart(plan, arguments, context, turn, origin)
@@ -348,19 +367,20 @@ class HandlerExecutor:
                                 if len(written) > small_bytes:
                                     entities.check_sizes(key, new, reply)
                                 state[key] = new
-                    except Exception as error:
+                    except BaseException as error:
                         if self._catching_up or self._invocations.committing:
                             raise
                         turn.end()
-                        written = reply = failed(error)
+                        written = reply = failures.of_turn(error, plan.spec.name, key, turn.lsn)
                     if count_references(context) != unkept:
                         turn, context = self._replace(turn)
             keep(written)
             answer(reply)
             if idem_len:
-                self._keys.remember(message[idem_at:args_at], request, reply, now_us)
+                self._keys.remember(message[idem_at:args_at], request, reply)
             if len(written) > small_bytes:  # large things must not pile up
                 self._written.hand_in(wrote, digests)
+                self._more_memory()
         turn.alive = False
         self._written.hand_in(wrote, digests)
 
@@ -416,13 +436,13 @@ class HandlerExecutor:
         request = b""
         if third:
             args_at = len(plain) - len(arguments)
-            request = _request_hash(plain, args_at - len(third), args_at)
-            recorded = self._keys.check(third, request, now_us)
+            request, by_bytes = hashes(self._plans, plain, args_at - len(third), args_at)
+            recorded = self._keys.check(third, (request, by_bytes))
             if recorded is not None:
                 return recorded, recorded
         written, reply, remembered = self._divert(method, key, arguments, lsn, now_us, readable(trace))
         if third and remembered:
-            self._keys.remember(third, request, reply, now_us)
+            self._keys.remember(third, request, reply)
         return written, reply
 
     def _divert(
@@ -484,16 +504,21 @@ class HandlerExecutor:
             show()
         return digests
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
+    def moved(self, times: Times) -> None:
+        """The shard's times are these now: behind a TIME record, before `advance`, and behind `restore`."""
+        self._invocations.times = times
+
+    def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> None:
         """Take a TIME record in: ticks of schedules are sent, and timers and deadlines that are due fire, in order.
 
         Args:
             lsn: of the record.
-            now_us: logical time from now on.
-            caught_up: False: more time records come at once, for logical time lags; ticks wait for the last of them.
+            times: of the shard from now on.
+            caught_up: False, in version 1: more time records come at once, and ticks wait for the last of them.
         """
-        if 0 < self.due_us() <= now_us:
-            self._record(lsn, now_us, lambda: self._arrivals.advance(lsn, now_us, caught_up=caught_up))
+        self.moved(times)
+        if self.due().reached(times):
+            self._record(lsn, times.time_us, lambda: self._arrivals.advance(lsn, times, caught_up=caught_up))
 
     def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
         """Take the end of an activity's attempt in; one that nobody waits for changes nothing."""
@@ -534,8 +559,8 @@ class HandlerExecutor:
         request = b""
         if kind == Kind.CALL and third:
             args_at = len(message) - len(arguments)
-            request = _request_hash(message, args_at - len(third), args_at)
-            if self._keys.check(third, request, now_us) is not None:
+            request, by_bytes = hashes(self._plans, message, args_at - len(third), args_at)
+            if self._keys.check(third, (request, by_bytes)) is not None:
                 return _KEY_USED
 
         def again() -> None:
@@ -543,7 +568,7 @@ class HandlerExecutor:
             received = Received(_FROM_CLIENT, method.decode(), key, arguments, trace=readable(trace))
             reply = self._invocations.receive_again(received, lsn, now_us)
             if request:
-                self._keys.remember(third, request, accepted_reply(lsn) if reply is None else reply, now_us)
+                self._keys.remember(third, request, accepted_reply(lsn) if reply is None else reply)
             if reply is not None:
                 self._invocations.answer(_FROM_CLIENT, lsn, reply)
 
@@ -585,14 +610,14 @@ class HandlerExecutor:
         """Give what turns sent, answered late, started and stopped since the last call, in order; None: nothing."""
         return self._invocations.take_outputs()
 
-    def due_us(self) -> int:
-        """Logical time when `advance` has something to do; 0: never."""
-        timers_us, ticks_us = self.timers_due_us(), self._invocations.schedules.due_us()
-        return min(timers_us, ticks_us) if timers_us and ticks_us else timers_us or ticks_us
+    def due(self) -> Due:
+        """When `advance` has something to do."""
+        timers, ticks_us = self.timers_due(), self._invocations.schedules.due_us()
+        return Due(timers.elapsed_us, Due(timers.time_us, ticks_us).first_us)
 
-    def timers_due_us(self) -> int:
-        """Logical time of the first timer or deadline; 0: there is none."""
-        return self._invocations.tables.due_us()
+    def timers_due(self) -> Due:
+        """When the first timer or deadline is due."""
+        return self._invocations.tables.due()
 
     def schedules(self) -> list[ScheduleView]:
         """All schedules, for operators."""
@@ -679,7 +704,12 @@ class HandlerExecutor:
         """
         self.discard()
         self._entities.restore(state)
-        self._hidden(lambda: self._invocations.restore(suspended))
+        self._hidden(lambda: self._invocations.restore(self._with_memory(suspended)))
+
+    def _with_memory(self, suspended: Sequence[bytes]) -> Iterator[bytes]:
+        for record in suspended:
+            self._more_memory()
+            yield record
 
     def discard(self) -> None:
         """Forget everything."""
@@ -687,14 +717,6 @@ class HandlerExecutor:
         self._entities.clear()
         self._catching_up = False
         self._written = Written()
-
-
-def _request_hash(message: bytes, idem_at: int, args_at: int) -> bytes:
-    """Hash all of a message but its idempotency key: the same request gives the same hash under every key."""
-    request = hashlib.blake2b(message[:6], digest_size=_REQUEST_HASH_BYTES)
-    request.update(message[HEADER_BYTES:idem_at])
-    request.update(message[args_at:])
-    return request.digest()
 
 
 _UNKEPT: Final = _references_of_one()

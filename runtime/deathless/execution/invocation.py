@@ -31,7 +31,7 @@ from deathless.codec.traces import within
 from deathless.execution import depth
 from deathless.execution.context import Context
 from deathless.execution.entities import Entities
-from deathless.execution.failure import FATAL, bad_arguments, failed
+from deathless.execution.failure import FATAL
 from deathless.execution.journal import (
     Event,
     PendingActivity,
@@ -67,15 +67,15 @@ class Invocation:
         invocation: lsn of the message that began it.
         received: that message, or what `continue_with` made of it.
         address: of the key it holds, for the chain of its calls; empty: it holds none.
-        lsn, now_us: of its first turn.
+        place: lsn, logical time and elapsed time of its first turn.
         since_us: logical time when it began.
         first: operations asked for, operations resolved, and turns, of those that it continues.
     """
 
     __slots__ = (
-        "_context", "_coroutine", "_entity", "_first", "_look", "_variables", "admit", "asked", "current", "given",
-        "id", "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us", "size", "start",
-        "turn", "waits",
+        "_context", "_coroutine", "_entity", "_failures", "_first", "_look", "_variables", "admit", "asked", "current",
+        "elapsed_us", "given", "id", "journal", "lsn", "now_us", "operations", "plan", "prints", "received", "since_us",
+        "size", "start", "turn", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -86,18 +86,17 @@ class Invocation:
         settings: Settings,
         *,
         address: str,
-        lsn: int,
-        now_us: int,
+        place: tuple[int, int, int],
         since_us: int,
         first: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         self.id = invocation
         self.received = received
         self.plan = plan
-        self.lsn = lsn
-        self.now_us = now_us
+        self._failures = settings.failures
+        self.lsn, self.now_us, self.elapsed_us = place
         self.since_us = since_us
-        self.turn = turn = Turn(settings.seed, now_us, settings)
+        self.turn = turn = Turn(settings.seed, self.now_us, settings)
         turn.key = received.key
         turn.waits = invocation
         turn.chain = (*received.chain, address) if address else received.chain
@@ -137,24 +136,24 @@ class Invocation:
         if entities.states.maps:
             self._look = Look(entities.maps, list(looked or ()), again=looked is not None)
         turn = self.turn
-        self._open(self.lsn, self.now_us)
+        self._open(self.lsn, self.now_us, self.elapsed_us)
         if not turn.part:
             turn.lsn = self.id
+        key = self.received.key
         limit = depth.enter()
         try:
             try:
                 arguments = self.plan.decode_arguments(self.received.arguments)
-            except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
-                return self._end(None, bad_arguments(error))
+            except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+                return self._end(None, self._failures.of_arguments(error, self.received.method, key, turn.lsn))
             try:
-                key = self.received.key
                 if start is not None:
                     self._entity = entities.begin(start, key, self._look)
                 else:
                     self._entity = entities.bear(key, self._context, self._look)
                 call = self.plan.call(self._entity, self._context, arguments)
-            except Exception as error:  # noqa: BLE001  the birth handler may raise anything
-                return self._end(None, failed(error))
+            except BaseException as error:  # noqa: BLE001  the birth handler may raise anything
+                return self._end(None, self._failed(error))
             self._coroutine = cast("Coroutine[object, None, object]", call)
             return self._step(entities, None)
         finally:
@@ -184,7 +183,7 @@ class Invocation:
 
     def resume(self, entities: Entities, event: Event) -> Turned:
         """Run the turn behind an event; the event's state is taken over first."""
-        self._open(event.lsn, event.now_us)
+        self._open(event.lsn, event.now_us, event.elapsed_us or event.now_us)
         limit = depth.enter()
         try:
             if event.state is not None:
@@ -195,9 +194,9 @@ class Invocation:
         finally:
             depth.leave(limit)
 
-    def _open(self, lsn: int, now_us: int) -> None:
+    def _open(self, lsn: int, now_us: int, elapsed_us: int) -> None:
         turn = self.turn
-        turn.lsn, turn.now_us, turn.alive = lsn, now_us, True
+        turn.lsn, turn.now_us, turn.elapsed_us, turn.alive = lsn, now_us, elapsed_us, True
         if self._look is not None:
             self._look.alive = True
         self.waits = None
@@ -216,8 +215,8 @@ class Invocation:
                 waits = self._variables.run(coroutine.throw, error)
         except StopIteration as stop:
             ended, result, waits = True, stop.value, None
-        except Exception as raised:  # noqa: BLE001  a handler may raise anything
-            return self._end(None, failed(raised))
+        except BaseException as raised:  # noqa: BLE001  a handler may raise anything
+            return self._end(None, self._failed(raised))
         finally:
             sys.set_asyncgen_hooks(*hooks)
         try:
@@ -230,9 +229,12 @@ class Invocation:
             entities.check_sizes(self.received.key, new, reply or b"")
             if self.admit is not None and turn.asked is not None:
                 self.admit(turn.asked)
-        except Exception as raised:  # noqa: BLE001  encoding runs code of the author's types
-            return self._end(None, failed(raised))
+        except BaseException as raised:  # noqa: BLE001  encoding runs code of the author's types
+            return self._end(None, self._failed(raised))
         return self._end(new, reply, following, items)
+
+    def _failed(self, error: BaseException) -> bytes:
+        return self._failures.of_turn(error, self.received.method, self.received.key, self.turn.lsn)
 
     def _check_wait(self, waits: object) -> None:
         if not isinstance(waits, Waitable) or waits.owner is not self.turn:
@@ -292,7 +294,7 @@ class Invocation:
             self._variables.run(coroutine.close)
         except FATAL:
             raise
-        except Exception:  # noqa: BLE001, S110  it is lost, as the turn that it would be of
+        except BaseException:  # noqa: BLE001, S110  it is lost, as the turn that it would be of
             pass
         finally:
             depth.leave(limit)
@@ -347,6 +349,7 @@ class Invocation:
             ],
             state_hash=state_hash(self.current),
             since_us=self.since_us,
+            elapsed_us=self.elapsed_us,
         )
         return record if self._look is None else SuspendedLooks(record, list(self._look.taken or ()))
 

@@ -22,7 +22,7 @@ second one, change nothing. Does not: send or log anything (`take_outputs` gives
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -38,6 +38,7 @@ from deathless.base.errors import (
     TooLarge,
     UnknownHandler,
 )
+from deathless.base.times import Times
 from deathless.codec.messages import U64, Kind, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -54,7 +55,7 @@ from deathless.codec.wire import Status, accepted_reply, error_reply
 from deathless.execution import depth
 from deathless.execution.context import Context
 from deathless.execution.entities import Changed, Entities
-from deathless.execution.failure import bad_arguments, bounded, failed, is_fatal
+from deathless.execution.failure import FATAL, bounded, is_fatal
 from deathless.execution.invocation import Invocation, Turned
 from deathless.execution.journal import (
     CLIENT,
@@ -108,6 +109,7 @@ class Invocations:
     __slots__ = (
         "_blame", "_blamed", "_caused", "_entities", "_flat", "_outputs", "_plans", "_settings", "_taken", "_todo",
         "_turns", "_unknown", "_wrote", "committing", "entering", "schedules", "spans", "tables", "targets",
+        "times",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +126,7 @@ class Invocations:
         self._settings = settings
         self.schedules = schedules
         self.tables = Tables()
+        self.times = Times()  # of the shard; the executor's to set
         self.entering: Callable[[int], None] | None = None  # told whose turn begins, while a record runs them (I11)
         self._blame = blame
         self._caused = False  # True: turns run that are not those of the message being run
@@ -187,7 +190,7 @@ class Invocations:
         plan = self._plans.get(received.method.encode())
         if plan is None:
             return self.unknown(received.method)
-        if 0 < received.deadline_us <= now_us:
+        if 0 < received.deadline_us <= self.times.elapsed_us:
             return LATE
         if not plan.spec.shared:
             blocked = self._blocked(plan, received.key, received.arguments)
@@ -223,7 +226,9 @@ class Invocations:
             return [key] if key in held else []
         try:
             keys = plan.keys_of(plan.decode_arguments(arguments), self._entities.limits.key_bytes_max)
-        except Exception:  # noqa: BLE001  it is run, and fails by itself
+        except FATAL:
+            raise
+        except BaseException:  # noqa: BLE001  it is run, and fails by itself
             return []
         return [one for one in keys.values() if one in held]
 
@@ -266,7 +271,8 @@ class Invocations:
         if (refusal := self._full(received.origin)) is not None:
             return refusal
         start = self._entities.state.get(received.key)
-        begun = self._invocation(plan, received, invocation, lsn, now_us, since_us, (0, 0, 0), start)
+        place = (lsn, now_us, self.times.elapsed_us)
+        begun = self._invocation(plan, received, invocation, place, since_us, (0, 0, 0), start)
         self.tables.note_caller(received.origin, invocation)
         begun.admit = self.targets.admit
         turned = begun.begin(self._entities, start)
@@ -277,13 +283,15 @@ class Invocations:
         plan: Plan,
         received: Received,
         invocation: int,
-        lsn: int,
-        now_us: int,
+        place: tuple[int, int, int],
         since_us: int,
         first: tuple[int, int, int],
         start: bytes | None,
     ) -> Invocation:
-        """Make an invocation and enter it; it holds its key, whose state is `start`, from now on."""
+        """Make an invocation and enter it; it holds its key, whose state is `start`, from now on.
+
+        `place`: lsn, logical and elapsed time of its first turn.
+        """
         shared = plan.spec.shared
         begun = Invocation(
             invocation,
@@ -291,8 +299,7 @@ class Invocations:
             plan,
             self._settings,
             address="" if shared else self._address(received.key),
-            lsn=lsn,
-            now_us=now_us,
+            place=place,
             since_us=since_us,
             first=first,
         )
@@ -314,11 +321,11 @@ class Invocations:
         limit = depth.enter()
         try:
             return self._call_plain(plan, received, context, turn)
-        except Exception as error:
+        except BaseException as error:
             if self.committing:
                 raise
             turn.end()
-            reply = failed(error)
+            reply = self._settings.failures.of_turn(error, received.method, received.key, lsn)
             self._wrote.append(reply)
             return reply
         finally:
@@ -329,8 +336,8 @@ class Invocations:
         entities = self._entities
         try:
             arguments = plan.decode_arguments(received.arguments)
-        except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
-            reply = bad_arguments(error)
+        except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+            reply = self._settings.failures.of_arguments(error, received.method, received.key, turn.lsn)
             self._wrote.append(reply)
             return reply
         if plan.ours:
@@ -400,8 +407,7 @@ class Invocations:
                 plan,
                 received,
                 invocation.id,
-                lsn,
-                now_us,
+                (lsn, now_us, self.times.elapsed_us),
                 invocation.since_us,
                 (turn.count, turn.order, turn.part),
                 start,
@@ -519,7 +525,7 @@ class Invocations:
         if found is None or operation not in found.operations:
             return
         reply = self._fitting(found, reply)
-        event = Event(operation, reply, lsn, now_us)
+        event = Event(operation, reply, lsn, now_us, None, self.times.elapsed_us)
         self.spans.resolved(found.operations[operation], reply)
         found.give(event)
         if found.ready:
@@ -546,7 +552,7 @@ class Invocations:
         self._note_turn(event.lsn, invocation.id, invocation.received)
         state = self._entities.state.get(invocation.received.key)
         if state != invocation.current:
-            event = Event(event.operation, event.reply, event.lsn, event.now_us, state)
+            event = msgspec.structs.replace(event, state=state)
             most = self._entities.limits.journal_bytes_max
             if invocation.given + len(state or b"") > most:
                 text = f"others change its state too often: a handler is given at most {most} bytes"
@@ -596,7 +602,7 @@ class Invocations:
         if reply[0] == Status.OK:
             try:
                 self._plans[owed.method.encode()].check_result(reply[1:])
-            except Exception as error:  # decoding runs the author's `__post_init__`
+            except BaseException as error:  # decoding runs the author's `__post_init__`
                 if is_fatal(error):
                     raise
                 kind, text = type(error).__name__, bounded(f"completed with what {owed.method} can't give: {error}")
@@ -614,7 +620,7 @@ class Invocations:
                 tables.put(SuspendedMessage(message.id, received, blocked[0], message.since_us))
                 tables.note_caller(received.origin, message.id)
                 continue
-            if 0 < received.deadline_us <= now_us:
+            if 0 < received.deadline_us <= self.times.elapsed_us:
                 reply: bytes | None = LATE
             else:
                 self._note_turn(lsn, message.id, received)
@@ -645,7 +651,7 @@ class Invocations:
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
-    def restore(self, suspended: Sequence[bytes]) -> None:
+    def restore(self, suspended: Iterable[bytes]) -> None:
         """Replace all of it; handlers run again up to where they waited.
 
         Raises: CorruptCheckpoint; Diverged naming the invocation that did something else than before.
@@ -673,9 +679,8 @@ class Invocations:
                 f"invocation {record.id}: the service has no `async def` {record.received.method!r}"
             )
         first = (record.count, record.order, record.part)
-        invocation = self._invocation(
-            plan, record.received, record.id, record.lsn, record.now_us, record.since_us, first, record.start
-        )
+        place = (record.lsn, record.now_us, record.elapsed_us or record.now_us)
+        invocation = self._invocation(plan, record.received, record.id, place, record.since_us, first, record.start)
         self.tables.note_caller(record.received.origin, record.id)
         invocation.run_again(self._entities, record, looked)  # its turns were admitted, when others were known
         self.tables.grow(invocation, invocation.given)

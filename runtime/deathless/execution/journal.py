@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import CorruptCheckpoint
+from deathless.codec.untrusted import UNREADABLE
 
 STATE_HASH_BYTES: Final = 16
 CLIENT, REQUEST, FORK, TICK = 0, 1, 2, 3
@@ -48,7 +49,7 @@ class Received(msgspec.Struct, array_like=True, frozen=True):
     key: bytes
     arguments: bytes
     chain: tuple[str, ...] = ()
-    deadline_us: int = 0  # of the caller; 0: none
+    deadline_us: int = 0  # of the caller, by elapsed time; 0: none
     trace: bytes = b""  # trace context it came with; empty: none
 
 
@@ -60,6 +61,7 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
     lsn: int
     now_us: int
     state: bytes | None = None  # when others changed the state since its last turn: what it is now
+    elapsed_us: int = 0  # of the shard then; 0, of version 1: as `now_us`
 
 
 class PendingActivity(msgspec.Struct, array_like=True, frozen=True):
@@ -87,6 +89,7 @@ class SuspendedInvocation(msgspec.Struct, array_like=True, frozen=True, tag=1):
     activities: list[PendingActivity]
     state_hash: bytes  # of the state behind its last turn
     since_us: int
+    elapsed_us: int = 0  # of its first turn; 0, of version 1: as `now_us`
 
 
 class SuspendedLooks(msgspec.Struct, array_like=True, frozen=True, tag=5):
@@ -144,7 +147,7 @@ def decode_record(data: bytes) -> Record:
     """
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise CorruptCheckpoint(f"a suspended invocation can't be read: {error}") from None
 
 

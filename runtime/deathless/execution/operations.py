@@ -33,8 +33,11 @@ from deathless.base.errors import (
     Overloaded,
     PeerReplaced,
 )
+from deathless.base.times import Due
 from deathless.codec.peer_messages import ActivityStart, Target
+from deathless.codec.untrusted import MsgpackReader
 from deathless.codec.wire import ReplyError, Status, error_reply
+from deathless.execution.type_shapes import shallow_decoder
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -44,7 +47,7 @@ _CALL_ERRORS: Final = {kind.code: kind for kind in (ActivityFailed, CallCycle, D
 _PLAIN_ERRORS: Final[dict[str, type[DeathlessError]]] = {
     kind.code: kind for kind in (Cancelled, OutcomeUnknown, Overloaded, PeerReplaced)
 }
-_decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
+_decode_error: Final = MsgpackReader(ReplyError).decode
 
 
 class Owner(Protocol):
@@ -63,19 +66,19 @@ def decoder(stated: type[T]) -> Callable[[bytes], T]:
     try:
         return cast("Callable[[bytes], T]", _decoder_of(cast("Hashable", stated)))
     except TypeError:  # an annotation without a hash, or none at all
-        return msgspec.msgpack.Decoder(stated).decode
+        return shallow_decoder(stated, msgspec.msgpack.Decoder(stated).decode)
 
 
 @functools.lru_cache(maxsize=1024)  # asked for with every call
 def _decoder_of(stated: Hashable) -> Callable[[bytes], object]:
-    return msgspec.msgpack.Decoder(cast("type[object]", stated)).decode
+    return shallow_decoder(stated, msgspec.msgpack.Decoder(cast("type[object]", stated)).decode)
 
 
 def error_of(reply: bytes) -> DeathlessError:
     """Give the exception that an ERROR reply stands for, as the handler that waits gets it."""
     try:
         code, kind, text = _fields(_decode_error(reply[1:]))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except msgspec.MsgspecError:
         return CallFailed("the reply can't be read")
     if (plain := _PLAIN_ERRORS.get(code)) is not None:
         return plain(text)
@@ -207,7 +210,7 @@ class Operation(Waitable[T_co]):
 class Call(Operation[T_co]):
     """A call of another key, of this service or another."""
 
-    __slots__ = ("deadline_us", "target")
+    __slots__ = ("due", "target")
 
     def __init__(
         self,
@@ -217,21 +220,21 @@ class Call(Operation[T_co]):
         what: str,
         decode: Callable[[bytes], T_co],
         target: Target,
-        deadline_us: int,
+        due: Due,
     ) -> None:
         super().__init__(owner, number, since_us, what, decode)
         self.target = target
-        self.deadline_us = deadline_us  # 0: none
+        self.due = due  # its deadline
 
 
 class Timer(Operation[None]):
-    """A moment of logical time that is waited for."""
+    """A moment of logical time, or the end of a duration, that is waited for."""
 
-    __slots__ = ("due_us",)
+    __slots__ = ("due",)
 
-    def __init__(self, owner: Owner, number: int, since_us: int, due_us: int) -> None:
-        super().__init__(owner, number, since_us, f"timer until {due_us} us", decoder(type(None)))
-        self.due_us = due_us
+    def __init__(self, owner: Owner, number: int, since_us: int, until_us: int, due: Due) -> None:
+        super().__init__(owner, number, since_us, f"timer until {until_us} us", decoder(type(None)))
+        self.due = due
 
 
 class Activity(Operation[T_co]):

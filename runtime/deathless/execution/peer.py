@@ -44,18 +44,20 @@ class Peer:
     Args:
         service: as its author wrote it.
         deadline: of calls: how long to wait, or until when; None: for ever.
+        name: that its manifest gives it; empty: the name that its author gave it.
     """
 
-    __slots__ = ("_deadline", "_handlers", "_service")
+    __slots__ = ("_deadline", "_handlers", "_name", "_service")
 
-    def __init__(self, service: Service, deadline: timedelta | datetime | None = None) -> None:
+    def __init__(self, service: Service, deadline: timedelta | datetime | None = None, name: str = "") -> None:
         self._service = service
+        self._name = name
         self._deadline = deadline
         self._handlers = {spec.function: spec for spec in service.specs.values() if spec.kind == "handler"}
 
     def within(self, deadline: timedelta | datetime) -> Peer:
         """Give the same with a deadline of its calls."""
-        return Peer(self._service, deadline)
+        return Peer(self._service, deadline, self._name)
 
     @overload
     def call(
@@ -95,7 +97,7 @@ class Peer:
         spec = self._spec(handler)
         arguments = _arguments(spec, args, kwargs)
         result = cast("type[object]", spec.result_type)
-        return ctx.call(self._service.name, key, spec.name, arguments, result=result, deadline=self._deadline)
+        return ctx.call(self._target, key, spec.name, arguments, result=result, deadline=self._deadline)
 
     def fork(
         self,
@@ -111,7 +113,12 @@ class Peer:
         Raises: as `call`.
         """
         spec = self._spec(handler)
-        ctx.fork(self._service.name, key, spec.name, _arguments(spec, args, kwargs))
+        ctx.fork(self._target, key, spec.name, _arguments(spec, args, kwargs))
+
+    @property
+    def _target(self) -> str:
+        """Name of the service that is called; read late, since a manifest may rename the one that runs."""
+        return self._name or self._service.name
 
     def _spec(self, handler: object) -> HandlerSpec:
         spec = self._handlers.get(cast("Function", handler))
@@ -229,7 +236,7 @@ class _Calls:
 
 
 @overload
-def peer(service: Service, /) -> Peer: ...
+def peer(service: Service, name: str = "", /) -> Peer: ...
 
 
 @overload
@@ -239,8 +246,12 @@ def peer(protocol: Callable[[], T], name: str, /) -> Stubs[T]: ...
 def peer(service: Service | Callable[[], T], name: str = "", /) -> Peer | Stubs[T]:
     """Give typed calls of another service: of its handlers, or of a protocol that says what they are.
 
+    Args:
+        service: the other service as its author wrote it, or the protocol.
+        name: that its manifest gives it; of a Service it may be left out where that is the author's name.
+
     Raises: InvalidService.
     """
     if isinstance(service, Service):
-        return Peer(service)
+        return Peer(service, None, name)
     return Stubs(service, name)

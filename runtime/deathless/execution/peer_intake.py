@@ -47,7 +47,9 @@ def take_in(table: Invocations, arrivals: Arrivals, peer: Target, message: bytes
                 if table.tables.works_for(peer, asked.invocation, asked.operation) is not None:
                     return MALFORMED  # a reference names one request: who works for it stands in no checkpoint
                 origin = Origin(REQUEST, *peer, asked.invocation, asked.operation)
-                received = _received(origin, taken, asked.chain, asked.deadline_us, asked.trace)
+                # Another service's deadline is by its own clock: it cancels by itself once that has passed.
+                ours = peer == SELF or table.times.single
+                received = _received(origin, taken, asked.chain, asked.deadline_us if ours else 0, asked.trace)
                 reply = table.receive(received, lsn, now_us)
                 if reply is not None:
                     table.respond(origin, reply)

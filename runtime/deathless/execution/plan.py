@@ -1,8 +1,9 @@
 """A handler made ready to run: decoders and encoders chosen once, so that a turn only calls them.
 
-Values cross the handler's boundary as bytes (design section 8): arguments come decoded from the message, the state
+Values cross the handler's boundary as bytes (design 0003, "Turns"): arguments come decoded from the message, the state
 comes decoded from its bytes and goes back encoded, the result is encoded. Types that may hold sets are encoded in
 sorted order, because the order of a set differs between processes; types without sets keep the order of their dicts.
+What is nested too deep is neither decoded nor let out.
 
 Guarantees: two plans of the same service give the same bytes for the same values. Does not: catch anything; the
 executor does. Imports base only.
@@ -11,15 +12,17 @@ executor does. Imports base only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 import msgspec
 
 from deathless.base.errors import InvalidArgument, TooLarge
 from deathless.execution.map_view import MapField
 from deathless.execution.maps import decode_map, encode_map
+from deathless.execution.ordered import ordered_encoder
 from deathless.execution.service import HandlerSpec, Service
 from deathless.execution.signature import has_no_order, map_types
+from deathless.execution.type_shapes import shallow_decoder, shallow_encoder, sorts_itself
 
 Call = Callable[[object, object, msgspec.Struct], object]
 Decode = Callable[[bytes], object]
@@ -28,13 +31,16 @@ Encode = Callable[[object], bytes]
 _SCALARS: Final = {kind: kind for kind in (bool, int, float, str, bytes, type(None))}
 
 
-def _order(stated: object) -> Literal["deterministic"] | None:
-    return "deterministic" if has_no_order(stated) else None
+def encoder(stated: object, hook: Callable[[object], object] | None = None) -> Encode:
+    """Give the encoder for values of an annotation; `hook` encodes what msgspec does not know.
 
-
-def encoder(stated: object) -> Encode:
-    """Give the encoder for values of an annotation."""
-    return msgspec.msgpack.Encoder(order=_order(stated)).encode
+    It raises msgspec.ValidationError for a value that is nested too deep.
+    """
+    if has_no_order(stated):
+        encode = ordered_encoder(hook, sorts_itself=sorts_itself(stated))
+    else:
+        encode = msgspec.msgpack.Encoder(enc_hook=hook).encode
+    return shallow_encoder(stated, encode)
 
 
 def map_field(name: str, kind: type, value: object) -> MapField:
@@ -74,13 +80,19 @@ class Plan:
         maps: the state holds maps.
     """
 
-    __slots__ = ("apart", "call", "check_result", "decode_arguments", "encode_result", "keys", "ours", "scalar", "spec")
+    __slots__ = (
+        "apart", "call", "check_result", "decode_arguments", "encode_arguments", "encode_result", "keys", "ours",
+        "scalar", "spec",
+    )  # fmt: skip
 
     def __init__(self, spec: HandlerSpec, *, maps: bool = False) -> None:
         self.spec = spec
         self.apart = maps or bool(spec.keys)  # more than one state to decode and encode: it runs beside the flat loop
         self.call = adapter(spec)
-        self.decode_arguments: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
+        decode: Callable[[bytes], msgspec.Struct] = msgspec.msgpack.Decoder(spec.args_type).decode
+        self.decode_arguments = shallow_decoder(spec.args_type, decode)
+        # Equal arguments give equal bytes: sets and maps are sorted.
+        self.encode_arguments: Encode = ordered_encoder(sorts_itself=sorts_itself(spec.args_type))
         self.encode_result = encoder(spec.result_type)
         self.check_result: Decode = msgspec.msgpack.Decoder(spec.result_type).decode
         hint = type(None) if spec.result_type is None else spec.result_type
@@ -110,8 +122,7 @@ class StatePlan:
         self.maps = [map_field(name, kind, value) for name, (kind, value) in map_types(service.state).items()]
         if self.maps:
             self.decode: Decode = msgspec.msgpack.Decoder(service.state, dec_hook=decode_map).decode
-            order = _order(service.state)
-            self.encode = msgspec.msgpack.Encoder(enc_hook=encode_map, order=order).encode
+            self.encode = encoder(service.state, encode_map)
         else:
             self.decode = msgspec.msgpack.Decoder(service.state).decode
             self.encode = encoder(service.state)

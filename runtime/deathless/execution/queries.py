@@ -1,6 +1,6 @@
 """Queries: run on the state of the last completed turn, never logged, and what they change is lost.
 
-Guarantees: whatever a query raises is an answer, except KeyboardInterrupt. Does not: keep anything. Imports base
+Guarantees: whatever a query raises is an answer. Does not: keep anything. Imports base
 and codec.
 """
 
@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from deathless.base.errors import CorruptFrame, TooLarge, UnknownHandler
 from deathless.codec.messages import Kind, decode
 from deathless.codec.wire import error_reply, ok_reply
 from deathless.execution import depth
 from deathless.execution.context import QueryContext
 from deathless.execution.entities import Entities
-from deathless.execution.failure import bad_arguments, bounded, query_failed
+from deathless.execution.failure import ProcessEnds, bounded
 from deathless.execution.map_table import Look
 from deathless.execution.peer_intake import MALFORMED
 from deathless.execution.plan import Plan, check_key
-from deathless.execution.turn import Turn
+from deathless.execution.turn import Settings, Turn
 
 _OK: Final = ok_reply(b"")
 
@@ -38,18 +40,20 @@ class Queries:
     Args:
         plans: of queries, by method.
         handlers: likewise, to tell what is none.
+        settings: of all turns.
     """
 
-    __slots__ = ("_entities", "_handlers", "_limits", "_seed", "plans")
+    __slots__ = ("_entities", "_failures", "_handlers", "_limits", "_seed", "plans")
 
     def __init__(
-        self, plans: Mapping[bytes, Plan], handlers: Mapping[bytes, Plan], entities: Entities, seed: bytes
+        self, plans: Mapping[bytes, Plan], handlers: Mapping[bytes, Plan], entities: Entities, settings: Settings
     ) -> None:
         self.plans = plans
         self._handlers = handlers
         self._entities = entities
         self._limits = entities.limits
-        self._seed = seed
+        self._seed = settings.seed
+        self._failures = settings.failures
 
     def answer(self, message: bytes, now_us: int) -> bytes:
         """Run a query.
@@ -65,13 +69,12 @@ class Queries:
         look = Look(self._entities.maps)
         try:
             return self._answer(message, turn, look)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a query may raise anything
-            return query_failed(error)
         finally:
             turn.alive = look.alive = False
             depth.leave(limit)
 
     def _answer(self, message: bytes, turn: Turn, look: Look) -> bytes:
+        """Find the query and run it; whatever that raises is its answer."""
         try:
             kind, method, key, _, encoded = decode(message)
         except CorruptFrame:
@@ -81,10 +84,19 @@ class Queries:
         plan = self.plans.get(method)
         if plan is None:
             return unknown(method, self._handlers, "a handler: call it")
+        name = plan.spec.name
         try:
-            arguments = plan.decode_arguments(encoded)
-        except Exception as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
-            return bad_arguments(error)
+            try:
+                arguments = plan.decode_arguments(encoded)
+            except BaseException as error:  # noqa: BLE001  decoding runs the author's `__post_init__`
+                return self._failures.of_arguments(error, name, key, 0)
+            return self._run(plan, key, arguments, turn, look)
+        except ProcessEnds:
+            raise
+        except BaseException as error:  # noqa: BLE001  a query may raise anything
+            return self._failures.of_query(error, name, key)
+
+    def _run(self, plan: Plan, key: bytes, arguments: msgspec.Struct, turn: Turn, look: Look) -> bytes:
         entities = self._entities
         turn.key = b"" if entities.single else key
         seen: object

@@ -5,8 +5,8 @@
 A tick is a message of the service to itself (a FORK), so it queues for its key and runs exactly once, as all of those
 do. Which ticks are sent is decided by logical time in a TIME record, which every replica reads alike.
 
-Logical time moves by bounded steps, so after a pause it takes several records until it is there. Ticks wait for the
-last of them: only then can it be told which were missed. Of those that are due
+One record moves logical time by all that passed. (In version 1 it took several, and ticks wait for the last of them.)
+Of the ticks that are due
 
     one    the last one is sent
     all    each is, the last MISSED_MAX of them
@@ -25,6 +25,7 @@ import msgspec
 
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import ScheduleView, Tick, encode_body
+from deathless.codec.untrusted import read_msgpack
 from deathless.codec.wire import ReplyError, Status
 from deathless.execution.failure import bounded
 from deathless.execution.journal import SuspendedSchedule
@@ -97,8 +98,12 @@ class Schedules:
             return
         one.problem = ""
         if reply[0] == Status.ERROR:
-            error = msgspec.msgpack.decode(reply[1:], type=ReplyError)
-            one.problem = bounded(f"{error.code} {error.type}: {error.text}", PROBLEM_CHARS)
+            try:
+                error = read_msgpack(reply[1:], ReplyError)
+            except msgspec.MsgspecError:
+                one.problem = "how it failed can't be read"
+            else:
+                one.problem = bounded(f"{error.code} {error.type}: {error.text}", PROBLEM_CHARS)
 
     def views(self, running: Sequence[tuple[str, int]]) -> list[ScheduleView]:
         """Give all for operators, in the order of the code.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from deathless.base.errors import InvalidService
+from deathless.execution.formats import add_formats
 from deathless.execution.service import Service
 
 REFERENCE = "#/components/schemas/{name}"
@@ -40,6 +41,7 @@ def json_schemas(service: Service) -> Schemas:
         schemas, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=REFERENCE)
     except TypeError as error:
         raise InvalidService(f"service {service.name} can't be described: {error}") from None
+    add_formats(types, schemas, components, REFERENCE)
     names = [spec.name for spec in specs]
     return Schemas(
         dict(zip(names, schemas[: len(names)], strict=True)),

@@ -196,7 +196,8 @@ class Service:
         Args:
             function: `def` or `async def`, of typed arguments alone.
             name: its own when empty.
-            attempts_max: then the handler gets ActivityFailed; 0: no maximum.
+            attempts_max: then the handler gets ActivityFailed; 0: no maximum. One that raises NotRetryable, or gives
+                what can't be its result, is tried no more in any case.
             first_delay: seconds from the first failure to the next attempt.
             factor: the delay grows by this with each failure, at least 1.
             delay_max: seconds, the longest delay.

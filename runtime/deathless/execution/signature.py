@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from dataclasses import fields as dataclass_fields
 from enum import Enum
@@ -21,12 +21,13 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Final, Protocol, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import inspect as shapes
 
 from deathless.base.errors import InvalidService
 from deathless.execution.context import Context, QueryContext
+from deathless.execution.declared_types import check_type
 from deathless.execution.function import Function, place
 from deathless.execution.maps import Map, decode_map, encode_map
+from deathless.execution.type_shapes import has_no_order, walk
 
 
 class Hint(Protocol):
@@ -41,10 +42,6 @@ __all__ = ["MAPPING", "Function", "Signature", "check_state", "check_type", "has
            "read_activity", "read_signature", "walk"]  # fmt: skip
 CONTEXT_NAMES: Final = ("ctx", "context")
 _MAP_KEYS: Final = (str, int, bytes)
-_MAP_HINT: Final = (
-    "Map stands directly in the state, with the types of its keys and items: `items: Map[str, Item]`; "
-    "elsewhere give the items that are wanted, in a dict"
-)
 _SHAREABLE: Final = (bool, int, float, str, bytes, Enum, type(None))
 _EMPTY: Final = inspect.Parameter.empty
 
@@ -119,9 +116,13 @@ def _read_rest(
 ) -> Signature:
     """Take the arguments and the result apart."""
     rest.sort(key=lambda parameter: parameter.kind is parameter.KEYWORD_ONLY)
-    fields = [_field(parameter, hint(parameter.annotation, parameter.name), where) for parameter in rest]
+    fields = [
+        _field(parameter, hint(parameter.annotation, parameter.name), where, as_json=kind != "activity")
+        for parameter in rest
+    ]
     result = hint(inspect.signature(function).return_annotation, "return")
-    check_type(result, f"{where}: result")
+    as_json = kind != "activity"
+    check_type(result, f"{where}: result", as_json=as_json)
     keywords = tuple(parameter.name for parameter in rest if parameter.kind is parameter.KEYWORD_ONLY)
     # Without the garbage collector: no handler gets to see this object, so nothing can make it part of a cycle.
     name = f"{getattr(function, '__name__', kind)}_arguments"
@@ -164,8 +165,10 @@ def _is_context(parameter: inspect.Parameter, hint: Hint) -> bool:
     return stated in (Context, QueryContext)
 
 
-def _field(parameter: inspect.Parameter, hint: object, where: str) -> tuple[str, type] | tuple[str, type, object]:
-    check_type(hint, f"{where}: parameter `{parameter.name}`")
+def _field(
+    parameter: inspect.Parameter, hint: object, where: str, *, as_json: bool
+) -> tuple[str, type] | tuple[str, type, object]:
+    check_type(hint, f"{where}: parameter `{parameter.name}`", as_json=as_json)
     # A type is what the library calls every annotation here, unions and Annotated included.
     stated: type = hint  # type: ignore[assignment]  # no type stands for "any annotation" before PEP 747
     if parameter.default is _EMPTY:
@@ -174,57 +177,6 @@ def _field(parameter: inspect.Parameter, hint: object, where: str) -> tuple[str,
     if isinstance(default, _SHAREABLE):
         return parameter.name, stated, default
     return parameter.name, stated, msgspec.field(default_factory=lambda: copy.deepcopy(default))
-
-
-def walk(stated: object) -> Iterator[shapes.Type]:
-    """Give each type an annotation is made of, once, itself first.
-
-    Raises: TypeError for what msgspec does not know how to describe.
-    """
-    seen: set[int] = set()
-    open_ = [shapes.type_info(stated)]
-    while open_:
-        shape = open_.pop()
-        if id(shape) in seen:
-            continue
-        seen.add(id(shape))
-        yield shape
-        open_.extend(_parts(shape))
-
-
-def _parts(shape: object) -> Iterator[shapes.Type]:
-    """Types directly inside `shape`; its fields hold types, tuples of types, or fields that hold a type."""
-    for name in getattr(shape, "__struct_fields__", ()):
-        value: object = getattr(shape, name)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, shapes.Field):
-                item = item.type  # noqa: PLW2901  the field is but a wrapper
-            if isinstance(item, shapes.Type):
-                yield item
-
-
-def check_type(stated: object, where: str) -> None:
-    """Refuse a type that can't cross a handler's boundary.
-
-    Raises: InvalidService naming `where`.
-    """
-    try:
-        for shape in walk(stated):
-            if isinstance(shape, shapes.CustomType) and shape.cls is Map:
-                raise InvalidService(f"{where}: a {_MAP_HINT}")
-            if isinstance(shape, shapes.CustomType) and shape.cls is not object:
-                raise InvalidService(
-                    f"{where}: {shape.cls.__name__} can't be encoded; use a Struct, a dataclass or plain types"
-                )
-        msgspec.msgpack.Decoder(stated)
-    except (TypeError, ValueError) as error:
-        raise InvalidService(f"{where}: {error}") from None
-
-
-def has_no_order(stated: object) -> bool:
-    """True when values of this type may hold sets, whose order differs between processes."""
-    unordered = (shapes.SetType, shapes.FrozenSetType, shapes.AnyType, shapes.CustomType)
-    return any(isinstance(shape, unordered) and getattr(shape, "cls", None) is not Map for shape in walk(stated))
 
 
 def map_types(state: type) -> dict[str, tuple[type, object]]:
@@ -257,12 +209,12 @@ def _check_maps(state: type, where: str) -> None:
     maps = map_types(state)
     for name, stated in _fields(state).items():
         if name not in maps:
-            check_type(stated, f"{where}: field `{name}`")
+            check_type(stated, f"{where}: field `{name}`", kept=True)
             continue
         kind, value = maps[name]
         if kind not in _MAP_KEYS:
             raise InvalidService(f"{where}: keys of map `{name}` must be str, int or bytes, not {kind}")
-        check_type(value, f"{where}: items of map `{name}`")
+        check_type(value, f"{where}: items of map `{name}`", kept=True)
     first, second = state(), state()
     for name in maps:
         if getattr(first, name) is getattr(second, name):
@@ -291,7 +243,7 @@ def check_state(state: object, where: str) -> None:
         if has_maps:
             _check_maps(state, where_state)
         else:
-            check_type(state, where_state)
+            check_type(state, where_state, kept=True)
         encoded = msgspec.msgpack.encode(state(), enc_hook=encode_map)
         msgspec.msgpack.decode(encoded, type=state, dec_hook=decode_map)
     except InvalidService:

@@ -13,12 +13,13 @@ Does not: decide. Imports base and codec.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from deathless.base.times import Due, Times
 from deathless.codec.peer_messages import ActivityStart, Crowd, History, InvocationView, Target
 from deathless.execution.invocation import Invocation
 from deathless.execution.journal import (
@@ -45,10 +46,53 @@ MESSAGE_BYTES: Final = 256
 O = TypeVar("O", bound=Operation[object])  # noqa: E741  stands for an operation
 
 
+_Entry = tuple[int, int, int]
+"""(due, invocation, operation)."""
+
+
+class Agenda:
+    """What is due by one of the counters, the first of it first; some of it may be gone.
+
+    Args:
+        pending: False for what is gone.
+    """
+
+    __slots__ = ("_entries", "_max", "_pending")
+
+    def __init__(self, pending: Callable[[_Entry], bool]) -> None:
+        self._pending = pending
+        self._entries: list[_Entry] = []  # a heap
+        self._max = DUE_MIN  # when it is longer, those that are gone are let go
+
+    def add(self, entry: _Entry) -> None:
+        """Take one in."""
+        heappush(self._entries, entry)
+        if len(self._entries) > self._max:
+            # Most calls are answered long before their deadline: without this a day's calls would pile up.
+            self._entries = [each for each in self._entries if self._pending(each)]
+            heapify(self._entries)
+            self._max = max(DUE_MIN, 2 * len(self._entries))
+
+    def take(self, now_us: int, count_max: int) -> list[tuple[int, int]]:
+        """Take out what is due at `now_us`, the first `count_max` of it: (invocation, operation)."""
+        due: list[tuple[int, int]] = []
+        while self._entries and self._entries[0][0] <= now_us and len(due) < count_max:
+            due.append(heappop(self._entries)[1:])
+        return due
+
+    def first_us(self) -> int:
+        """When the first is due that is not gone; 0: there is none."""
+        while self._entries:
+            if self._pending(self._entries[0]):
+                return self._entries[0][0]
+            heappop(self._entries)
+        return 0
+
+
 class Tables:
     """The tables above; see there."""
 
-    __slots__ = ("_callers", "_due", "_due_max", "bytes", "held", "live", "owed", "queued", "queues")
+    __slots__ = ("_by_elapsed", "_by_time", "_callers", "bytes", "held", "live", "owed", "queued", "queues")
 
     def __init__(self) -> None:
         self.live: dict[int, Invocation] = {}
@@ -59,8 +103,8 @@ class Tables:
         self.owed: dict[int, SuspendedReply] = {}
         self.bytes = 0  # Invariant: `size` of all invocations, and `size_of` all messages that wait
         self._callers: dict[tuple[str, int, int, int], int] = {}
-        self._due: list[tuple[int, int, int]] = []  # heap of (due, invocation, operation), with some that are gone
-        self._due_max = DUE_MIN  # when it is longer, those that are gone are let go
+        self._by_elapsed = Agenda(self._is_pending)
+        self._by_time = Agenda(self._is_pending)
 
     def __len__(self) -> int:
         """How many have begun, or wait to, and not ended."""
@@ -168,38 +212,27 @@ class Tables:
 
     def schedule(self, invocation: int, operation: Operation[object]) -> None:
         """Note when an operation is due."""
-        due_us = 0
-        if isinstance(operation, Timer):
-            due_us = operation.due_us
-        elif isinstance(operation, Call):
-            due_us = operation.deadline_us
-        if due_us and not operation.done:
-            heappush(self._due, (due_us, invocation, operation.number))
-            if len(self._due) > self._due_max:
-                # Most calls are answered long before their deadline: without this a day's calls would pile up.
-                self._due = [entry for entry in self._due if self._is_pending(entry)]
-                heapify(self._due)
-                self._due_max = max(DUE_MIN, 2 * len(self._due))
+        if isinstance(operation, Timer | Call) and not operation.done:
+            due = operation.due
+            if due.elapsed_us:
+                self._by_elapsed.add((due.elapsed_us, invocation, operation.number))
+            if due.time_us:
+                self._by_time.add((due.time_us, invocation, operation.number))
 
-    def take_due(self, now_us: int) -> list[tuple[int, int]]:
+    def take_due(self, times: Times) -> list[tuple[int, int]]:
         """Give what is due, (invocation, operation), in the order of deadlines; some may be gone.
 
-        At most DUE_AT_ONCE_MAX: others wait while these run. For the rest `due_us` gives a time that has come.
+        What is due by elapsed comes before what is due by time. At most DUE_AT_ONCE_MAX: others wait while these run.
+        For the rest `due` gives what has come.
         """
-        due: list[tuple[int, int]] = []
-        while self._due and self._due[0][0] <= now_us and len(due) < DUE_AT_ONCE_MAX:
-            due.append(heappop(self._due)[1:])
-        return due
+        due = self._by_elapsed.take(times.elapsed_us, DUE_AT_ONCE_MAX)
+        return due + self._by_time.take(times.time_us, DUE_AT_ONCE_MAX - len(due))
 
-    def due_us(self) -> int:
-        """Logical time of the first timer or deadline; 0: there is none."""
-        while self._due:
-            if self._is_pending(self._due[0]):
-                return self._due[0][0]
-            heappop(self._due)
-        return 0
+    def due(self) -> Due:
+        """When the first timer or deadline is due."""
+        return Due(self._by_elapsed.first_us(), self._by_time.first_us())
 
-    def _is_pending(self, entry: tuple[int, int, int]) -> bool:
+    def _is_pending(self, entry: _Entry) -> bool:
         _, invocation, number = entry
         found = self.live.get(invocation)
         return found is not None and number in found.operations

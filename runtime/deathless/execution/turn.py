@@ -16,7 +16,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 from zlib import crc32
 
 import msgspec
@@ -24,6 +24,7 @@ import msgspec
 from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, TooLarge
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, shard_of
+from deathless.base.times import Due
 from deathless.codec.messages import U64, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -39,13 +40,14 @@ from deathless.codec.peer_messages import (
 from deathless.codec.traces import span_id, within
 from deathless.codec.wire import ok_reply
 from deathless.execution.activity import SECOND_US, ActivitySpec
+from deathless.execution.failure import Failures
 from deathless.execution.function import Function
 from deathless.execution.generator import Random
 from deathless.execution.operations import CANCELLED, Activity, Call, Operation, Promise, Timer, decoder
+from deathless.execution.ordered import encode_any
 
 T = TypeVar("T")
 KEY_BYTES: Final = 16  # of an activity's idempotency key
-_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _target: Final = functools.lru_cache(maxsize=1024)(Target)  # asked for with every message that a turn sends
 
 
@@ -63,6 +65,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     activities: Mapping[Function, ActivitySpec] = field(default_factory=dict)
     sharding: Sharding = field(default_factory=Sharding)
+    failures: Failures = field(default_factory=Failures)
 
 
 class Completion(NamedTuple):
@@ -84,13 +87,14 @@ class Turn:
     """The executor's side of a context: what the next turn shall see. Owner of the operations of an invocation."""
 
     __slots__ = (
-        "alive", "asked", "before", "chain", "count", "key", "lsn", "now_us", "order", "part", "random", "seed",
-        "settings", "trace", "used", "waits",
+        "alive", "asked", "before", "chain", "count", "elapsed_us", "key", "lsn", "now_us", "order", "part", "random",
+        "seed", "settings", "trace", "used", "waits",
     )  # fmt: skip
 
     def __init__(self, seed: bytes, now_us: int, settings: Settings | None = None) -> None:
         self.seed = seed  # 32 bytes of the service
         self.now_us = now_us  # logical time, microseconds
+        self.elapsed_us = now_us  # what durations are counted by; set for handlers that wait, which alone have some
         self.settings = settings
         self.lsn = 0  # of the message being run
         self.key = b""  # of its address, UTF-8
@@ -140,6 +144,19 @@ class Turn:
         asked, self.asked = self.asked, None
         self.used = False
         return asked
+
+    def from_now(self, due: Due) -> Due:
+        """Give `due`, or the next moment where it is past."""
+        elapsed_us = due.elapsed_us and max(due.elapsed_us, self.elapsed_us + 1)
+        return Due(elapsed_us, due.time_us and max(due.time_us, self.now_us + 1))
+
+    def time_at(self, due: Due) -> int:
+        """Give the logical time when something is due, as the counters stand now; 0: never."""
+        return due.elapsed_us - self.elapsed_us + self.now_us if due.elapsed_us else due.time_us
+
+    def elapsed_at(self, due: Due) -> int:
+        """Give the same as elapsed time; 0: never."""
+        return due.time_us - self.now_us + self.elapsed_us if due.time_us else due.elapsed_us
 
     def span(self, operation: int) -> bytes:
         """Give the id of the span of an operation, or with 0 of the invocation."""
@@ -252,22 +269,21 @@ class Asked:
             message = self._with_trace(message, TracedFork(self._turn.chain, "", self._turn.trace))
         self.messages.append((target, message))
 
-    def call(
-        self, address: tuple[str, str, str], arguments: bytes, decode: Callable[[bytes], T], deadline_us: int
-    ) -> Call[T]:
+    def call(self, address: tuple[str, str, str], arguments: bytes, decode: Callable[[bytes], T], due: Due) -> Call[T]:
         """Send a request.
 
         Args:
             address: service, key, method.
             arguments: msgpack map.
             decode: of the result.
-            deadline_us: logical time; 0: none.
+            due: its deadline.
         """
         turn = self._turn
         number = self._number("call")
         target = self._target(address[0], address[1])
-        if deadline_us:
-            deadline_us = max(deadline_us, turn.now_us + 1)
+        due = turn.from_now(due)
+        # By the counter of who reads it: of our own, elapsed; another service has time alone in common with us.
+        deadline_us = turn.elapsed_at(due) if target == SELF else turn.time_at(due)
         envelope = encode_body(Request(turn.waits, number, deadline_us, turn.chain))
         message = self._message(Kind.REQUEST, address, envelope, arguments)
         self._note("call", message, address[0])
@@ -276,18 +292,18 @@ class Asked:
             message = self._with_trace(message, TracedRequest(turn.waits, number, deadline_us, turn.chain, context))
         service, key, method = address
         shard = self._settings.sharding.shard if target == SELF else target.shard
-        call = Call(turn, number, turn.now_us, f"{service}/{shard}/{key} {method}", decode, target, deadline_us)
+        call = Call(turn, number, turn.now_us, f"{service}/{shard}/{key} {method}", decode, target, due)
         self.messages.append((target, message))
         self.operations.append(call)
         return call
 
-    def timer(self, due_us: int) -> Timer:
-        """Wait until logical time `due_us`, or until it moves where that is past."""
+    def timer(self, due: Due) -> Timer:
+        """Wait until the times of the shard are so far, or until they move where that is past."""
         turn = self._turn
         number = self._number("timer")
-        due_us = max(due_us, turn.now_us + 1)
-        self._note("timer", b"%d" % due_us)
-        timer = Timer(turn, number, turn.now_us, due_us)
+        due = turn.from_now(due)
+        self._note("timer", b"%d" % due.first_us)
+        timer = Timer(turn, number, turn.now_us, turn.time_at(due), due)
         self.operations.append(timer)
         return timer
 
@@ -304,7 +320,7 @@ class Asked:
         given = dict(zip(fields, positional, strict=False))
         if twice := sorted(given.keys() & named.keys()):
             raise InvalidArgument(f"activity {spec.name}: {twice[0]!r} is given twice")
-        arguments = _encode({**given, **named})
+        arguments = encode_any({**given, **named})
         try:
             msgspec.msgpack.decode(arguments, type=spec.args_type)
         except msgspec.MsgspecError as error:
@@ -326,7 +342,7 @@ class Asked:
             heartbeat_us=int(spec.policy.heartbeat * SECOND_US),
         )
         self._note("run", encode_body(start))
-        activity = Activity(turn, number, turn.now_us, start, msgspec.msgpack.Decoder(spec.result_type).decode)
+        activity = Activity(turn, number, turn.now_us, start, decoder(cast("type[object]", spec.result_type)))
         self.starts.append(start)
         self.operations.append(activity)
         return activity
@@ -345,7 +361,7 @@ class Asked:
         invocation, dot, operation = promise.partition(".")
         if not (dot and _is_number(invocation) and _is_number(operation)):
             raise InvalidArgument(f"{promise!r} is no id of a promise")
-        reply = ok_reply(_encode(value))
+        reply = ok_reply(encode_any(value))
         if len(reply) > self._limits.reply_bytes_max:
             raise TooLarge(f"the value would have {len(reply)} bytes, at most {self._limits.reply_bytes_max}")
         self._note("complete", promise.encode() + reply)
@@ -382,4 +398,4 @@ def _is_number(text: str) -> bool:
 
 def encode_arguments(arguments: Mapping[str, object]) -> bytes:
     """Give the msgpack map of named arguments."""
-    return _encode(arguments)
+    return encode_any(arguments)

@@ -26,23 +26,27 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from deathless.base.errors import UnknownHandler
+from deathless.base.errors import InvalidArgument, TooLarge, UnknownHandler
 from deathless.codec.peer_messages import ActivityStart
+from deathless.codec.untrusted import read_msgpack
 from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
 from deathless.execution import activity_call
-from deathless.execution.failure import activity_failed, query_failed
+from deathless.execution.failure import activity_failed, is_fatal, not_retryable
+from deathless.execution.plan import encoder
 from deathless.execution.service import Service
 from deathless.shell.activities import BACK, BEAT, COUNT, ENDED, PIPE_BYTES_MAX, READY, RETURNED, START, TRACE
 from deathless.shell.children import die_with_parent
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
+from deathless.shell.output import never_wait
 
 _LOG: Final = logging.getLogger("deathless.activity")
 RECEIVE_BYTES: Final = 1 << 16
+RESULT_BYTES_MAX: Final = PIPE_BYTES_MAX - 4096  # what is longer has no room in the pipe; a shard's own limit is lower
 
 
 class Pipe:
@@ -99,20 +103,38 @@ def run_activity(service: Service, start: ActivityStart, beat: Callable[[], None
     """Run one activity's function; gives its reply."""
     spec = service.activities.get(start.name)
     if spec is None:  # an older version of the code asked for it
-        return query_failed(UnknownHandler(f"{service.name} has no activity {start.name!r}"))
+        return not_retryable(UnknownHandler.__name__, f"{service.name} has no activity {start.name!r}")
     activity_call.begin(activity_call.ActivityCall(start.name, start.key, start.attempt, beat, trace))
     try:
-        arguments = msgspec.msgpack.decode(start.arguments, type=spec.args_type)
+        try:
+            arguments = read_msgpack(start.arguments, spec.args_type)
+        except msgspec.MsgspecError as error:
+            return not_retryable(InvalidArgument.__name__, str(error))
         named = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
         result = spec.function(**named)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
-        return ok_reply(msgspec.msgpack.encode(result))
+        return _reply_of(result, spec.result_type)
     except Exception as error:  # noqa: BLE001  whatever it raises is its reply
         _LOG.warning("activity raised", exc_info=error, extra={"activity": start.name, "key": start.key})
         return activity_failed(error)
     finally:
         activity_call.end()
+
+
+def _reply_of(result: object, stated: object) -> bytes:
+    """Give the reply that carries a result, or says why it can't be one: to run it again would change nothing."""
+    try:
+        encoded = encoder(stated)(result)
+        msgspec.msgpack.Decoder(cast("type[object]", stated)).decode(encoded)
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        _LOG.warning("what an activity gave can't be its result", exc_info=error)
+        return not_retryable("InvalidResult", f"what it gave can't be its result: {type(error).__name__}: {error}")
+    if len(encoded) > RESULT_BYTES_MAX:
+        return not_retryable(TooLarge.__name__, f"it gave {len(encoded)} bytes, at most {RESULT_BYTES_MAX}")
+    return ok_reply(encoded)
 
 
 def main(arguments: list[str]) -> None:
@@ -135,4 +157,5 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    never_wait()
     main(sys.argv[1:])

@@ -7,19 +7,23 @@ and switchover do). May import codec and base.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, PeerUnreachable
+from deathless.codec.untrusted import read_json
 from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Refused, Type, decode_struct, struct_packet
 from deathless.core.client_events import error_of
-from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.listening import split_address
+from deathless.shell.packets import ClientConnection
+from deathless.shell.proof import Asker
 from deathless.shell.tls import client_context
 
 ANSWER_S: Final = 5.0
 PACKET_BYTES_MAX: Final = 16 << 20
+T = TypeVar("T")
 
 
 class Access(NamedTuple):
@@ -28,11 +32,12 @@ class Access(NamedTuple):
     service: str  # the shard's name
     token: str = ""
     tls: TlsConfig | None = None
+    directory: str = ""  # of the shard, which it shows that it reads; empty: it reads none
 
 
 def access_of(config: ReplicaConfig) -> Access:
     """Give what opens the ports of a replica with this config."""
-    return Access(config.shard_name, config.token, config.tls)
+    return Access(config.shard_name, config.token, config.tls, config.directory)
 
 
 async def ask(
@@ -51,18 +56,20 @@ async def ask(
             try:
                 if kind == Type.REFUSED:
                     refused = decode_struct(Refused, body)
-                    raise error_of(refused.code, refused.text)
-                if kind == Type.ADMIN_REPLY:
+                    answer.set_exception(error_of(refused.code, refused.text))
+                elif kind == Type.ADMIN_REPLY:
                     answer.set_result(_result(decode_struct(AdminReply, body)))
             except DeathlessError as error:
                 answer.set_exception(error)
+            except Exception as error:  # noqa: BLE001  what another version says, or somebody else at this address
+                answer.set_exception(PeerUnreachable(f"{address}: the answer to {command!r} can't be read: {error}"))
 
     def lost() -> None:
         if not answer.done():
             answer.set_exception(PeerUnreachable(f"{address} closed the connection before it answered {command!r}"))
 
     hello = Hello(PROTOCOL_VERSION, "tool", access.service, "tool", access.token)
-    connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX)
+    connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX, Asker(access.directory))
     try:
         async with asyncio.timeout(answer_s):
             host, port = split_address(address)
@@ -82,8 +89,16 @@ async def ask(
             answer.exception()
 
 
+def fitted(answer: object, kind: type[T]) -> T:
+    """Give what an answer says, or a part of one. Raises: PeerUnreachable where it says something else."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.MsgspecError as error:
+        raise PeerUnreachable(f"the answer is not what this version knows: {error}") from None
+
+
 def _result(reply: AdminReply) -> dict[str, object]:
-    result = msgspec.json.decode(reply.result or b"{}", type=dict[str, object])
+    result = read_json(reply.result or b"{}", dict[str, object])
     if reply.code:
         raise error_of(reply.code, str(result.get("error", "")))
     return result

@@ -6,14 +6,17 @@ explain (shell.adoption does). May import engine (ports) and base.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from deathless.base.errors import HalfCopy
+from deathless.base.storage import storage_error
+from deathless.codec.untrusted import read_json
 from deathless.engine.ports import ServiceRecord
+from deathless.shell.durable import replace_file
+from deathless.shell.small_files import read_small
 
 FILE: Final = "adopted.json"
 
@@ -31,6 +34,11 @@ class Adoption(msgspec.Struct, kw_only=True, rename="camel"):
     code: list[AdoptedCode] = []
     through_epoch: int = 0  # cuts up to it may name another store, fence or incarnation
     fence: str = ""  # instead of the one the service was created with; empty: that one
+    service_id: bytes = b""  # instead of the one it was created with; empty: that one
+    incarnation: int = 0  # instead of the one it was created with; 0: that one
+    former: list[int] = []  # incarnations that were given up: what was confirmed in them does not count any more
+    former_services: list[bytes] = []  # ids that cuts up to `through_epoch` may name beside
+    hold_outside: bool = False  # peers, drivers, activities and cron rest until an operator lets them go on
 
     @property
     def code_pairs(self) -> frozenset[tuple[bytes, int]]:
@@ -38,35 +46,36 @@ class Adoption(msgspec.Struct, kw_only=True, rename="camel"):
         return frozenset((each.fingerprint, each.lsn) for each in self.code)
 
     def apply(self, record: ServiceRecord) -> ServiceRecord:
-        """Give the service with the fence that counts now."""
-        return msgspec.structs.replace(record, fence=self.fence) if self.fence else record
+        """Give the service with the id, the incarnation and the fence that count now."""
+        return msgspec.structs.replace(
+            record,
+            service_id=self.service_id or record.service_id,
+            incarnation=self.incarnation or record.incarnation,
+            fence=self.fence or record.fence,
+        )
+
+    @property
+    def former_incarnations(self) -> frozenset[int]:
+        """As the engine takes them."""
+        return frozenset(self.former)
 
 
 def read_adoption(directory: str) -> Adoption:
     """Give what was accepted in a directory; nothing, if `adopt` never ran.
 
-    Raises: HalfCopy when the file can't be read.
+    Raises: HalfCopy when the file can't be read; what the storage says (`base.storage`).
     """
     path = Path(directory) / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Adoption)
+        return read_json(read_small(path), Adoption)
     except FileNotFoundError:
         return Adoption()
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except OSError as error:
+        raise storage_error(error) or HalfCopy(f"{path}: {error}", remedy="restore the file from a copy") from None
+    except msgspec.MsgspecError as error:
         raise HalfCopy(f"{path}: {error}", remedy="restore the file from a copy") from None
 
 
 def write_adoption(directory: str, adoption: Adoption) -> None:
     """Write it durably."""
-    path = Path(directory) / FILE
-    temporary = path.with_name(f".{FILE}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(adoption), indent=2))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(Path(directory) / FILE, msgspec.json.format(msgspec.json.encode(adoption), indent=2))

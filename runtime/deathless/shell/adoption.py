@@ -1,6 +1,7 @@
 """What an operator accepted by `deathless adopt`: the one door through checks that otherwise refuse to start.
 
-Each check is there because going on without a look loses data (design section 5): another lock store or fence, a store
+Each check is there because going on without a look loses data (design 0003, "Takeover"): another lock store or fence,
+a store
 restored from a backup, code that did not write the log. This module looks what differs, says it in words, and on the
 operator's word writes down exactly that, in `adopted.json` of the shared directory, where every replica reads it.
 
@@ -27,18 +28,23 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidArgument, LockUnavailable, OtherSupervisor
-from deathless.codec.frames import Cut, FrameKind, Opening
+from deathless.codec.frames import FrameKind, Opening
 from deathless.engine.async_lock import SyncToAsync
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_overview import newest_opening
 from deathless.engine.log_reader import LogReader
+from deathless.engine.log_route import decode_cut
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, LockView, ServiceRecord
+from deathless.engine.segment_scan import segment_path
 from deathless.shell.adopted import AdoptedCode, Adoption, read_adoption, write_adoption
+from deathless.shell.code_record import what_differs
 from deathless.shell.filesystem import RealFileSystem
+from deathless.shell.fingerprint import describe, fingerprint_of
 from deathless.shell.identity import Identity, read_identities, write_identity
-from deathless.shell.loading import fingerprint, load_service
+from deathless.shell.loading import load_service
 from deathless.shell.lock import open_lock
+from deathless.shell.place import check_place
 from deathless.shell.runner import running_supervisor
 from deathless.shell.service_copy import read_copy
 
@@ -68,14 +74,17 @@ class Plan:
 async def look(config: ReplicaConfig, *, code: bool) -> Plan:
     """Find what differs between manifest, lock store, directory and (with `code`) the service's code.
 
-    Raises: OtherSupervisor while a replica runs; HalfCopy, ForeignDirectory, InvalidArgument for what can't be adopted.
+    Raises: CopiedDirectory, which has decisions of its own; OtherSupervisor while a replica runs; HalfCopy,
+    ForeignDirectory, InvalidArgument for what can't be adopted.
     """
-    _refuse_while_running(config.directory)
+    check_place(config.directory)
+    refuse_while_running(config.directory)
     filesystem = RealFileSystem(config.directory)
     plan = Plan(config, [], read_adoption(config.directory))
     async with open_lock(config, filesystem, NAME) as lock:
         view = await lock.view()
-    record = view.service if view.service is not None else _record_of_directory(plan, filesystem)
+    known = plan.adoption.apply(view.service) if view.service is not None else None
+    record = known if known is not None else _record_of_directory(plan, filesystem)
     if record.name != config.shard_name:
         raise ForeignDirectory(
             f"{config.directory} belongs to service {record.name!r}, not {config.shard_name!r}",
@@ -92,7 +101,8 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
     return plan
 
 
-def _refuse_while_running(directory: str) -> None:
+def refuse_while_running(directory: str) -> None:
+    """Raises: OtherSupervisor; InvalidArgument for what is no folder."""
     if not Path(directory).is_dir():
         raise InvalidArgument(f"{directory} is no folder: there is nothing to adopt")
     for folder in sorted((Path(directory) / "replicas").glob("*")):
@@ -200,14 +210,16 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
     """Accept this code where the other code's log ends, if a checkpoint stands just there."""
     if not head:
         raise InvalidArgument("the log is empty: any code may start it")
-    ours = fingerprint(load_service(plan.config.module), plan.config.make_limits(), plan.config.sharding)
+    config = plan.config
+    parts = describe(load_service(config.module, name=config.service), config.make_limits(), config.sharding)
+    ours = fingerprint_of(parts)
     reader = LogReader(filesystem, None)
     last = 0
     written = b""
     for step in reader.walk(reader.routes.find(head, 1 << 62), judge=False):
         last = max(last, step.after.lsn)
         if step.found.frame.kind == FrameKind.CUT:
-            written = msgspec.msgpack.decode(step.found.frame.payload, type=Cut).fingerprint
+            written = decode_cut(step.found.frame, segment_path(step.after.epoch, step.after.roll)).fingerprint
     written = written or reader.routes.cut(head).fingerprint
     if written == ours:
         raise InvalidArgument("the code is the one that wrote the log: nothing is to be accepted")
@@ -219,9 +231,11 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
             remedy="run the old code, `deathless down` (it takes a checkpoint at the end), then adopt the new code",
         )
     plan.adoption.code = [*plan.adoption.code, AdoptedCode(written, last)]
+    told = what_differs(config.directory, written, parts)
+    how = f": {told}" if told else ""
     plan.differences.append(
         Difference(
-            f"the log was written by other code, up to lsn {last}, where a checkpoint stands",
+            f"the log was written by other code, up to lsn {last}, where a checkpoint stands{how}",
             f"this code goes on from the state at lsn {last}; what came before can be replayed by the old code alone",
         )
     )
@@ -233,7 +247,7 @@ async def carry_out(plan: Plan) -> None:
     Raises: LockUnavailable; ForeignDirectory when another created the service meanwhile. Running it again is harmless.
     """
     config = plan.config
-    _refuse_while_running(config.directory)
+    refuse_while_running(config.directory)
     filesystem = RealFileSystem(config.directory)
     write_adoption(config.directory, plan.adoption)
     async with open_lock(config, filesystem, NAME) as lock:
@@ -244,13 +258,13 @@ async def carry_out(plan: Plan) -> None:
                     f"the lock store knows another service by this name, id {stands.service_id.hex()}"
                 )
         if plan.head:
-            await _raise_store(lock, plan.head, live=plan.create is not None)
+            await raise_store(lock, plan.head, live=plan.create is not None)
         view = await lock.view()
     for name, identity in (plan.identities or {}).items():
         write_identity(config.directory, name, msgspec.structs.replace(identity, store_id=view.store_id))
 
 
-async def _raise_store(lock: AsyncLock | SyncToAsync, head: int, *, live: bool) -> None:
+async def raise_store(lock: AsyncLock | SyncToAsync, head: int, *, live: bool) -> None:
     """Take the lock until its epoch is `head`, set head, and let go."""
     for _ in range(TAKES_MAX):
         view = await lock.view()

@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.codec.untrusted import read_json
 from deathless.shell.standing import SERVING, Standing
 
 ROLE: Final = "deathless.dev/role"
@@ -40,8 +41,8 @@ BACK_MIN_S, BACK_MAX_S = 1.0, 5.0  # between two times that a replica takes itse
 STEADY_S: Final = 60.0  # one that was left in for so long may come back at once again
 FOLLOWING: Final = frozenset({"standby", "checkpointer", "taking-over"})
 TOLD: Final = (
-    "replica", "instance", "generation", "role", "state", "epoch", "full", "outbox_full", "condition",
-    "problem", "text", "fingerprint", "service_id", "incarnation", "since",
+    "replica", "instance", "generation", "role", "state", "epoch", "full", "outbox_full", "clock", "condition",
+    "problem", "text", "fingerprint", "service_id", "incarnation", "since", "settings",
 )  # fmt: skip
 """Fields of the status."""
 
@@ -151,7 +152,7 @@ def is_serving(pod: Object) -> bool:
 def claimed_epoch(pod: Object) -> int:
     """The epoch another replica's pod claims; 0: it says none."""
     try:
-        status = msgspec.json.decode(_text(pod, "annotations", STATUS), type=dict[str, object])
+        status = read_json(_text(pod, "annotations", STATUS).encode(errors="replace"), dict[str, object])
     except msgspec.MsgspecError:
         return 0
     epoch = status.get("epoch")

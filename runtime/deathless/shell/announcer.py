@@ -42,8 +42,10 @@ from deathless.shell.announcement import (
     uid_of,
 )
 from deathless.shell.children import die_with_parent
+from deathless.shell.config_file import read_config
 from deathless.shell.kubernetes_api import Api, ApiError, Place
 from deathless.shell.logs import configure
+from deathless.shell.output import never_wait
 from deathless.shell.pod import pod_of, set_and_ordinal
 from deathless.shell.standing import Fenced, Standing
 
@@ -109,7 +111,7 @@ class Announcer:
         while True:
             api, began, why = Api(self._place), time.monotonic(), ""
             try:
-                self.see(api.get_pod(self._pod))
+                self.see(api.get_pod(self._pod), anew=True)
                 for event in api.watch_pod(self._pod):
                     pod = event.get("object")
                     if event.get("type") in ("ADDED", "MODIFIED") and isinstance(pod, dict):
@@ -128,12 +130,18 @@ class Announcer:
             time.sleep(pause)  # also after a watch that ended in order: nothing may spin
             pause = min(2 * pause, RETRY_MAX_S)
 
-    def see(self, pod: dict[str, object]) -> None:
-        """Take our pod in, as the API server has it. Raises: ValueError for another pod of that name."""
+    def see(self, pod: dict[str, object], *, anew: bool = False) -> None:
+        """Take our pod in, as the API server has it. Raises: ValueError for another pod of that name.
+
+        Args:
+            pod: as it was answered, or as the watch told it.
+            anew: it was asked for before a watch began: it counts though its version is older than what was seen, as it
+                is once the API server's data were restored from an older copy. What it misses the watch tells.
+        """
         if self._uid and uid_of(pod) != self._uid:
             raise ValueError(f"pod {self._pod} is another one now, uid {uid_of(pod)}")
         with self._changed:
-            if self._seen is not None and is_older(pod, self._seen):
+            if self._seen is not None and not anew and is_older(pod, self._seen):
                 return  # an answer and the watch may overtake each other
             self._seen = pod
             self._changed.notify_all()
@@ -243,8 +251,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent(int(parent))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its supervisor, which has more to tell
-    with open(path, "rb") as file:
-        config = msgspec.json.decode(file.read(), type=ReplicaConfig)
+    config = read_config(path)
     configure(config.log_level, config.replica, "announcer")
     try:
         run(config, socket.socket(fileno=int(descriptor)), os.environ)
@@ -254,4 +261,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main(sys.argv[1:]))

@@ -18,7 +18,15 @@ from deathless.base.errors import InvalidService
 from deathless.execution.check_static import Finding, Root, Source, check_sources
 from deathless.execution.service import Service
 from deathless.shell.check_calls import Call, draw_calls
-from deathless.shell.check_dynamic import FACTORS, Difference, Factor, compare_processes, failing_handlers
+from deathless.shell.check_dynamic import (
+    FACTORS,
+    Difference,
+    Factor,
+    Patience,
+    Told,
+    compare_processes,
+    untold,
+)
 from deathless.shell.loading import load_service
 from deathless.shell.sources import code_of
 
@@ -33,6 +41,7 @@ class Report(msgspec.Struct, frozen=True):
     differences: list[Difference]  # from running
     notes: list[str]  # what could not be looked at
     calls: int  # how many were run, in each process
+    undecided: list[str] = []  # what took too long to be decided
 
     @property
     def clean(self) -> bool:
@@ -47,6 +56,8 @@ def check_service(
     calls: Sequence[Call] | None = None,
     factors: Sequence[Factor] = FACTORS,
     run: bool = True,
+    patience: Patience | None = None,
+    told: Told = untold,
 ) -> Report:
     """Check a service.
 
@@ -56,8 +67,10 @@ def check_service(
         calls: recorded ones, in the order of their log; None draws `CALLS` from the handlers' types.
         factors: in what the processes differ.
         run: False only reads.
+        patience: how long running may take; None: as long as `Patience` says.
+        told: is told how far it is.
 
-    Raises: InvalidService when it can't be loaded, or a process that runs it does not come to an end.
+    Raises: InvalidService when it can't be loaded.
     """
     service = load_service(target, folder)
     findings = check_static(service)
@@ -69,10 +82,10 @@ def check_service(
         notes += [f"{name}: no calls could be drawn from its types; check it with a recorded log" for name in left_out]
     if not calls:
         return Report(findings, [], [*notes, "there was nothing to run"], 0)
-    differences = compare_processes(target, calls, folder=str(folder), factors=factors)
-    failing = failing_handlers(target, calls, folder=str(folder)) if not differences else {}
-    notes += [f"{name}: all its calls failed, the last with {text}" for name, text in failing.items()]
-    return Report(findings, differences, notes, len(calls))
+    found = compare_processes(target, calls, folder=str(folder), factors=factors, patience=patience, told=told)
+    if not found.differences:
+        notes += [f"{name}: all its calls failed, the last with {text}" for name, text in found.failing.items()]
+    return Report(findings, found.differences, notes, found.calls, found.undecided)
 
 
 def check_static(service: Service) -> list[Finding]:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,29 +58,36 @@ class Outcome(msgspec.Struct, array_like=True):
     suspended_at_cut: list[bytes] = []
     death: str = ""  # how a handler ended the process; empty: it did not
     death_at: int = 0  # index of the call in which it did
+    given_up_at: int | None = None  # index of the call that took too long; None: all have run
 
 
 STATE_SHOWN_MAX = 2000
 ROUNDS_MAX = 100  # of messages, timers and cancellations behind one call
 LSN_STEP = 1 << 20  # lsns of those, between the calls'
 PROGRESS_BYTES = 8
+ALL_DONE = b"\xff" * PROGRESS_BYTES  # in place of an index: no call is being run any more
 
 
 class NoKeys:
     """A key table that remembers nothing: every call runs."""
 
-    def check(self, key: bytes, request_hash: bytes, now_us: int) -> bytes | None:
+    def __contains__(self, key: bytes) -> bool:
+        """See KeyTable: none is."""
+        return False
+
+    def check(self, key: bytes, request_hashes: Collection[bytes]) -> bytes | None:
         """Always: run it."""
-        del key, request_hash, now_us
+        del key, request_hashes
         return None
 
-    def remember(self, key: bytes, request_hash: bytes, reply: bytes, now_us: int) -> None:
+    def remember(self, key: bytes, request_hash: bytes, reply: bytes) -> None:
         """Forget at once."""
 
 
 def run(job: Job) -> Outcome:
     """Load the service and run the calls."""
     from deathless.base.limits import Limits  # noqa: PLC0415  after the clock was shifted
+    from deathless.base.times import Times  # noqa: PLC0415  as above
     from deathless.codec.messages import decode  # noqa: PLC0415  as above
     from deathless.execution.executor import HandlerExecutor  # noqa: PLC0415  as above
     from deathless.execution.running import PAGE_BYTES, Cells  # noqa: PLC0415  as above
@@ -98,6 +105,7 @@ def run(job: Job) -> Outcome:
         os.write(progress, index.to_bytes(PROGRESS_BYTES, "little"))
         os.lseek(progress, 0, os.SEEK_SET)
         try:
+            executor.moved(Times.at(call.now_us))
             replies, digests = executor.execute(call.session, call.seq, call.lsn, call.now_us, [call.message])
             reply, caused = carry_on(executor, call.lsn, call.now_us, replies[0])
         except BaseException as error:  # noqa: BLE001  what ends a worker is what we look for
@@ -107,6 +115,8 @@ def run(job: Job) -> Outcome:
         key = b"" if service.single else decode(call.message).key
         state = executor.state().get(key, b"")[:STATE_SHOWN_MAX]
         outcome.steps.append(Step(zlib.crc32(caused, digests[0]), reply[:STATE_SHOWN_MAX], state))
+    else:
+        os.write(progress, ALL_DONE)
     os.close(progress)
     return outcome
 
@@ -119,7 +129,8 @@ def carry_on(executor: HandlerExecutor, lsn: int, now_us: int, reply: bytes) -> 
 
     Returns: the reply in the end, and what stands for all that was written on the way.
     """
-    from deathless.codec.peer_messages import SELF, Order  # noqa: PLC0415  after the clock was shifted
+    from deathless.base.times import Times  # noqa: PLC0415  after the clock was shifted
+    from deathless.codec.peer_messages import SELF, Order  # noqa: PLC0415  as above
 
     at = lsn * LSN_STEP
     cancelled: set[int] = set()
@@ -130,9 +141,11 @@ def carry_on(executor: HandlerExecutor, lsn: int, now_us: int, reply: bytes) -> 
         at += len(own) + 1
         if own:
             executor.execute_peer(SELF, at, at - len(own), now_us, own)
-        elif due_us := executor.timers_due_us():  # ticks of schedules go on for ever; those that fall before come too
+        elif (
+            due_us := executor.timers_due().first_us
+        ):  # ticks of schedules go on for ever; those that fall before come too
             now_us = max(now_us, due_us)
-            executor.advance(at, now_us)
+            executor.advance(at, Times.at(now_us))
         elif waiting := executor.invocations():
             first = waiting[0].invocation
             executor.order(at, now_us, Order("kill" if first in cancelled else "cancel", first))

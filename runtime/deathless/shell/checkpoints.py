@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
+
+import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
+from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import Read, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.core.outbox import Outbox
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
+from deathless.engine.own_history import counted_on_log
 from deathless.engine.ports import FileSystem
-from deathless.engine.spare import Spare, is_full
+from deathless.engine.spare import Spare
 from deathless.shell.children import Children
 from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.gentle_files import GentleFileSystem
@@ -58,6 +63,7 @@ class Checkpoints:
         self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
         self._confirmed_lsn = 0
         self._busy = False
+        self._counting = False
 
     def _open(self, filesystem: FileSystem | None = None) -> CheckpointStore:
         filesystem = filesystem or RealFileSystem(self._directory)
@@ -106,7 +112,7 @@ class Checkpoints:
     def confirmed(self, lsn: int) -> None:
         """Everything up to `lsn` is confirmed: announce what waits for that.
 
-        Raises: OSError, but not for lack of space.
+        Raises: OSError, but not for lack of space or on a read-only volume.
         """
         self._confirmed_lsn = max(self._confirmed_lsn, lsn)
         if self._waiting is None or self._waiting[0] > self._confirmed_lsn:
@@ -116,7 +122,8 @@ class Checkpoints:
         try:
             self._store.announce(name)
         except OSError as error:
-            if not is_full(error):
+            # Where it is gone the primary has pruned it: a newer one counts already.
+            if not isinstance(error, FileNotFoundError) and not waits(error, Use.CHECKPOINT):
                 raise
             _LOG.warning("checkpoint not announced", extra={"file": name, "why": str(error)})
             done(at, "")
@@ -136,6 +143,31 @@ class Checkpoints:
             return False
         return True
 
-    def prune(self) -> None:
-        """Remove all but the newest verified ones."""
-        self._store.prune()
+    def count(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """Have a child look which ones stand verified on the log of this head; a second call meanwhile does nothing."""
+        if self._counting:
+            return
+        self._counting = True
+        answer = os.memfd_create("checkpoints")
+
+        def work() -> bool:
+            filesystem = GentleFileSystem(self._directory)
+            try:
+                lsns = counted_on_log(filesystem, self._open(filesystem), head)
+            except (DeathlessError, OSError) as error:
+                _LOG.warning("checkpoints not compared with the log", extra={"why": str(error)})
+                return False
+            os.pwrite(answer, msgspec.json.encode(lsns), 0)
+            return True
+
+        def counted(good: bool) -> None:
+            self._counting = False
+            data = os.pread(answer, os.fstat(answer).st_size, 0) if good else b"[]"
+            os.close(answer)
+            done(msgspec.json.decode(data, type=list[int]))
+
+        self._children.run(work, counted, max_s=CHILD_MAX_S, keep=(answer,))
+
+    def prune(self, below: int) -> None:
+        """Remove those of less than this lsn."""
+        self._store.prune(below)

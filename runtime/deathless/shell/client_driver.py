@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, cast
 
 from deathless.base.config import TlsConfig
-from deathless.base.errors import DeathlessError, OutcomeUnknown
+from deathless.base.errors import OutcomeUnknown
 from deathless.base.shards import shard_directory
 from deathless.core.client import ClientMachine
 from deathless.core.client_events import (
@@ -38,11 +38,12 @@ from deathless.core.client_events import (
     TimerFired,
     error_of,
 )
-from deathless.shell.client_waiters import Typed, Waiter, complete, fail, refuse
+from deathless.shell.client_waiters import Typed, Waiter, complete, fail, fail_all, refuse_all
+from deathless.shell.listening import split_address
 from deathless.shell.members import read_members
-from deathless.shell.packets import CLOSING_TURNS, split_address
+from deathless.shell.packets import CLOSING_TURNS
 from deathless.shell.service_copy import read_shards
-from deathless.shell.tls import client_context
+from deathless.shell.tls import client_context, watch
 
 _LOG: Final = logging.getLogger("deathless.client")
 DIRECTORY: Final = "dir:"
@@ -98,11 +99,17 @@ class _Link(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        watch(self, transport)
         self._driver.link_made(self._link, self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        self._driver.handle(BytesReceived(link=self._link, data=data))
+        try:
+            self._driver.handle(BytesReceived(link=self._link, data=data))
+        except Exception as error:  # noqa: BLE001  this link ends; what it owes is asked for on the next one
+            _LOG.exception("packets of a replica can't be read")
+            self.close()
+            self._driver.link_gone(self._link, f"{type(error).__name__} while its packets were read")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -190,11 +197,9 @@ class Driver:
                     case Resolve():
                         self._resolve()
                     case FailCalls(waiters=waiters, code=code, text=text):
-                        for waiter in waiters:
-                            fail(waiter, error_of(code, text))
+                        fail_all(waiters, error_of(code, text))
                     case TellRefusal(waiters=waiters, code=code, text=text, retry_after_s=wait):
-                        for waiter in waiters:
-                            refuse(waiter, error_of(code, text, retry_after_s=wait))
+                        refuse_all(waiters, error_of(code, text, retry_after_s=wait))
                     case _:
                         raise AssertionError(f"effect {effect!r}")
         self._changed()
@@ -241,8 +246,8 @@ class Driver:
     def _look_up(self) -> None:
         try:
             found = resolve(self._addresses)
-        except OSError as error:
-            _LOG.debug("can't look addresses up", extra={"why": str(error)})
+        except Exception as error:  # noqa: BLE001  whatever a folder holds, it is looked at again
+            _LOG.debug("can't look addresses up", extra={"why": repr(error)})
             found = ()
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._looked_up, found)
@@ -256,8 +261,8 @@ class Driver:
             host, port = split_address(address)
             tls = client_context(self._tls)
             await self._loop.create_connection(lambda: _Link(self, number), host, port, ssl=tls)
-        except (OSError, DeathlessError) as error:
-            _LOG.debug("can't connect", extra={"address": address, "why": str(error)})
+        except Exception as error:  # noqa: BLE001  a name that can't be encoded, a certificate that can't be read
+            _LOG.debug("can't connect", extra={"address": address, "why": repr(error)})
             self._dials.pop(number, None)
             self.handle(LinkLost(link=number, reason=str(error)))
         finally:

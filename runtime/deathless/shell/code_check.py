@@ -15,8 +15,10 @@ from deathless.base.config import PeerConfig
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
+from deathless.codec.untrusted import read_json
 from deathless.shell.fingerprint import describe, fingerprint_of
 from deathless.shell.loading import load_service
+from deathless.shell.small_files import read_small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def check_code(
 
 def _read(path: str) -> _Configured:
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=_Configured)
+        return read_json(read_small(path), _Configured)
     except OSError as error:
         raise InvalidConfig(f"{path}: {error.strerror}", remedy="name a MODULE, or --config FILE") from None
     except msgspec.MsgspecError as error:
@@ -83,13 +85,13 @@ def _read(path: str) -> _Configured:
 
 def _limits(told: bytes, path: str) -> Limits:
     try:
-        return msgspec.json.decode(told, type=Limits)
+        return read_json(told, Limits)
     except msgspec.MsgspecError as error:
         raise InvalidConfig(f"{path}: limits: {error}") from None
 
 
 def _peers(told: str) -> dict[str, int]:
     try:
-        return msgspec.json.decode(told.encode(), type=dict[str, int])
+        return read_json(told.encode(errors="replace"), dict[str, int])
     except msgspec.MsgspecError as error:
         raise InvalidConfig(f"--peers: {error}") from None

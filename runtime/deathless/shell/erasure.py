@@ -22,6 +22,7 @@ import msgspec
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import ForeignDirectory, InvalidArgument, LockUnavailable, StillServing
 from deathless.base.shards import shard_name
+from deathless.codec.untrusted import read_json
 from deathless.engine.ports import LockView
 from deathless.shell.etcd_client import EtcdClient
 from deathless.shell.etcd_lock import EtcdLock
@@ -55,7 +56,7 @@ class Found:
 def read_order(text: str) -> EraseOrder:
     """Read an order. Raises: InvalidArgument."""
     try:
-        return msgspec.json.decode(text.encode(), type=EraseOrder)
+        return read_json(text.encode(errors="replace"), EraseOrder)
     except msgspec.MsgspecError as error:
         raise InvalidArgument(f"--order: {error}") from None
 

@@ -1,4 +1,4 @@
-"""The lock of one shard kept in etcd (design section 5), an `AsyncLock`.
+"""The lock of one shard kept in etcd (design 0003, "The lock and the fence"), an `AsyncLock`.
 
 Keys, below `<prefix><service>/<shard>/` (the prefix is a setting, `/deathless/` where nothing is said), all values
 readable with etcdctl:
@@ -8,6 +8,7 @@ readable with etcdctl:
     epoch    no     last epoch given, decimal                      take
     head     no     last epoch that may have released, decimal     set_head
     lock     yes    JSON array of `Holder` (epoch, replica, nonce) take; removed by release, or with its lease
+    confirmed no    JSON array of `Point`: what is confirmed       set_head, witness, release
 
 - **take** puts `epoch` and `lock` in one transaction that holds only if none of the four keys was changed,
   made or removed since the view it is based on: each is compared by its last change (mod revision), because
@@ -17,6 +18,9 @@ readable with etcdctl:
   restored from a backup goes back). No answer is `LockUnavailable`; any other one is a definite no, but for a
   lock that is gone while `epoch` is still ours: nobody took it, so its holder puts it back, guarded by both. An
   etcd whose frozen leader wakes may end every lease, renewed or not (design 0004).
+- **confirmed** is written only while the lock is ours and the key is as we wrote or read it last (mod revision): a
+  primary that was put back to an older moment while it ran would otherwise lower it. A take reads it in its own
+  transaction and does not compare it; after that nobody else can move it. One that is gone is put back.
 - **Unknown outcomes.** Each write here is guarded by what it changes, so sending it again does nothing a
   second time: after the first one took effect the guard no longer holds, and the other branch reads what
   stands there. That, and nothing else, makes it right to send it again `RESENDS_MAX` times, and to a second
@@ -36,30 +40,35 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import msgspec
 
 from deathless.base.errors import Closed, ForeignDirectory, InvalidConfig, LockUnavailable
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.untrusted import JsonReader
+from deathless.codec.witness import Point, decode_point, encode_point
+from deathless.core.witness import another_point
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient
 from deathless.shell.etcd_errors import EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
-from deathless.shell.etcd_wire import Compare, Delete, Get, Op, Put, RangeResult, Relation, Target, TxnResult
+from deathless.shell.etcd_wire import Compare, Delete, Get, KeyValue, Op, Put, RangeResult, Relation, Target, TxnResult
 
 T = TypeVar("T")
 
 LEASE_TTL_S: Final = 10  # a replica gone for good frees the lock after this, where nobody stole it before
 RENEWALS_PER_TTL: Final = 3
+SENT_MAX: Final = 64  # points that a reign remembers to have sent
 RESENDS_MAX: Final = 2  # of a guarded write whose outcome is unknown
 VERSION_MIN: Final = (3, 5, 5)  # before, a single member could answer before its write was durable
 RENEW_PAUSE_S: Final = 0.5  # after a renewal that got no answer
 
 _LOG: Final = logging.getLogger("deathless.etcd")
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9][-._A-Za-z0-9]{0,252}){1,16}/")
-_RECORD: Final = msgspec.json.Decoder(ServiceRecord)
-_HOLDER: Final = msgspec.json.Decoder(Holder)
+_RECORD: Final = JsonReader(ServiceRecord)
+_HOLDER: Final = JsonReader(Holder)
 
 
 @dataclass(slots=True)
@@ -69,6 +78,10 @@ class _Reign:
     holder: Holder
     cluster_id: int  # 0: not known
     revision: int
+    found: Point | None = None  # what `confirmed` said at the take
+    witness_revision: int = 0  # mod revision of `confirmed` as we wrote or read it last; 0: there was none
+    sent: dict[bytes, int] = field(default_factory=dict)  # values sent there -> lsn, answered or not; the last few
+    gone: bool = False  # somebody removed `confirmed` under this reign
     ours: bool = False  # taken by this object, and not given up: a lock that its lease took along is put back
 
     def in_store(self, cluster_id: int) -> bool:
@@ -86,18 +99,27 @@ class EtcdLock:
         client: an open client; not closed by this lock, so that several shards may share one.
         prefix: what its keys begin with, e.g. `/deathless/default/bank/0/`; ends in a slash.
         lease_ttl_s: seconds (>= 2) after which the lock of a vanished replica is free.
+        safeguards: all on, but in tests.
     """
 
-    def __init__(self, client: EtcdClient, *, prefix: str, lease_ttl_s: int = LEASE_TTL_S) -> None:
+    def __init__(
+        self,
+        client: EtcdClient,
+        *,
+        prefix: str,
+        lease_ttl_s: int = LEASE_TTL_S,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
+    ) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise InvalidConfig(f"etcd.prefix: {prefix!r} can't be what keys begin with; like /deathless/default/")
         if lease_ttl_s < 2:
             raise InvalidConfig("etcd.leaseTtlS must be 2 or more")
         self._client = client
         self._prefix = prefix.encode()
-        self._service, self._epoch, self._head, self._lock = (
-            self._prefix + name for name in (b"service", b"epoch", b"head", b"lock")
+        self._service, self._epoch, self._head, self._lock, self._confirmed = (
+            self._prefix + name for name in (b"service", b"epoch", b"head", b"lock", b"confirmed")
         )
+        self._safeguards = safeguards
         self._lease_ttl_s = lease_ttl_s
         self._lease: int | None = None  # None: not granted yet, or ended
         self._lease_lock = asyncio.Lock()  # one grant at a time
@@ -145,7 +167,7 @@ class EtcdLock:
     # ------------------------------------------------------------ the port
 
     async def view(self) -> LockView:
-        """Read all four keys at one moment, linearizable."""
+        """Read all keys at one moment, linearizable."""
         with _no_answer():
             return self._read(await self._client.range(self._prefix, prefix=True))
 
@@ -181,7 +203,7 @@ class EtcdLock:
         self._asked = holder
         with _no_answer():
             taken = Put(key=self._epoch, value=b"%d" % holder.epoch)
-            done = await self._put_lock(self._unchanged(seen), value, taken)
+            done = await self._put_lock(self._unchanged(seen), value, taken, Get(key=self._confirmed))
         if not done.succeeded:
             standing = done.range(0).get(self._lock)
             if standing is None or standing.value != value:
@@ -189,12 +211,28 @@ class EtcdLock:
         if store_id(done.header.cluster_id) != seen.store_id:
             await self.release(holder)  # taken in another store than the one looked at
             return None
-        self._reign = _Reign(holder, done.header.cluster_id, done.header.revision, ours=True)
+        reign = _Reign(holder, done.header.cluster_id, done.header.revision, ours=True)
+        self._read_witness(reign, done.range(1).get(self._confirmed))
+        self._reign = reign
         return holder
 
-    async def set_head(self, holder: Holder) -> int | None:
-        """Set head to the holder's epoch, guarded by the lock. Gives the store's revision; None: deposed."""
-        return await self._guarded_by(holder, [Put(key=self._head, value=b"%d" % holder.epoch)])
+    async def set_head(self, holder: Holder, point: Point | None = None) -> int | None:
+        """Set head to the holder's epoch, guarded by the lock. Gives the store's revision; None: deposed.
+
+        Raises: LogTruncated when another's witness stands beside it.
+        """
+        return await self._guarded_by(holder, [Put(key=self._head, value=b"%d" % holder.epoch)], point)
+
+    async def confirmed(self, holder: Holder) -> Point | None:
+        """Give the witness as it stood when `holder` took the lock; asks nobody."""
+        return self._reign_of(holder).found
+
+    async def witness(self, holder: Holder, point: Point) -> bool | None:
+        """See the port."""
+        reign = self._reign_of(holder)
+        before = reign.witness_revision
+        done = await self._guarded_by(holder, [], point)
+        return None if done is None else before > 0 and reign.gone
 
     async def owns(self, holder: Holder) -> bool:
         """Linearizable: is the lock's value still this one, in the same store? False is definite.
@@ -213,10 +251,10 @@ class EtcdLock:
             return await self._put_back(reign)
         return standing is not None and standing.value == msgspec.json.encode(holder)
 
-    async def release(self, holder: Holder) -> None:
-        """Give the lock up if it is still this holder's."""
+    async def release(self, holder: Holder, point: Point | None = None) -> None:
+        """Give the lock up if it is still this holder's; `point` becomes the witness in the same transaction."""
         self._reign_of(holder).ours = False
-        await self._guarded_by(holder, [Delete(key=self._lock)])
+        await self._guarded_by(holder, [Delete(key=self._lock)], point)
 
     async def wait_change(self, seen: LockView) -> LockView:
         """Wait until any of the keys changed after `seen`, and give the view then.
@@ -233,7 +271,7 @@ class EtcdLock:
     @property
     def keys(self) -> frozenset[bytes]:
         """All keys that the lock may ever have."""
-        return frozenset({self._service, self._epoch, self._head, self._lock})
+        return frozenset({self._service, self._epoch, self._head, self._lock, self._confirmed})
 
     async def erase(self, seen: LockView) -> bool:
         """Remove all keys if nothing changed since `seen` and nobody held the lock then. False: look again.
@@ -255,6 +293,7 @@ class EtcdLock:
         holder = None if lock is None else _parse(_HOLDER, self._lock, lock)
         if holder is not None and holder == self._asked and (self._reign is None or self._reign.holder != holder):
             self._reign = _Reign(holder, read.cluster_id, read.revision, ours=True)  # a take whose answer never came
+            self._read_witness(self._reign, read.get(self._confirmed))
         return LockView(
             service=None if record is None else _parse(_RECORD, self._service, record),
             epoch=_number(self._epoch, values.get(self._epoch)),
@@ -262,7 +301,13 @@ class EtcdLock:
             holder=holder,
             revision=read.revision,
             store_id=store_id(read.cluster_id),
+            confirmed=_point(self._confirmed, read.get(self._confirmed)),
         )
+
+    def _read_witness(self, reign: _Reign, standing: KeyValue | None) -> None:
+        """Note what `confirmed` says, and which change of it that is."""
+        reign.found = _point(self._confirmed, standing)
+        reign.witness_revision = 0 if standing is None else standing.mod_revision
 
     def _reign_of(self, holder: Holder) -> _Reign:
         """Return where and since when `holder` has the lock; of one taken elsewhere only the store is known."""
@@ -286,7 +331,7 @@ class EtcdLock:
             lease = await self._ready_lease()
             writes = [*others, Put(key=self._lock, value=value, lease=lease)]
             try:
-                return await self._guarded(compare, writes, [Get(key=self._lock)])
+                return await self._guarded(compare, writes, [Get(key=self._lock), Get(key=self._confirmed)])
             except LeaseNotFound:
                 if self._lease == lease:
                     self._lease = None
@@ -313,18 +358,55 @@ class EtcdLock:
         standing = done.range(0).get(self._lock)  # a proof beside this one may have put it back
         return standing is not None and standing.value == value
 
-    async def _guarded_by(self, holder: Holder, writes: Sequence[Op]) -> int | None:
+    async def _guarded_by(self, holder: Holder, writes: Sequence[Op], point: Point | None = None) -> int | None:
         """Carry out `writes` while `holder` has the lock; give the store's revision, None: deposed.
 
         A `release` that took effect unanswered finds the lock gone when sent again: deposed is then true.
         """
         reign = self._reign_of(holder)
+        if point is not None:
+            return await self._with_witness(reign, writes, point)
         with _no_answer():
             done = await self._guarded([Compare.value_is(self._lock, msgspec.json.encode(holder))], writes, [])
         if not done.succeeded or not reign.in_store(done.header.cluster_id):
             return None
         reign.revision = max(reign.revision, done.header.revision)
         return done.header.revision
+
+    async def _with_witness(self, reign: _Reign, writes: Sequence[Op], point: Point) -> int | None:
+        """Carry out `writes` and write the witness, while the holder has the lock and nobody else touched the key.
+
+        Raises: LogTruncated when a point stands there that this reign neither wrote nor read.
+        """
+        value, ours = encode_point(point), msgspec.json.encode(reign.holder)
+        reign.gone = False
+        reign.sent[value] = point.lsn
+        if len(reign.sent) > SENT_MAX:
+            del reign.sent[next(iter(reign.sent))]
+        while True:
+            guard = [Compare.value_is(self._lock, ours)] if self._safeguards.witness_guarded or writes else []
+            if self._safeguards.witness_own_revision:
+                guard.append(Compare.unchanged(self._confirmed, reign.witness_revision))
+            looks = [Get(key=self._lock), Get(key=self._confirmed)]
+            with _no_answer():
+                done = await self._guarded(guard, [*writes, Put(key=self._confirmed, value=value)], looks)
+            if not reign.in_store(done.header.cluster_id):
+                return None
+            if done.succeeded:
+                reign.revision = max(reign.revision, done.header.revision)
+                reign.witness_revision = done.header.revision
+                return done.header.revision
+            holder, standing = done.range(0).get(self._lock), done.range(1).get(self._confirmed)
+            if holder is None or holder.value != ours:
+                return None
+            if standing is not None and standing.value not in reign.sent:
+                raise another_point(_point(self._confirmed, standing))
+            reign.gone = reign.gone or standing is None
+            reign.witness_revision = 0 if standing is None else standing.mod_revision
+            if standing is not None and not writes and reign.sent[standing.value] >= point.lsn:
+                return done.header.revision  # sent before, or a newer one overtook it
+            if standing is not None and standing.value == value:
+                return done.header.revision  # the answer to the first sending was lost, and with it all was written
 
     async def _guarded(self, compare: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op]) -> TxnResult:
         """Send a transaction whose guard makes a second sending harmless, again where its outcome is unknown."""
@@ -393,10 +475,19 @@ def _no_answer() -> Iterator[None]:
         raise LockUnavailable(error.message) from error
 
 
-def _parse(decoder: msgspec.json.Decoder[T], key: bytes, value: bytes) -> T:
+def _parse(decoder: JsonReader[T], key: bytes, value: bytes) -> T:
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
+        raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {error}") from error
+
+
+def _point(key: bytes, entry: KeyValue | None) -> Point | None:
+    if entry is None:
+        return None
+    try:
+        return decode_point(entry.value)
+    except msgspec.MsgspecError as error:
         raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {error}") from error
 
 

@@ -74,8 +74,12 @@ class RenewedContext:
 
     def __init__(self, tls: EtcdTls) -> None:
         self._tls = tls
+        # The stamp comes first: files that are replaced while they are loaded are then loaded once more.
+        try:
+            self._stamp = tls.stamp()
+        except OSError:
+            self._stamp = ()
         self._context = tls.context()
-        self._stamp = tls.stamp()
 
     def current(self) -> ssl.SSLContext:
         """Give the context for the next connection; costs a stat per file."""

@@ -22,6 +22,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from deathless.codec.untrusted import JsonReader
+
 # ---------------------------------------------------------------- what callers see
 
 
@@ -468,17 +470,17 @@ class KeepAliveLine(msgspec.Struct):
     result: LeaseAnswer
 
 
-RANGE: Final = msgspec.json.Decoder(RangeResult, strict=False)
-PUT: Final = msgspec.json.Decoder(PutResult, strict=False)
-DELETE: Final = msgspec.json.Decoder(DeleteResult, strict=False)
-LEASE: Final = msgspec.json.Decoder(LeaseAnswer, strict=False)
-KEEP_ALIVE: Final = msgspec.json.Decoder(KeepAliveLine, strict=False)
-LOGIN: Final = msgspec.json.Decoder(LoginAnswer, strict=False)
-STATUS: Final = msgspec.json.Decoder(StatusAnswer, strict=False)
-HEADER: Final = msgspec.json.Decoder(HeaderAnswer, strict=False)
-ERROR: Final = msgspec.json.Decoder(ErrorAnswer, strict=False)
-WATCH: Final = msgspec.json.Decoder(WatchLine, strict=False)
-TXN: Final = msgspec.json.Decoder(_TxnAnswer, strict=False)
+RANGE: Final = JsonReader(RangeResult, strict=False)
+PUT: Final = JsonReader(PutResult, strict=False)
+DELETE: Final = JsonReader(DeleteResult, strict=False)
+LEASE: Final = JsonReader(LeaseAnswer, strict=False)
+KEEP_ALIVE: Final = JsonReader(KeepAliveLine, strict=False)
+LOGIN: Final = JsonReader(LoginAnswer, strict=False)
+STATUS: Final = JsonReader(StatusAnswer, strict=False)
+HEADER: Final = JsonReader(HeaderAnswer, strict=False)
+ERROR: Final = JsonReader(ErrorAnswer, strict=False)
+WATCH: Final = JsonReader(WatchLine, strict=False)
+TXN: Final = JsonReader(_TxnAnswer, strict=False)
 
 
 def txn_result(answer: _TxnAnswer) -> TxnResult:

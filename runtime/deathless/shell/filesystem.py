@@ -19,12 +19,15 @@ import contextlib
 import errno
 import mmap
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from deathless.base.errors import StorageUnfit
+from deathless.base.storage import Use, waits
 from deathless.engine.ports import FileSystem, Handle
+from deathless.shell.durable import naming, sync_folder
 
 LOCAL_TYPES: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "f2fs"})
 """File systems of one machine, on which a name linked by one process is seen by the next look-up of any other."""
@@ -47,7 +50,11 @@ class RealFileSystem:
         self._bypass_cache = bypass_cache
         self._paths: dict[Handle, str] = {}
         self._direct: set[Handle] = set()
-        if not self.root.is_dir():
+        try:  # what a mount that is away says is raised as it is
+            mode = os.stat(self.root).st_mode
+        except FileNotFoundError:
+            mode = 0
+        if not stat.S_ISDIR(mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(self.root))
 
     def create(self, path: str) -> Handle:
@@ -110,6 +117,13 @@ class RealFileSystem:
         except OSError as error:
             raise self._named(error, handle) from error
 
+    def truncate(self, handle: Handle, size: int) -> None:
+        """See the port."""
+        try:
+            os.ftruncate(handle, size)
+        except OSError as error:
+            raise self._named(error, handle) from error
+
     def size(self, handle: Handle) -> int:
         """See the port."""
         try:
@@ -123,7 +137,8 @@ class RealFileSystem:
         if path is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), f"handle {handle}")
         self._direct.discard(handle)
-        os.close(handle)
+        with naming(self._prefix + path):
+            os.close(handle)
 
     def link(self, source: str, target: str) -> None:
         """See the port."""
@@ -159,12 +174,11 @@ class RealFileSystem:
             except FileExistsError:
                 if not at.is_dir():
                     raise
-                continue
-            _sync_folder(str(parent))
+            sync_folder(str(parent))  # also where it stood: who made it may have ended before its name was durable
 
     def sync_folder(self, path: str) -> None:
         """See the port."""
-        _sync_folder(self._full(path))
+        sync_folder(self._full(path))
 
     def _full(self, path: str) -> str:
         assert not path.startswith("/") and ".." not in path, f"path {path!r} leaves the directory"
@@ -179,14 +193,6 @@ class RealFileSystem:
         """The same error with the file's path in it; calls on descriptors name none."""
         number = error.errno or errno.EIO
         return OSError(number, os.strerror(number), self._prefix + self._paths.get(handle, f"handle {handle}"))
-
-
-def _sync_folder(full: str) -> None:
-    descriptor = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_direct(descriptor: int, offset: int, size: int) -> bytes:
@@ -213,20 +219,36 @@ def filesystem_type(path: str | os.PathLike[str], mountinfo: str | None = None) 
 
     Returns: "unknown" where no mount point fits.
     """
+    best, best_type = -1, "unknown"
+    for point, kind in _mounts_over(os.path.realpath(path), mountinfo):
+        if len(point) >= best:  # of two mounts on one point the later one is seen
+            best, best_type = len(point), kind
+    return best_type
+
+
+def on_local_mounts(path: str, mountinfo: str | None = None) -> bool:
+    """Does a look-up pass through file systems of this machine alone, which never hang? Looks at none of them.
+
+    Args:
+        path: absolute, without links; it need not be there.
+        mountinfo: as above.
+    """
+    kinds = {kind for _, kind in _mounts_over(path, mountinfo)}
+    return bool(kinds) and kinds <= LOCAL_TYPES
+
+
+def _mounts_over(path: str, mountinfo: str | None) -> Iterator[tuple[str, str]]:
+    """Give point and type of each mount that a path lies below, in the order in which they were made."""
     if mountinfo is None:
         mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    wanted = os.path.realpath(path)
-    best, best_type = -1, "unknown"
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split()
         if len(fields) < 5 or not right:
             continue
         point = _unescape(fields[4])
-        inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:  # of two mounts on one point the later one is seen
-            best, best_type = len(point), right.split()[0]
-    return best_type
+        if path == point or path.startswith(point.rstrip("/") + "/"):
+            yield point, right.split()[0]
 
 
 def _unescape(text: str) -> str:
@@ -294,6 +316,8 @@ def probe_storage(fs: FileSystem, name: str) -> None:
     except OSError as error:
         if error.errno in FULL:
             return  # a full disk says nothing about calls; the log has its spare (I8)
+        if waits(error, Use.START):
+            raise  # it says what the storage is just now, not what it can't do
         raise StorageUnfit(f"the log directory lacks a call that the log needs: {error}") from error
     finally:
         fs.close(handle)

@@ -1,9 +1,10 @@
 """The fingerprint of a service's code: another one never replays a log, it upgrades (I6).
 
-Everything a handler's result may depend on, beside the log: the author's source files, the interpreter, versions of
-the packages they import, time-zone data, the limits that decide what is kept or refused in a turn, numbers of shards
-above one (by which turns find whom they send to), and the processor's features when numpy is among the packages (it
-chooses its arithmetic by them). Each part is named, so that a difference can be told: "source bank.service changed".
+Everything a handler's result may depend on, beside the log: the author's source files, the interpreter, those of its
+flags that change what code does (-O), versions of the packages they import, time-zone data, the limits that decide what
+is kept or refused in a turn, numbers of shards above one (by which turns find whom they send to), and the processor's
+features when numpy is among the packages (it chooses its arithmetic by them). Each part is named, so that a difference
+can be told: "source bank.service changed".
 
 Guarantees: 16 bytes, equal exactly when all parts are. Does not: look at data files the author reads.
 """
@@ -26,7 +27,7 @@ from deathless.base.shards import Sharding
 from deathless.execution.service import Service
 from deathless.shell.sources import code_of
 
-SEMANTICS = "2"
+SEMANTICS = "4"
 """Raised when the executor gives other bytes for the same messages than before."""
 
 
@@ -42,6 +43,8 @@ def describe_code(service: Service) -> dict[str, str]:
     parts["machine"] = f"{platform.machine()} {sys.byteorder}-endian"
     parts["executor"] = SEMANTICS
     parts["time zones"] = _time_zones()
+    if flags := _flags():
+        parts["interpreter flags"] = flags
     if "numpy" in code.versions:
         parts["processor"] = _processor()
     return dict(sorted(parts.items()))
@@ -76,6 +79,21 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
         elif old != new:
             said.append(f"{name} changed from {old} to {new}")
     return said
+
+
+def _flags() -> str:
+    """Give what the interpreter was told that changes what handlers do; empty where it was told nothing of the kind.
+
+    Without assertions a handler takes what it refused before; with warnings as errors it refuses what it took. The hash
+    seed, the locale and UTF-8 are set by the supervisor, the same for all.
+    """
+    told = {
+        "optimize": sys.flags.optimize,
+        "int_max_str_digits": sys.get_int_max_str_digits() - sys.int_info.default_max_str_digits,
+        "bytes_warning": sys.flags.bytes_warning,
+        "warnings as errors": ",".join(each for each in sys.warnoptions if each.startswith("error")),
+    }
+    return ", ".join(f"{name} {value}" for name, value in told.items() if value)
 
 
 def _hash(data: bytes) -> str:

@@ -20,8 +20,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -29,13 +28,15 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.shell.children import die_with_parent
+from deathless.shell.config_file import read_config
 from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits, Request
+from deathless.shell.http_request import HttpLimits, Request, RequestTasks
 from deathless.shell.ingress_tls import front_tls
+from deathless.shell.listening import split_address
 from deathless.shell.logs import configure
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.orders import LineProtocol
-from deathless.shell.packets import split_address
+from deathless.shell.output import never_wait
 from deathless.shell.replica_metrics import labels_of, replica_metrics
 from deathless.shell.standing import HEARD_MAX_S, SERVING, Standing
 
@@ -58,7 +59,7 @@ class Health:
         self._loop = asyncio.get_running_loop()
         self._standing: Standing | None = None
         self._heard_at = self._loop.time()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = RequestTasks()
 
     def told(self, record: object) -> None:
         """The supervisor says how the replica stands."""
@@ -73,9 +74,9 @@ class Health:
             why = self._silence()
             request.respond(503 if why else 200, msgspec.json.encode({"live": not why, "why": why}))
         elif request.target == b"/readyz":
-            self._spawn(self._ready(request))
+            self._tasks.spawn(request, self._ready(request))
         elif request.target == b"/metrics":
-            self._spawn(self._expose(request))
+            self._tasks.spawn(request, self._expose(request))
         else:
             request.respond(404, b"{}")
 
@@ -124,11 +125,6 @@ class Health:
         except (OSError, TimeoutError, DeathlessError, ValueError) as error:
             _LOG.debug("no metrics of the HTTP port", extra={"why": str(error) or type(error).__name__})
             return b""
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def not_ready(standing: Standing | None) -> str:
@@ -233,7 +229,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent(int(parent))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # probes go on until the supervisor ends
-    config = msgspec.json.decode(Path(path).read_bytes(), type=ReplicaConfig)
+    config = read_config(path)
     configure(config.log_level, config.replica, "health")
     try:
         with contextlib.suppress(KeyboardInterrupt):
@@ -245,4 +241,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main(sys.argv[1:]))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -31,12 +31,13 @@ from typing import Final, cast
 import httptools
 
 from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
-from deathless.shell.http_request import Application, HttpLimits, Request, problem
-from deathless.shell.packets import listen
+from deathless.shell import tls as tls_files
+from deathless.shell.http_request import Application, HttpLimits, Request, head_refusal, problem, unforeseen
+from deathless.shell.listening import listen
+from deathless.shell.silent_connections import SilentConnections
 
+_LOG: Final = logging.getLogger("deathless.http")
 SLICE: Final = 16384  # bytes given to the parser at once; bounds what a pause can't stop
-_ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
-_VERSIONS: Final = ("1.0", "1.1")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -59,6 +60,7 @@ class HttpConnection(asyncio.Protocol):
         self._held = b""  # read, not fed: reading is paused. Invariant: at most one buffer of the transport
         self._paused = False  # reading is paused
         self._write_paused = False
+        self._spoke = False  # a whole request came
         self._ended = False  # no further request is read
         self._half_closed = False  # the client has said everything
         self._since = server.now()  # when the present phase began
@@ -69,15 +71,23 @@ class HttpConnection(asyncio.Protocol):
         """The header that every answer carries."""
         return self.server.date_line
 
+    @property
+    def transport(self) -> asyncio.BaseTransport | None:
+        """See Sender."""
+        return self._transport
+
     # ---- transport -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         server = self.server
+        server.make_room()
         if len(server.connections) >= self._limits.connections_max:
             self._begin_refused(503, Overloaded(f"{self._limits.connections_max} connections are open"))
-        server.connections.add(self)
+        server.connections[self] = None
+        server.silent.came(self, self.abort)
+        tls_files.watch(self, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -117,7 +127,7 @@ class HttpConnection(asyncio.Protocol):
         if self._paused:
             self._held += data
             return
-        if self._request is None and not self._waiting:
+        if self._request is None and not self._waiting and not self._silent:
             self._since = self.server.now()
         self._feed(data)
 
@@ -218,7 +228,9 @@ class HttpConnection(asyncio.Protocol):
         request.method = parser.get_method()
         request.version = parser.get_http_version()
         request.close = not parser.should_keep_alive()
-        if not self._check_head(request):
+        refusal = head_refusal(request, self._limits, upgrade=parser.should_upgrade())
+        if refusal is not None:
+            self._refuse(*refusal)
             return
         request.target, _, request.query = request.target.partition(b"?")
         self._in_body = True
@@ -227,48 +239,6 @@ class HttpConnection(asyncio.Protocol):
         self._since = self.server.now()
         if request.expects and not self._waiting:
             self._continue(request)
-
-    def _check_head(self, request: Request) -> bool:
-        """True: the head is good, the body will be read."""
-        headers = request.headers
-        if request.version not in _VERSIONS:
-            self._refuse(505, InvalidArgument(f"HTTP/{request.version} is not supported"))
-        elif request.version == "1.1" and b"host" not in headers:
-            self._refuse(400, InvalidArgument("header host is missing"))
-        elif request.method == b"CONNECT" or self._parser.should_upgrade():
-            self._refuse(501, InvalidArgument("upgrades are not supported"))
-        elif not self._check_target(request):
-            self._refuse(400, InvalidArgument("the target must be a path"))
-        else:
-            return self._check_body(request, headers)
-        return False
-
-    @staticmethod
-    def _check_target(request: Request) -> bool:
-        target = request.target
-        absolute = _ABSOLUTE.match(target)
-        if absolute is not None:  # RFC 9112, 3.2.2: a server must accept the absolute form
-            path = target[absolute.end() :]
-            target = path if path.startswith(b"/") else b"/" + path
-        request.target = target
-        return target.startswith(b"/") and b"#" not in target
-
-    def _check_body(self, request: Request, headers: dict[bytes, bytes]) -> bool:
-        coding = headers.get(b"transfer-encoding")
-        length = headers.get(b"content-length", b"0")
-        expect = headers.get(b"expect") if request.version == "1.1" else None
-        if coding is not None and request.version == "1.0":
-            self._refuse(400, InvalidArgument("transfer-encoding in HTTP/1.0"))
-        elif coding is not None and coding.strip().lower() != b"chunked":
-            self._refuse(501, InvalidArgument("transfer-encoding must be chunked"))
-        elif len(length) > 20 or int(length) > self._limits.body_bytes_max:
-            self._refuse(413, TooLarge(f"body above {self._limits.body_bytes_max} bytes"))
-        elif expect is not None and expect.strip().lower() != b"100-continue":
-            self._refuse(417, InvalidArgument("expect must be 100-continue"))
-        else:
-            request.expects = expect is not None and (coding is not None or int(length) > 0)
-            return True
-        return False
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
@@ -289,6 +259,9 @@ class HttpConnection(asyncio.Protocol):
         request = self._request
         if request is None or self._refusal is not None or self._ended:
             return
+        if not self._spoke:
+            self._spoke = True
+            self.server.silent.spoke(self)
         self._request = None
         self._in_body = False
         parts = self._parts
@@ -299,7 +272,10 @@ class HttpConnection(asyncio.Protocol):
         if request.close:
             self._ended = True
         self._waiting.append(request)
-        self.server.application.handle(request)
+        try:
+            self.server.application.handle(request)
+        except Exception as error:  # noqa: BLE001  one bad request never touches another
+            unforeseen(request, error)
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
@@ -322,7 +298,12 @@ class HttpConnection(asyncio.Protocol):
                 break
             ready.append(response)
             close = waiting.popleft().close
-        transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+        try:
+            transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+        except Exception:  # noqa: BLE001  uvloop raises where its TLS has ended already
+            _LOG.debug("an answer can't be written", exc_info=True)
+            transport.abort()
+            return
         if close and not waiting:
             self._linger()
             return
@@ -348,7 +329,7 @@ class HttpConnection(asyncio.Protocol):
         request.close = True
         self._waiting.append(request)
         self.server.refused(status)
-        request.respond(status, problem(error))
+        request.respond(status, problem(error, door={}))
 
     def _linger(self) -> None:
         """Everything is answered and nothing more is read: end, but let the client read first."""
@@ -385,8 +366,20 @@ class HttpConnection(asyncio.Protocol):
             limit = limits.body_timeout_s if self._in_body else limits.head_timeout_s
             if age > limit and not (self._request.expects and self._waiting):
                 self._begin_refused(408, InvalidArgument(f"the request was not whole within {limit:g} s"))
-        elif not self._waiting and age > (limits.head_timeout_s if self._silent else limits.idle_timeout_s):
+        elif not self._waiting and age > self._idle_limit_s:
             transport.close()
+
+    @property
+    def _idle_limit_s(self) -> float:
+        limits = self._limits
+        if self._silent:
+            return limits.head_timeout_s
+        return limits.idle_timeout_s if self._spoke else limits.first_timeout_s
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when nothing of a request is under way here; None: something is."""
+        return self._since if self._request is None and not self._waiting else None
 
     def stop(self) -> None:
         """Read no further request; end when everything is answered."""
@@ -426,7 +419,8 @@ class HttpServer:
         self.limits = limits
         self.now = now
         self.refused = refused
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}  # in the order they came
+        self.silent = SilentConnections(limits.connections_max)  # those without a whole request so far
         self.stopping = False
         self.date_line = b""
         self._wall = wall
@@ -445,9 +439,22 @@ class HttpServer:
         self._tick()
         return bound
 
+    def make_room(self) -> None:
+        """End the connection that has been idle longest, if all places are taken."""
+        if len(self.connections) < self.limits.connections_max:
+            return
+        idle = [
+            (since, number) for number, each in enumerate(self.connections) if (since := each.idle_since) is not None
+        ]
+        if idle:
+            longest = list(self.connections)[min(idle)[1]]
+            longest.abort()
+            self.left(longest)
+
     def left(self, connection: HttpConnection) -> None:
         """A connection ended."""
-        self.connections.discard(connection)
+        self.silent.spoke(connection)
+        self.connections.pop(connection, None)
         if self.stopping and not self.connections:
             self._empty.set()
 

@@ -5,16 +5,24 @@ Guarantees: one answer per request, the first; none after the client left. Does 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import re
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol
 
 import msgspec
 
-from deathless.base.errors import DeathlessError
+from deathless.base.errors import DeathlessError, Internal, InvalidArgument, TooLarge
+from deathless.base.limits import FIRST_REQUEST_MAX_S
+from deathless.shell import remedies
 
+_LOG: Final = logging.getLogger("deathless.http")
 JSON: Final = b"application/json"
+_ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_VERSIONS: Final = ("1.0", "1.1")
 _STATUS_LINES: Final = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
 
 
@@ -28,6 +36,7 @@ class HttpLimits:
     body_bytes_max: int = 1 << 20
     waiting_max: int = 64  # requests of one connection without an answer
     connections_max: int = 4096
+    first_timeout_s: float = FIRST_REQUEST_MAX_S  # until the first byte of the first request
     head_timeout_s: float = 10.0  # from the first byte of a request to the end of its header
     body_timeout_s: float = 30.0  # from there to its last byte
     idle_timeout_s: float = 75.0  # between requests
@@ -42,6 +51,11 @@ class Sender(Protocol):
     @property
     def date_line(self) -> bytes:
         """The header that every answer carries."""
+        ...
+
+    @property
+    def transport(self) -> asyncio.BaseTransport | None:
+        """Of the connection; None: it ended."""
         ...
 
     def answered(self) -> None:
@@ -109,6 +123,11 @@ class Request:
         """An answer was given, or the client left."""
         return self._response is not None or self._connection is None
 
+    @property
+    def transport(self) -> asyncio.BaseTransport | None:
+        """Of the connection that it came on, whose certificate says who calls; None: the client left."""
+        return self._connection.transport if self._connection is not None else None
+
     def taken(self) -> bytes | None:
         """The bytes of the answer; None: not given yet."""
         return self._response
@@ -126,11 +145,90 @@ class Application(Protocol):
         ...
 
 
-def problem(error: DeathlessError, *, field: str = "", kind: str = "") -> bytes:
+def head_refusal(request: Request, limits: HttpLimits, *, upgrade: bool) -> tuple[int, DeathlessError] | None:
+    """Give the status and error for a head that is not good; None: it is, and the body will be read.
+
+    Takes an absolute target's path for the target, and notes whether the client waits to be asked for the body.
+    """
+    headers = request.headers
+    request.target = _origin_form(request.target)
+    if request.version not in _VERSIONS:
+        return 505, InvalidArgument(f"HTTP/{request.version} is not supported")
+    if request.version == "1.1" and b"host" not in headers:
+        return 400, InvalidArgument("header host is missing")
+    if request.method == b"CONNECT" or upgrade:
+        return 501, InvalidArgument("upgrades are not supported")
+    if not request.target.startswith(b"/") or b"#" in request.target:
+        return 400, InvalidArgument("the target must be a path")
+    return _body_refusal(request, limits)
+
+
+def _origin_form(target: bytes) -> bytes:
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None:  # RFC 9112, 3.2.2: a server must accept the absolute form
+        return target
+    path = target[absolute.end() :]
+    return path if path.startswith(b"/") else b"/" + path
+
+
+def _body_refusal(request: Request, limits: HttpLimits) -> tuple[int, DeathlessError] | None:
+    coding = request.headers.get(b"transfer-encoding")
+    length = request.headers.get(b"content-length", b"0")
+    expect = request.headers.get(b"expect") if request.version == "1.1" else None
+    if coding is not None and request.version == "1.0":
+        return 400, InvalidArgument("transfer-encoding in HTTP/1.0")
+    if coding is not None and coding.strip().lower() != b"chunked":
+        return 501, InvalidArgument("transfer-encoding must be chunked")
+    if len(length) > 20 or int(length) > limits.body_bytes_max:
+        return 413, TooLarge(f"body above {limits.body_bytes_max} bytes")
+    if expect is not None and expect.strip().lower() != b"100-continue":
+        return 417, InvalidArgument("expect must be 100-continue")
+    request.expects = expect is not None and (coding is not None or int(length) > 0)
+    return None
+
+
+def problem(
+    error: DeathlessError, *, field: str = "", kind: str = "", door: Mapping[str, str] = remedies.HTTP
+) -> bytes:
     """Give the JSON body of an error: code, error, remedy, docs, and field and type where there is one."""
-    told = {"code": error.code, "error": error.message, "remedy": error.advice, "docs": f"docs/errors/{error.code}.md"}
+    what = remedies.remedy(error, door)
+    told = {"code": error.code, "error": error.message, "remedy": what, "docs": f"docs/errors/{error.code}.md"}
     if field:
         told["field"] = field
     if kind:
         told["type"] = kind
     return msgspec.json.encode(told)
+
+
+def unforeseen(request: Request, error: Exception) -> None:
+    """Answer a request whose answering raised what nobody foresaw: 500, and its traceback once in our log."""
+    target = request.target[:200].decode("utf-8", "replace")
+    _LOG.error("a request could not be answered", exc_info=error, extra={"target": target})
+    told = Internal(f"{type(error).__name__} while the request was answered", remedy="see the log of the replica")
+    request.respond(told.http_status, problem(told))
+
+
+class RequestTasks:
+    """Requests that are answered by tasks: each is answered, whatever its task raises."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, request: Request, work: Coroutine[object, object, None]) -> None:
+        """Have `work` answer a request."""
+        task = asyncio.get_running_loop().create_task(self._run(request, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _run(request: Request, work: Coroutine[object, object, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001  its caller is answered, nobody else is touched
+            unforeseen(request, error)
+
+    async def close(self) -> None:
+        """End those under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

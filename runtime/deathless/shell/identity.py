@@ -3,26 +3,38 @@
 Two sides know a service: the lock store (`service`), and the directory with each replica's private folder
 (`service.json`, `replicas/<id>/identity.json`).
 One that knows what the other does not is a half copy, an empty volume or a wrong directory: an error, never a first
-start (design section 5).
+start (design 0003, "The log").
 
 Guarantees: several replicas that start together agree on one service record. Does not: take the lock.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ForeignDirectory, HalfCopy
+from deathless.base.errors import ForeignDirectory, HalfCopy, VolumeTooSmall
+from deathless.base.storage import storage_error
+from deathless.codec.untrusted import read_json
+from deathless.core.witness import Owner, Sighting, check_epoch
 from deathless.engine.ports import LockView, ServiceRecord
 from deathless.shell.adopted import read_adoption
+from deathless.shell.durable import replace_file
 from deathless.shell.filesystem import RealFileSystem, check_local, probe_storage
 from deathless.shell.instance import unusable
 from deathless.shell.lock import open_lock
+from deathless.shell.page import confirmed_elsewhere
+from deathless.shell.place import keep_place
 from deathless.shell.service_copy import ServiceCopy, keep_copy, keep_shards, read_copy
+from deathless.shell.small_files import read_small
+from deathless.shell.storage import volume_shortage
+
+_LOG: Final = logging.getLogger("deathless.supervisor")
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -41,42 +53,35 @@ def identity_path(directory: str, replica: str) -> Path:
 
 
 def read_identities(directory: str) -> dict[str, Identity]:
-    """Give what every replica remembers. Raises: HalfCopy when one can't be read."""
+    """Give what every replica remembers. Raises: HalfCopy when one can't be read; what the storage says."""
     found: dict[str, Identity] = {}
     for path in sorted((Path(directory) / "replicas").glob("*/identity.json")):
         try:
-            found[path.parent.name] = msgspec.json.decode(path.read_bytes(), type=Identity)
-        except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+            found[path.parent.name] = read_json(read_small(path), Identity)
+        except OSError as error:
+            raise storage_error(error) or HalfCopy(f"{path}: {error}") from None
+        except msgspec.MsgspecError as error:
             raise HalfCopy(f"{path}: {error}") from None
     return found
 
 
-def write_identity(directory: str, replica: str, identity: Identity, instance: str = "") -> None:
+def write_identity(directory: str, replica: str, identity: Identity) -> None:
     """Write it durably; replaces what stood there only for `adopt`."""
     path = identity_path(directory, replica)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{instance}{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(descriptor, msgspec.json.encode(identity))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(path, msgspec.json.encode(identity))
 
 
 async def prepare(config: ReplicaConfig) -> ServiceRecord:
     """Check the directory, write the service at its very first start, remember who it is; gives the record.
 
-    Raises: PermissionRefused, InvalidConfig, StorageUnfit (it can't carry the log or the fence), ForeignDirectory,
-    HalfCopy, ShardsFixed.
+    Raises: PermissionRefused, InvalidConfig, StorageUnfit (it can't carry the log or the fence), VolumeTooSmall (at the
+    very first start; one that was begun is warned of), ForeignDirectory, HalfCopy, CopiedDirectory, ShardsFixed,
+    LogTruncated (a witness knows a later epoch than the lock: it was put back).
     """
     filesystem = open_directory(config)
+    if config.lock == "directory":
+        keep_place(config.directory)
     keep_shards(config)
     async with open_lock(config, filesystem, "supervisor") as lock:
         # Who remembers a service has created it before: read in the other order, a neighbour's first start that comes
@@ -84,18 +89,29 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
         identities = read_identities(config.directory)
         kept = read_copy(config.directory)
         view = await lock.view()
+        shortage = volume_shortage(config, len({*identities, config.replica}))
         if view.service is None:
             refuse_unless_new(config, filesystem, identities, kept)
+            if shortage is not None:
+                raise VolumeTooSmall(f"{config.directory}: {shortage}")
             record = await lock.create_service(draw_service(config))
             view = await lock.view()
         else:
             record = view.service
+            if shortage is not None:
+                _LOG.warning("volume is too small", extra={"code": VolumeTooSmall.code, "why": shortage})
     keep_copy(config.directory, record)
-    record = read_adoption(config.directory).apply(record)
+    adoption = read_adoption(config.directory)
+    record = adoption.apply(record)
     check_identity(config, record, view, identities.get(config.replica))
+    seen = confirmed_elsewhere(config.directory, config.replica, instance=config.instance)
+    if view.confirmed is not None:
+        seen.append(Sighting(view.confirmed, "lock store"))
+    owner = Owner(record.service_id, record.incarnation, adoption.former_incarnations)
+    check_epoch(seen, owner, view.epoch if config.lock == "directory" else None)
     if config.replica not in identities:
         identity = Identity(record.name, record.service_id, record.incarnation, record.fence, view.store_id)
-        write_identity(config.directory, config.replica, identity, config.instance)
+        write_identity(config.directory, config.replica, identity)
     return record
 
 

@@ -13,7 +13,8 @@ without one gets a UUIDv7 of ours, told in the answer's header, so it can be rep
 to send again, which we do ourselves when our session has expired.
 
     202 the handler still waits   400 arguments, with the path of the field   404 service or handler   405 wrong method
-    409 the handler raised   401 token   403 for operators   413 too large   415 not JSON   429, 507 with Retry-After
+    409 the handler raised   401 who calls is not known   403 it may not, or it is for operators   413 too large
+    415 not JSON   429, 507 with Retry-After
     422 key reused, or outside its window   503 no primary, nothing was done   504 no reply in time: repeat it
 
 Guarantees: an answer 200 is the recorded reply of a confirmed call (I1, I5); after 429, 503, 504 and 507 the same
@@ -24,17 +25,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hmac
 import logging
 import math
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -43,11 +42,9 @@ from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.errors import (
     DeathlessError,
     InvalidArgument,
-    InvalidConfig,
     OutcomeUnknown,
     RetryLater,
     TooLarge,
-    Unauthorized,
     UnknownHandler,
     UnknownService,
 )
@@ -58,23 +55,26 @@ from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
 from deathless.shell.active_trace import tracer
+from deathless.shell.callers import Callers, KeysWanted
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
+from deathless.shell.config_file import read_config
 from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits, Request, problem
-from deathless.shell.ingress_operators import Operators, Page, find_page, refusal_to_callers, shard_askers
-from deathless.shell.ingress_pending import Headers, Pending
+from deathless.shell.http_request import HttpLimits, Request, RequestTasks, problem, unforeseen
+from deathless.shell.ingress_callers import CallersAtFront, challenge
+from deathless.shell.ingress_operators import Operators, Page, find_page, operators_of
+from deathless.shell.ingress_pending import Headers, Pending, idempotency_key_of
 from deathless.shell.ingress_results import INVOCATIONS, LateResults, ResultRoute, place_of, wait_of
 from deathless.shell.ingress_tls import front_tls
+from deathless.shell.listening import announced, descriptors_for
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
 from deathless.shell.members import ingress_address_path, write_small
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.openapi import encode_document
-from deathless.shell.packets import announced
+from deathless.shell.output import never_wait
 from deathless.shell.replica_metrics import labels_of, replica_metrics
 from deathless.shell.routes import Route, field_of, parse_query, unescape
-from deathless.shell.uuid7 import uuid7
 
 _LOG: Final = logging.getLogger("deathless.ingress")
 REQUEST_TIMEOUT_S: Final = 10.0  # without a reply after this the answer is 504
@@ -82,9 +82,7 @@ SWEEP_S: Final = 0.1  # how often that is looked at
 LINGER_S: Final = 1.0  # so long a stop waits for callers to send once more and be told that the connection ends
 STOP_GRACE_S: Final = 4.0
 ADDRESS_BYTES: Final = 64  # the announced address is padded to this, so that a later one fits in its place
-IDEMPOTENCY_KEY_MAX: Final = 255
 RESERVED_STALE: Final = "stale"
-_KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
 _JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
 _FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
 _OWN: Final = b"own"
@@ -97,6 +95,7 @@ class Ingress:
         service: its code, for the types of arguments and results.
         client: started.
         token: what callers must show as `Authorization: Bearer ...`; empty: nothing.
+        callers: where they prove who they are in another way; then `token` counts for nothing here.
         limits: of the service.
         labels: on all metrics.
         request_timeout_s: without a reply after this the answer is 503 or 504.
@@ -110,6 +109,7 @@ class Ingress:
         client: Client,
         *,
         token: str = "",
+        callers: Callers | None = None,
         limits: Limits,
         labels: dict[str, str],
         request_timeout_s: float = REQUEST_TIMEOUT_S,
@@ -120,7 +120,6 @@ class Ingress:
         self.client = client
         self._routes = {name.encode(): Route(spec) for name, spec in (*service.specs.items(), *PROBE_SPECS.items())}
         self._name = service.name.encode()
-        self._bearer = token.encode()
         self._key_bytes_max = limits.key_bytes_max
         self.trace = tracer(None)
         self._timeout_s = request_timeout_s
@@ -129,11 +128,12 @@ class Ingress:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._replica_metrics = replica_metrics
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = RequestTasks()
         self._tls: TlsConfig | None = None
         self._operators = operators or Operators(refusal="this ingress serves no operators")
         self._document = b""  # made when it is first asked for
         self._measure(labels)
+        self._front = CallersAtFront(token, callers, self._operators, self.metrics)
         self._sweep()
 
     def _measure(self, labels: dict[str, str]) -> None:
@@ -150,13 +150,29 @@ class Ingress:
         if request.target in _FIXED:
             self._fixed(request)
             return
+        self._enter(request)
+
+    def _enter(self, request: Request, *, again: bool = False) -> None:
         try:
-            self._route(request)
+            self._route(request, self._front.admit(request, again=again))
+        except KeysWanted:
+            self._tasks.spawn(request, self._enter_later(request))
         except DeathlessError as error:
             self._answer_error(request, error)
+        except Exception as error:  # noqa: BLE001  one bad request never touches another
+            self._answers["500"] += 1
+            unforeseen(request, error)
 
-    def _route(self, request: Request) -> None:
-        shown = self._authorise(request)
+    async def _enter_later(self, request: Request) -> None:
+        """Go on with a request once the keys that its token needs were fetched, or could not be."""
+        try:
+            await self._front.fetch()
+        except DeathlessError as error:
+            self._answer_error(request, error)
+        else:
+            self._enter(request, again=True)
+
+    def _route(self, request: Request, shown: bytes) -> None:
         parts = request.target.split(b"/")
         if parts[1:3] == [self._name, b"-"] and self._own_page(request, parts[3:], shown):
             return
@@ -164,9 +180,10 @@ class Ingress:
             raise UnknownHandler("the path must be /{service}/{key}/{handler}")
         if parts[1] != self._name:
             raise UnknownService(f"this is service {self.service.name!r}")
-        route = self._routes.get(parts[3])
+        name = unescape(parts[3], "the handler's name").encode() if b"%" in parts[3] else parts[3]
+        route = self._routes.get(name)
         if route is None:
-            raise UnknownHandler(f"{self.service.name} has no handler or query {_text(parts[3])!r}")
+            raise UnknownHandler(f"{self.service.name} has no handler or query {_text(name)!r}")
         key = unescape(parts[2], "the key of the address")
         if not key:
             raise InvalidArgument("the key must not be empty")
@@ -178,14 +195,6 @@ class Ingress:
             self._query(request, route, key)
         else:
             self._call(request, route, key)
-
-    def _authorise(self, request: Request) -> bytes:
-        """Let a caller in; gives the token it showed, empty for none."""
-        scheme, _, shown = request.headers.get(b"authorization", b"").partition(b" ")
-        shown = shown.strip() if scheme.lower() == b"bearer" else b""
-        if self._bearer and not hmac.compare_digest(shown, self._bearer) and not self._operators.knows(shown):
-            raise Unauthorized("token is missing or wrong", remedy="send `Authorization: Bearer <token>`")
-        return shown
 
     def _own_page(self, request: Request, parts: list[bytes], shown: bytes) -> bool:
         """Answer what is ours below `/{service}/-/`; False: it is a call for the key `-`."""
@@ -204,7 +213,7 @@ class Ingress:
         if request.method not in (b"GET", b"HEAD"):
             self._wrong_method(request, b"GET, HEAD")
             return
-        self._document = self._document or encode_document(self.service)
+        self._document = self._document or encode_document(self.service, self._front.how)
         self._answers["200"] += 1
         request.respond(200, self._document)
 
@@ -215,7 +224,7 @@ class Ingress:
             return
         if page.done and not self._is_json(request, request.headers.get(b"content-type", b"")):
             return
-        self._spawn(self._answer_operator(request, page, parse_query(request.query)))
+        self._tasks.spawn(request, self._answer_operator(request, page, parse_query(request.query)))
 
     async def _answer_operator(self, request: Request, page: Page, named: dict[str, list[str]]) -> None:
         try:
@@ -236,21 +245,19 @@ class Ingress:
             return
         if request.query:
             raise InvalidArgument("a handler takes its arguments in the body, not behind the path")
-        idempotency_key = self._idempotency_key(request)
-        try:
-            arguments = route.from_json(request.body, key)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise InvalidArgument(str(error)) from None
-        message = self.trace(request, self.client.encode(route.name, key, arguments, idempotency_key.decode()))
         shard = shard_of(key.encode(), self.client.shards)
+        link = self.client.shard(shard)
+        idempotency_key = idempotency_key_of(request, link)
+        arguments = route.from_json(request.body, key)
+        message = self.trace(request, self.client.encode(route.name, key, arguments, idempotency_key.decode()))
         pending = Pending(self, request, route, message, idempotency_key, self._loop.time(), wait_of(request), shard)
-        refusal = self.client.shard(shard).refusal()
+        refusal = link.refusal()
         if refusal is not None:
             pending.refused(refusal)
             return
         self._pending[pending] = None
         try:
-            self.client.shard(shard).submit_message(message, pending)
+            link.submit_message(message, pending)
         except DeathlessError as error:
             pending.failed(error)
 
@@ -260,7 +267,8 @@ class Ingress:
         if _JSON_TYPE.fullmatch(kind.strip()) and coding == b"identity":
             return True
         text = "the body must be JSON with the header Content-Type: application/json, and not compressed"
-        self._answer_error(request, InvalidArgument(text), status=415)
+        remedy = "send Content-Type: application/json, and no Content-Encoding"
+        self._answer_error(request, InvalidArgument(text, remedy=remedy), status=415)
         return False
 
     def _query(self, request: Request, route: Route, key: str) -> None:
@@ -271,10 +279,7 @@ class Ingress:
         stale = named.pop(RESERVED_STALE, ["false"])
         if stale not in (["true"], ["false"]):
             raise InvalidArgument("stale must be true or false - at `$.stale`")
-        try:
-            arguments = route.from_query(named, key)
-        except msgspec.MsgspecError as error:
-            raise InvalidArgument(str(error)) from None
+        arguments = route.from_query(named, key)
         message = self.client.encode(route.name, key, arguments)
         shard = shard_of(key.encode(), self.client.shards)
         pending = Pending(self, request, route, message, b"", self._loop.time(), 0.0, shard)
@@ -296,16 +301,6 @@ class Ingress:
         self._pending.pop(pending, None)
         pending.invocation = invocation
         self.late.add(pending, self._loop.time())
-
-    def _idempotency_key(self, request: Request) -> bytes:
-        key = request.headers.get(b"idempotency-key")
-        if key is None:
-            return uuid7(time.time_ns()).encode()
-        if len(key) > 2 and key[:1] == key[-1:] == b'"':
-            key = key[1:-1]
-        if not _KEY_TEXT.fullmatch(key):
-            raise InvalidArgument(f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters")
-        return key
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
@@ -333,7 +328,7 @@ class Ingress:
         if isinstance(error, RetryLater):
             headers.append(_retry_after(error))
         if status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
+            headers.append((b"www-authenticate", challenge(error)))
         request.respond(status, problem(error, field=field_of(error)), headers=headers)
 
     def _wrong_method(self, request: Request, allowed: bytes) -> None:
@@ -361,12 +356,7 @@ class Ingress:
             body = msgspec.json.encode({"status": self.client.state.value, "primary": self.client.primary})
             request.respond(200 if self.ready else 503, body)
         else:
-            self._spawn(self._expose(request))
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(request, self._expose(request))
 
     async def _expose(self, request: Request) -> None:
         text = self.metrics.expose()
@@ -404,9 +394,8 @@ class Ingress:
         """End; the client is the owner's to close."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
+        await self._front.close()
 
 
 def _retry_after(error: RetryLater) -> tuple[bytes, bytes]:
@@ -427,9 +416,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
     Raises: InvalidConfig, InvalidService, PortTaken.
     """
     limits = config.make_limits()
-    service = load_service(config.module)
-    if service.name != config.service:
-        raise InvalidConfig(f"{config.module} is service {service.name!r}, the replica runs {config.service!r}")
+    service = load_service(config.module, name=config.service)
     where, name = [f"dir:{config.service_directory}"], f"ingress-{config.replica}"
     shards, token = config.shards, config.token
     async with Client(config.service, where, token=token, tls=config.tls, name=name, shards=shards) as client:
@@ -439,20 +426,18 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             service,
             client,
             token=config.token,
+            callers=Callers(config, front_tls(config)) if config.asks_callers else None,
             limits=limits,
             labels=labels_of(config),
             replica_metrics=lambda: asyncio.ensure_future(replica_metrics(config)),
-            operators=Operators(
-                asked=shard_askers(lambda shard: client.shard(shard).primary, config),
-                token=config.operator_token,
-                token_file=config.operator_token_file,
-                refusal=refusal_to_callers(config),
-            ),
+            operators=operators_of(config, lambda shard: client.shard(shard).primary),
         )
         ingress.trace = tracer(config.tracing, limits.message_bytes_max)
         http = HttpServer(
             ingress,
-            HttpLimits(body_bytes_max=limits.message_bytes_max, connections_max=limits.connections_max),
+            HttpLimits(
+                body_bytes_max=limits.message_bytes_max, connections_max=descriptors_for(limits.connections_max)
+            ),
             now=time.monotonic,
             wall=time.time,
             refused=ingress.count_refused,
@@ -475,7 +460,7 @@ def main(arguments: list[str]) -> int:
     """`python -m deathless.shell.ingress CONFIG.json [PARENT]`; ends with its parent; the exit code is the error's."""
     if len(arguments) > 1:
         die_with_parent(int(arguments[1]))
-    config = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ReplicaConfig)
+    config = read_config(arguments[0])
     configure(config.log_level, config.replica, "ingress")
     address = ingress_address_path(config.directory, config.replica, config.instance)
 
@@ -496,4 +481,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main(sys.argv[1:]))

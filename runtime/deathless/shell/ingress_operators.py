@@ -51,10 +51,11 @@ from deathless.base.errors import (
     UnknownHandler,
     UnknownService,
 )
-from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, shard_name
+from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, shard_directory, shard_name
 from deathless.codec.peer_messages import RETRY, SETTLE, is_service_name
-from deathless.shell.admin import Access, ask
-from deathless.shell.packets import split_address
+from deathless.codec.untrusted import read_json
+from deathless.shell.admin import Access, ask, fitted
+from deathless.shell.listening import split_address
 
 TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
@@ -155,12 +156,21 @@ def _service(raw: bytes) -> str:
 
 def refusal_to_callers(config: ReplicaConfig) -> str:
     """Say why a caller of this ingress may be less than an operator; empty: it shows all that tools show."""
+    if config.asks_callers:
+        return "this ingress takes what callers prove themselves by, so who calls may be no operator"
     if config.tls is not None and config.ingress_tls:
         return "this ingress does not ask for a client certificate, so who calls may be no operator"
     certified = config.tls is not None and config.tls.require_client_certificate
     if not config.token and not certified and split_address(config.ingress_listen)[0] not in _LOOPBACK:
         return "this ingress asks callers of other machines for nothing, so who calls may be no operator"
     return ""
+
+
+def operators_token(config: ReplicaConfig) -> str:
+    """Give what operators show where no file holds it: with callers that prove who they are, `token` is not theirs."""
+    if config.operator_token or not config.asks_callers or config.operator_token_file:
+        return config.operator_token
+    return config.token
 
 
 class TokenFile:
@@ -269,10 +279,10 @@ class Operators:
         times: list[int] = []
         for shard in range(len(self._asked)):
             found = await self._ask(shard, page, arguments)
-            entries = msgspec.convert(found[page.command], list[dict[str, object]])
+            entries = fitted(found.get(page.command), list[dict[str, object]])
             listed += [{**entry, _shard_field(page): shard} for entry in entries]
-            counts += [msgspec.convert(found["count"], int)] if "count" in found else []
-            times += [msgspec.convert(found["nowUs"], int)] if "nowUs" in found else []
+            counts += [fitted(found["count"], int)] if "count" in found else []
+            times += [fitted(found["nowUs"], int)] if "nowUs" in found else []
         told: dict[str, object] = {page.command: listed}
         return told | ({"count": sum(counts)} if counts else {}) | ({"nowUs": max(times)} if times else {})
 
@@ -321,7 +331,7 @@ def _told(page: Page, body: bytes) -> dict[str, str]:
     if not page.done:
         return {}
     try:
-        told = msgspec.json.decode(body or b"{}", type=page.body)
+        told = read_json(body or b"{}", page.body)
         match told:
             case _Resume():
                 return {"operation": str(told.operation), "value": bytes(told.value).decode()}
@@ -349,7 +359,18 @@ def primary_asker(primary: Callable[[], str], access: Access) -> Ask:
 def shard_askers(primary: Callable[[int], str], config: ReplicaConfig) -> list[Ask]:
     """Give what asks the primary of each shard, whose address `primary` knows; all their ports open to the same."""
     names = [shard_name(config.service, shard, config.shards) for shard in range(config.shards)]
+    folders = [shard_directory(config.service_directory, shard, config.shards) for shard in range(config.shards)]
     return [
-        primary_asker(partial(primary, shard), Access(name, config.token, config.tls))
+        primary_asker(partial(primary, shard), Access(name, config.token, config.tls, folders[shard]))
         for shard, name in enumerate(names)
     ]
+
+
+def operators_of(config: ReplicaConfig, primary: Callable[[int], str]) -> Operators:
+    """Give who answers operators at the ingress of a replica, asking the primary of each shard that `primary` knows."""
+    return Operators(
+        asked=shard_askers(primary, config),
+        token=operators_token(config),
+        token_file=config.operator_token_file,
+        refusal=refusal_to_callers(config),
+    )

@@ -6,21 +6,45 @@ ingress does). Imports shell.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import msgspec
-
-from deathless.base.errors import DeathlessError, SessionExpired
+from deathless.base.errors import (
+    DeathlessError,
+    Internal,
+    InvalidArgument,
+    KeyOutsideWindow,
+    OutcomeUnknown,
+    SessionExpired,
+)
+from deathless.codec.untrusted import MsgpackReader
 from deathless.codec.wire import ReplyError, accepted_invocation
 from deathless.core.client_events import error_of
 from deathless.shell.client import Client
 from deathless.shell.http_request import Request, problem
 from deathless.shell.ingress_results import ResultRoute
 from deathless.shell.routes import Route, field_of
+from deathless.shell.uuid7 import drawn_key
 
+_LOG: Final = logging.getLogger("deathless.ingress")
+IDEMPOTENCY_KEY_MAX: Final = 255
+_KEY_TEXT: Final = re.compile(rb"[\x21-\x7e]{1,255}")
 Headers = Sequence[tuple[bytes, bytes]]
-_decode_error: Final = msgspec.msgpack.Decoder(ReplyError).decode
+_decode_error: Final = MsgpackReader(ReplyError).decode
+
+
+def idempotency_key_of(request: Request, link: Client) -> bytes:
+    """Give the key that a request names, or one that is drawn for it. Raises: InvalidArgument."""
+    key = request.headers.get(b"idempotency-key")
+    if key is None:
+        return drawn_key(link.time_us()).encode()
+    if len(key) > 2 and key[:1] == key[-1:] == b'"':
+        key = key[1:-1]
+    if not _KEY_TEXT.fullmatch(key):
+        raise InvalidArgument(f"idempotency-key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters")
+    return key
 
 
 class Front(Protocol):
@@ -66,10 +90,21 @@ class Pending:
         self.wait_s = wait_s  # from there, for the result of a handler that waits
         self.invocation = 0  # of that handler; 0: none yet
         self.shard = shard  # that the key lives on
-        self.retried = False
+        self.retried = False  # sent in a second session
 
     def answered(self, reply: bytes) -> None:
         """See Receiver."""
+        try:
+            self._answered(reply)
+        except DeathlessError as error:
+            self._finish_error(error)
+        except Exception as error:  # noqa: BLE001  others' replies came in the same packet
+            _LOG.exception(
+                "a reply can't be told", extra={"handler": self.request.target[:200].decode("utf-8", "replace")}
+            )
+            self._finish_error(Internal(f"{type(error).__name__} while the reply was written"))
+
+    def _answered(self, reply: bytes) -> None:
         if reply[:1] == b"\x00":
             self._finish(200, self.route.result_to_json(reply[1:]))
             return
@@ -78,6 +113,12 @@ class Pending:
             self.ingress.accepted(self, invocation)
             return
         told = _decode_error(reply[1:])
+        if self.retried and told.code == KeyOutsideWindow.code:
+            # Sent in a session that ended, so it may have been applied there and its key forgotten for room.
+            self._finish_error(
+                OutcomeUnknown("the call was sent in a session that has ended; it may have been applied")
+            )
+            return
         self._finish_error(error_of(told.code, told.text, kind=told.type), told.type)
 
     def failed(self, error: DeathlessError) -> None:

@@ -21,6 +21,7 @@ from deathless.base.shards import read_invocation, show_invocation
 from deathless.shell.client import Client
 from deathless.shell.client_waiters import Receiver
 from deathless.shell.http_request import Request
+from deathless.shell.json_results import result_as_json
 
 WAIT_S: Final = 30.0  # for a result, where the caller says nothing
 WAIT_MAX_S: Final = 600.0
@@ -106,8 +107,8 @@ class ResultRoute:
 
     @staticmethod
     def result_to_json(result: bytes) -> bytes:
-        """Give the JSON of a msgpack result."""
-        return msgspec.json.encode(msgspec.msgpack.decode(result))
+        """Give the JSON of a msgpack result. Raises: ResultUnreadable."""
+        return result_as_json(result)
 
 
 def place_of(raw: bytes, shards: int) -> tuple[int, int]:
@@ -119,18 +120,13 @@ def place_of(raw: bytes, shards: int) -> tuple[int, int]:
 
 
 def wait_of(request: Request) -> float:
-    """Give how long a caller wants to wait, by its header Prefer (RFC 7240). Raises: InvalidArgument."""
-    prefer = request.headers.get(b"prefer")
-    if prefer is None:
-        return WAIT_S
-    wait: float | None = None
-    for part in prefer.lower().split(b","):
-        name = part.strip()
-        if name == b"respond-async" and wait is None:
-            wait = 0.0
-        elif name.startswith(b"wait"):
-            found = _WAIT.fullmatch(name)
-            if found is None:
-                raise InvalidArgument("the header Prefer: wait=N takes whole seconds")
-            wait = min(float(found.group(1)), WAIT_MAX_S)
-    return WAIT_S if wait is None else wait
+    """Give how long a caller wants to wait, by its header Prefer.
+
+    RFC 7240, 2: a server ignores preferences that it does not know or can't honour, and of one that comes twice it
+    takes the first.
+    """
+    names = [part.strip() for part in request.headers.get(b"prefer", b"").lower().split(b",")]
+    waits = [found for name in names if (found := _WAIT.fullmatch(name)) is not None]
+    if waits:
+        return min(float(waits[0].group(1)), WAIT_MAX_S)
+    return 0.0 if b"respond-async" in names else WAIT_S

@@ -5,10 +5,12 @@ cluster a pod that was cut off may live on while its replacement runs, and no lo
 *instance*: the file lock carries the pod's uid, and which of two instances is the later one is known without a clock:
 
     replicas/<r>/instance.<N>   content: the instance. Linked exclusively, N above all that stand; the highest is the
-                                latest. An instance that starts again keeps its N.
+                                latest. An instance that starts again keeps its N;
+                                one that finds a later one, which is gone for good, takes a higher one.
 
-Guarantees: no two instances have the same N; an instance that is not the latest does not start. Does not: make anything
-safe (the epoch does, whoever is later); look again after the start (members/ and other supervisors tell). Imports base.
+Guarantees: no two instances have the same N; an instance that is not the latest does not start while that one runs.
+Does not: make anything safe (the epoch does, whoever is later); look again after the start (members/ and other
+supervisors tell). Imports base.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from pathlib import Path
 from typing import Final
 
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused, StorageUnfit
+from deathless.base.storage import storage_error
+from deathless.shell.durable import link_file, naming
+from deathless.shell.holders import take
 
 KEPT_MAX: Final = 64  # instances that are remembered; one older than that would count as new
 NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # what file systems without hard links say
@@ -53,9 +58,10 @@ def lock_replica(folder: Path, replica: str, instance: str = "") -> int:
     except OSError as error:
         raise unusable(error, str(folder)) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take(descriptor)
     except BlockingIOError:
-        other = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        with naming(path):
+            other = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
         raise OtherSupervisor(f"replica {replica} in {folder.parent.parent} is run by process {other}") from None
     except OSError:
@@ -63,34 +69,42 @@ def lock_replica(folder: Path, replica: str, instance: str = "") -> int:
         if not instance:
             os.close(descriptor)
             raise
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    with naming(path):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
 
 
 def unusable(error: OSError, folder: str) -> DeathlessError:
     """Give the error of ours for a folder that the service can't be kept in."""
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    ours = storage_error(error)
+    if isinstance(ours, PermissionRefused):
         return PermissionRefused(
             f"{error.filename or folder}: {error.strerror}", remedy="give this user the folder, or choose another"
         )
-    return InvalidConfig(f"{folder}: {error.strerror}")
+    return ours or InvalidConfig(f"{folder}: {error.strerror}")
 
 
-def take_generation(folder: Path, replica: str, instance: str) -> int:
+def take_generation(folder: Path, replica: str, instance: str, *, anew: bool = False) -> int:
     """Give this instance's number among those of its replica; 0 without an instance.
+
+    Args:
+        folder: the replica's own.
+        replica: its name, for messages.
+        instance: empty where only one may run.
+        anew: the later ones will never run again: take a number above theirs (see shell.later_instance).
 
     Raises: OtherSupervisor when a later instance has started; StorageUnfit where nothing can be linked; OSError.
     """
     if not instance:
         return 0
     while True:
-        standing = _standing(folder)
+        standing = standing_instances(folder)
         latest = max(standing, default=0)
         own = max((number for number, name in standing.items() if name == instance), default=0)
         if own and own == latest:
             return own
-        if own:
+        if own and not anew:
             raise OtherSupervisor(
                 f"replica {replica} is run by instance {standing[latest] or latest}, which started later",
                 remedy="nothing to do where its pod is being replaced; else delete this pod",
@@ -124,7 +138,7 @@ def _unlink_unlocked(path: Path) -> None:
         os.close(descriptor)
 
 
-def _standing(folder: Path) -> dict[int, str]:
+def standing_instances(folder: Path) -> dict[int, str]:
     """Every instance that stands, by number; empty text for one that can't be read."""
     found = {}
     for path in folder.iterdir():
@@ -139,29 +153,13 @@ def _standing(folder: Path) -> dict[int, str]:
 
 def _link(folder: Path, number: int, instance: str) -> bool:
     """Write whole, then link under the number; False: another instance was faster."""
-    temporary = folder / f".instance.{instance}.{os.getpid()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        os.write(descriptor, instance.encode())
-        os.fsync(descriptor)
-        try:
-            os.link(temporary, folder / f"instance.{number:09d}")
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            # The file could be made just now: it is not that this user lacks a right.
-            raise StorageUnfit(f"the log directory lacks a call that the log needs: {error}") from None
-    finally:
-        os.close(descriptor)
-        temporary.unlink(missing_ok=True)
-    parent = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-    return True
+        return link_file(folder / f"instance.{number:09d}", instance.encode())
+    except OSError as error:
+        if error.errno not in NO_LINKS or error.filename2 is None:
+            raise
+        # It is the link that failed, of a file that could be made just now: it is not that this user lacks a right.
+        raise StorageUnfit(f"the log directory lacks a call that the log needs: {error}") from None
 
 
 def _forget(folder: Path, numbers: set[int]) -> None:

@@ -21,6 +21,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from deathless.codec.untrusted import read_json
+
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT_S: Final = 3.0  # of one request
 WATCH_S: Final = 30  # the server ends a watch after this; a new one begins
@@ -105,7 +107,7 @@ class Api:
                     raise ApiError(response.status, response.read().decode(errors="replace"))
                 while line := response.readline(LINE_BYTES_MAX):
                     if line.strip():
-                        yield msgspec.json.decode(line, type=dict[str, object])
+                        yield read_json(line, dict[str, object])
         finally:
             connection.close()
 
@@ -133,7 +135,7 @@ class Api:
         content = response.read()
         if response.status >= 400:
             raise ApiError(response.status, content.decode(errors="replace"))
-        return msgspec.json.decode(content, type=dict[str, object])
+        return read_json(content, dict[str, object])
 
     def _path(self, name: str) -> str:
         tail = f"/{name}" if name else ""

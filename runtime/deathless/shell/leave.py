@@ -5,6 +5,7 @@ its network plugin, the rules of its proxy; `docs/design/0005-kubernetes.md` has
 with it. Without this they are the milliseconds in which the successor takes over and all callers come to it at once.
 
 Guarantees: nobody is waited for who is not heard to lead within LEAVE_MAX_S. Does not: know clocks, or what leading is.
+May import base.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from deathless.base.limits import LEAVE_MAX_S
+
 _LOG: Final = logging.getLogger("deathless.leave")
 SETTLED_S: Final = 1.0  # a successor has all callers so long after it was first heard to lead
-LEAVE_MAX_S: Final = 3.0
 
 
 class Leave:

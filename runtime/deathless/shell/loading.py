@@ -28,12 +28,15 @@ _from_files: dict[str, ModuleType] = {}
 __all__ = ["describe_code", "differences", "fingerprint", "load_attribute", "load_service"]
 
 
-def load_service(target: str, folder: str | Path = ".") -> Service:
+def load_service(target: str, folder: str | Path = ".", *, name: str = "") -> Service:
     """Import a service.
 
     Args:
         target: "module:attribute", "path/to/file.py:attribute", or either without the attribute.
         folder: what a relative path is relative to; for a dotted module it comes first on the module path.
+        name: the manifest's, which the service has from then on; empty: the module's own. So one image may run as
+            several services. The Service itself is renamed, so that stubs of it, which its handlers may hold, name
+            this service too; a process runs one service.
 
     Raises: InvalidService when there is no such module, its import raises, or the attribute is no Service.
     """
@@ -42,7 +45,10 @@ def load_service(target: str, folder: str | Path = ".") -> Service:
         raise InvalidService(f"{target!r} names no service; write module:attribute or path/to/file.py:attribute")
     folder = Path(folder).resolve()
     module = _import_file(folder / place) if place.endswith(".py") else _import_module(place, folder)
-    return _find(module, attribute, target)
+    service = _find(module, attribute, target)
+    if name:
+        service.name = name
+    return service
 
 
 def load_attribute(target: str, folder: str | Path = ".") -> object:

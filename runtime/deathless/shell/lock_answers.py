@@ -1,4 +1,4 @@
-"""Does the lock store answer us? Asked by a follower while the primary gets no answer (design section 5, "Detection").
+"""Does the lock store answer us? Asked by a follower while the primary gets no answer (design 0003, "Detection").
 
     told "unproved" --> ask every ASK_S --answer within ANSWER_S--> milliseconds without a miss, in the page
                                         '--late, or no answer--> 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Final, NamedTuple, TypeVar
@@ -24,7 +25,18 @@ import yaml
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidManifest, PermissionRefused
-from deathless.base.manifest import API_VERSION, KIND, Manifest, ignored_locally, relation_problems, replica_configs
+from deathless.base.limits import NESTING_MAX
+from deathless.base.manifest import (
+    API_VERSION,
+    KIND,
+    Manifest,
+    ServiceSpec,
+    ignored_locally,
+    least_volume,
+    relation_problems,
+    replica_configs,
+)
+from deathless.base.manifest_ingress import Ingress
 from deathless.base.manifest_parts import EtcdSpec, PeerService, TlsFiles, TlsSpec
 from deathless.base.schema_check import Path, Problem, find_problems, show_path
 
@@ -112,6 +124,11 @@ class LoadedManifest:
     def folder(self) -> FilePath:
         """The folder that relative paths start from."""
         return self.path.parent
+
+    @property
+    def least_volume(self) -> str:
+        """The size below which the log's volume does not carry the service, before it has any state."""
+        return least_volume(self.manifest.spec)
 
     def replica_configs(self) -> list[ReplicaConfig]:
         """Give each replica's config, shard by shard."""
@@ -201,6 +218,7 @@ class _Reader:
     def _compose(self, text: str) -> list[yaml.Node]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
+            self._check_depth(yaml.parse(text, Loader=loader))
             return list(yaml.compose_all(text, Loader=loader))
         except yaml.MarkedYAMLError as error:
             at = error.problem_mark
@@ -212,6 +230,23 @@ class _Reader:
         tabbed = "\t" in line[: len(line) - len(line.lstrip())]
         remedy = "indent with spaces, not tabs" if tabbed else "mend the YAML at this place"
         raise BrokenManifest(self.path, [ManifestProblem(mark, Problem((), None, what, remedy))])
+
+    def _check_depth(self, events: Iterable[yaml.Event]) -> None:
+        """Refuse what is nested too deep before nodes are made: libyaml's are made by a recursion that nothing bounds.
+
+        Raises: BrokenManifest; yaml.YAMLError.
+        """
+        depth = 0
+        for event in events:
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > NESTING_MAX:  # what is less deep is told below, with its place
+                    at = event.start_mark
+                    mark = Mark(at.line + 1, at.column + 1) if at is not None else Mark(1, 1)
+                    problem = Problem((), None, f"more than {NESTING_MAX} levels", "write a flatter value")
+                    raise BrokenManifest(self.path, [ManifestProblem(mark, problem)])
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
 
     def _choose(self, nodes: list[yaml.Node]) -> yaml.Node:
         """Of several documents the one of our kind: the file may describe more than the service."""
@@ -336,11 +371,13 @@ def _resolve(manifest: Manifest, path: FilePath) -> tuple[LoadedManifest, list[P
     token = _token_of(folder, spec.token_file, "tokenFile", problems)
     operator_token = _token_of(folder, spec.operator_token_file, "operatorTokenFile", problems)
     tls = _absolute_tls(spec.tls, folder, ("spec", "tls"), problems)
+    ingress = _absolute_ingress(spec, folder, problems)
     etcd = spec.lock.etcd
     if etcd is not None:
         etcd = _absolute_etcd(etcd, folder, problems)
     peers, peer_tokens = _absolute_peers(spec.peers, folder, problems)
-    resolved = msgspec.structs.replace(spec, tls=tls, lock=msgspec.structs.replace(spec.lock, etcd=etcd), peers=peers)
+    lock = msgspec.structs.replace(spec.lock, etcd=etcd)
+    resolved = msgspec.structs.replace(spec, tls=tls, lock=lock, peers=peers, ingress=ingress)
     stored = spec.log_storage.path
     directory = (folder / stored) if stored else folder / ".deathless" / manifest.metadata.name
     whole = msgspec.structs.replace(manifest, spec=resolved)
@@ -363,6 +400,34 @@ def _absolute_peers(
         path = os.path.normpath(folder / peer.path) if peer.path else ""
         found.append(msgspec.structs.replace(peer, path=path))
     return tuple(found), tokens
+
+
+def _absolute_ingress(spec: ServiceSpec, folder: FilePath, problems: list[Problem]) -> Ingress | None:
+    """Make paths of `ingress.authentication` absolute, and see that our own processes have what to show."""
+    ingress, at = spec.ingress, ("spec", "ingress", "authentication")
+    found = ingress.authentication if ingress is not None else None
+    if ingress is None or found is None or found.type == "None":
+        return ingress
+    if not spec.token_file and not (spec.tls is not None and spec.tls.certificate):
+        what = f"is needed with ingress.authentication.type {found.type}: replicas, tools and peers show it"
+        problems.append(Problem(("spec", "tokenFile"), None, what, "name a file with a token that no caller has"))
+    if found.type == "MTLS" and not (spec.tls is not None and spec.tls.certificate and spec.tls.ca):
+        problems.append(Problem((*at, "type"), "MTLS", "needs spec.tls", "give spec.tls with ca, certificate and key"))
+    token, oidc = found.token, found.oidc
+    if token is not None:
+        path = folder / token.path
+        if not token.path or not path.exists():
+            what = f"there is no folder or file {path}" if token.path else "is needed on this machine"
+            remedy = "name a folder with a file for each caller, which holds the caller's tokens"
+            problems.append(Problem((*at, "token", "path"), token.path or None, what, remedy))
+        token = msgspec.structs.replace(token, path=str(path))
+    if oidc is not None and oidc.ca_file:
+        file = folder / oidc.ca_file
+        if not file.is_file():
+            what = f"there is no file {file}"
+            problems.append(Problem((*at, "oidc", "caFile"), oidc.ca_file, what, "name a PEM file"))
+        oidc = msgspec.structs.replace(oidc, ca_file=str(file))
+    return msgspec.structs.replace(ingress, authentication=msgspec.structs.replace(found, token=token, oidc=oidc))
 
 
 def _token_of(folder: FilePath, named: str, field: str, problems: list[Problem]) -> str:

@@ -21,7 +21,11 @@ from typing import Final
 
 import msgspec
 
+from deathless.codec.untrusted import read_json
 from deathless.engine.spare import is_full
+from deathless.shell import later_instance
+from deathless.shell.place import check_place
+from deathless.shell.small_files import read_small
 
 _LOG: Final = logging.getLogger("deathless.members")
 LOOK_S: Final = 0.5  # between two looks
@@ -40,6 +44,7 @@ class Member(msgspec.Struct, frozen=True):
     pid: int = 0
     instance: str = ""  # which of several that call themselves this replica
     generation: int = 0  # the later one has the higher
+    proves: bool = False  # its build shows in each connection where it stands (shell.proof)
 
 
 def write_member(directory: str, member: Member) -> None:
@@ -70,12 +75,21 @@ def write_small(path: Path, data: bytes) -> None:
 
 
 def read_members(directory: str) -> dict[str, Member]:
-    """Give all announced replicas by name; what can't be read is left out."""
+    """Give all announced replicas by name, to be dialled; what can't be read is left out.
+
+    Raises: CopiedDirectory: a copy's announcements lead to the replicas of the original.
+    """
+    check_place(directory)
+    return announced_in(directory)
+
+
+def announced_in(directory: str) -> dict[str, Member]:
+    """Give what stands there, for those who look at their own directory and dial nobody by it."""
     found: dict[str, Member] = {}
     for path in sorted((Path(directory) / "members").glob("*.json")):
         try:
-            member = msgspec.json.decode(path.read_bytes(), type=Member)
-        except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            member = read_json(read_small(path), Member)
+        except (OSError, msgspec.MsgspecError):
             continue
         found[member.replica] = member
     return found
@@ -108,10 +122,16 @@ class Board:
         replica: ours.
         seen: called in the loop with what stands there, after each look.
         instance: ours, where several may call themselves this replica.
+        superseded: called in the loop with the later instance of our replica, once the volume knows one.
     """
 
     def __init__(
-        self, directory: str, replica: str, seen: Callable[[dict[str, Member]], None], instance: str = ""
+        self,
+        directory: str,
+        replica: str,
+        seen: Callable[[dict[str, Member]], None],
+        instance: str = "",
+        superseded: Callable[[str], None] | None = None,
     ) -> None:
         self._directory = directory
         self._replica = replica
@@ -122,6 +142,9 @@ class Board:
         self._thread = threading.Thread(target=self._run, name="members", daemon=True)
         self._mine: Member | None = None  # to be announced
         self._ending = self._withdraw = False
+        self._superseded = superseded
+        self._folder = Path(directory) / "replicas" / replica
+        self._doubted = False  # somebody said that a later instance of our replica runs
         self._problem = ""
 
     def start(self) -> None:
@@ -130,6 +153,11 @@ class Board:
 
     def look(self) -> None:
         """Look now: somebody unknown was heard."""
+        self._wake.set()
+
+    def ask_later(self) -> None:
+        """Find out whether a later instance of our replica runs: somebody says so."""
+        self._doubted = True
         self._wake.set()
 
     def announce(self, member: Member) -> None:
@@ -145,7 +173,7 @@ class Board:
             self._thread.join(END_S)
 
     def _run(self) -> None:
-        found = read_members(self._directory)
+        found = announced_in(self._directory)
         while not self._ending:
             member = self._mine
             if member is not None:
@@ -153,11 +181,16 @@ class Board:
                 if member.ingress:
                     ingress = ingress_address(self._directory, self._replica, self._instance)
                 member = msgspec.structs.replace(member, ingress=ingress or member.ingress)
-                standing = found.get(self._replica)
                 # What a later instance of this replica announced stays; what a former one wrote over ours does not.
-                if standing != member and (standing is None or standing.generation <= member.generation):
+                if found.get(self._replica) != member and self._later(found) is None:
                     self._write(member)
-            found = read_members(self._directory)
+            found = announced_in(self._directory)
+            if self._instance:
+                later_instance.answer(self._folder, self._instance)
+            later = self._later(found)
+            if later is not None and self._superseded is not None:
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._superseded, later)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._seen, found)
             self._wake.wait(LOOK_S)
@@ -166,6 +199,14 @@ class Board:
         if self._withdraw and (standing is None or standing.instance == self._instance):
             with contextlib.suppress(OSError):
                 remove_member(self._directory, self._replica)
+
+    def _later(self, found: dict[str, Member]) -> str | None:
+        """Give the later instance of our replica, if one runs: what members/ says of it is a reason to look."""
+        standing, mine = found.get(self._replica), self._mine
+        claimed = standing is not None and mine is not None and standing.generation > mine.generation
+        if not (claimed or self._doubted):
+            return None
+        return later_instance.later_than(self._folder, self._instance)
 
     def _write(self, member: Member) -> None:
         try:

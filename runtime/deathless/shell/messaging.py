@@ -21,7 +21,10 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, InvalidArgument, InvocationUnknown, NotPrimary
 from deathless.base.limits import Limits
+from deathless.codec.messages import decode
 from deathless.codec.peer_messages import (
+    DISCARD,
+    REDELIVER,
     RETRY,
     SELF,
     SETTLE,
@@ -34,7 +37,8 @@ from deathless.codec.peer_messages import (
     decode_body,
     encode_body,
 )
-from deathless.codec.snapshot import UnknownRecord
+from deathless.codec.snapshot import UndeliveredRecord, UnknownRecord
+from deathless.codec.untrusted import read_json, read_msgpack
 from deathless.codec.wire import (
     Admin,
     PeerIntroduction,
@@ -48,19 +52,25 @@ from deathless.codec.wire import (
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.activities import Activities, no_trace, worker_command
+from deathless.shell.adopted import read_adoption
+from deathless.shell.outward import Outward
 from deathless.shell.peer_links import PeerLinks, shards_of
 
 SHOWN_MAX = 1000  # invocations in one answer, the oldest ones
 WAITS_SHOWN_MAX = 16  # operations of each that it waits for
 UNKNOWN_SHOWN_MAX = 1000  # activities of unknown outcome in one answer, the last ones
+UNDELIVERED_SHOWN_MAX = 200  # messages that drivers gave up, in one answer, so that it fits a packet
 UNKNOWN_CHARS_MAX = 512  # of each name and key in it, so that an answer fits a packet
 HISTORY_MAX = 1000  # things that an invocation was given, in one answer, the last ones
 SHOWN_BYTES_MAX = 2048  # of a value in it; of a longer one its size is told, so that an answer fits a packet
-ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE)
+ORDERS = ("cancel", "kill", "resume", RETRY, SETTLE, REDELIVER, DISCARD)
 _LOG = logging.getLogger("deathless.activities")
 T = TypeVar("T", bound=msgspec.Struct)
 OUTBOX_CALM_S: Final = 5.0  # an outbox that has had room for so long is told to have some
-COMMANDS = frozenset({"invocations", "invocation", "order", "peers", "adopt-peer", "schedules", "unknown"})
+RESUME_OUTSIDE: Final = "resume-outside"
+COMMANDS = frozenset(
+    {"invocations", "invocation", "order", "peers", "adopt-peer", "schedules", "unknown", "undelivered", RESUME_OUTSIDE}
+)
 
 
 class Messaging:
@@ -92,6 +102,7 @@ class Messaging:
         self._full_until = 0.0  # monotonic seconds; until then the outbox is told to be full
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
+        self.outward = Outward(self, config.service, held=read_adoption(config.directory).hold_outside)
 
     @property
     def links(self) -> PeerLinks:
@@ -125,9 +136,9 @@ class Messaging:
         core = self._engine.core
         if core.primary is None:
             return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, 0))
-        first = core.primary.messaging.outreach.first_kept(target)
         # The epoch is ours, also when a successor was heard of.
-        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, core.primary.epoch, first))
+        said = core.primary.messaging.outreach.introduction(target, hello, core.primary.epoch)
+        return struct_packet(Type.PEER_HELLO, said)
 
     def close(self) -> None:
         """End every connection and every activity."""
@@ -146,7 +157,7 @@ class Messaging:
         if self._engine.core.primary is None:
             raise NotPrimary("this replica is not the primary")
         try:
-            told = msgspec.json.decode(request.arguments or b"{}", type=dict[str, str])
+            told = read_json(request.arguments or b"{}", dict[str, str])
             match request.command:
                 case "invocations":
                     return self._list(int(told.get("from", "0")))
@@ -156,16 +167,28 @@ class Messaging:
                     self._post(ev.OrderReceived(conn, request.id, self._order(told)))
                 case "unknown":
                     return list_unknown(self._engine.shard.unknown.snapshot())
+                case "undelivered":
+                    return list_undelivered(self._engine.shard.undelivered.snapshot(), int(told.get("from", "0")))
                 case "schedules":
                     views = self._engine.shard.executor.schedules()
                     return {"schedules": views, "nowUs": self._engine.place.time_us}
                 case "peers":
                     return {"peers": self.peers()}
+                case "resume-outside":
+                    return self._resume_outside()
                 case _:
                     self._post(ev.OrderReceived(conn, request.id, self._adopt(told)))
         except (msgspec.MsgspecError, CorruptFrame, KeyError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidArgument(f"{request.command}: {error}") from None
         return None
+
+    def _resume_outside(self) -> dict[str, object]:
+        """Let go what was held, once adopted.json says so: a later primary reads it there."""
+        if read_adoption(self._config.directory).hold_outside:
+            raise InvalidArgument("adopted.json holds it still", remedy="`deathless resume-outside` writes that first")
+        held = self.outward.held
+        self.outward.let_go()
+        return {"resumed": held}
 
     def _list(self, first: int) -> dict[str, object]:
         executor = self._engine.shard.executor
@@ -188,7 +211,7 @@ class Messaging:
         command = told["command"]
         if command not in ORDERS:
             raise InvalidArgument(f"no order {command!r}")
-        value = ok_reply(msgspec.msgpack.encode(msgspec.json.decode(told.get("value", "null"))))
+        value = ok_reply(msgspec.msgpack.encode(read_json(told.get("value", "null").encode(), object)))
         if len(value) > self._limits.reply_bytes_max:
             raise InvalidArgument(f"a value of {len(value)} bytes, at most {self._limits.reply_bytes_max}")
         invocation, operation = int(told["invocation"]), int(told.get("operation", "0"))
@@ -196,10 +219,15 @@ class Messaging:
             raise InvalidArgument("ids begin at 1")
         return _checked(Order(command, invocation, operation, value if command == "resume" else b""))
 
-    @staticmethod
-    def _adopt(told: dict[str, str]) -> Adopt:
+    def _adopt(self, told: dict[str, str]) -> Adopt:
         service_id = bytes.fromhex(told["service_id"])
-        return _checked(Adopt(told["service"], int(told.get("shard", "0")), service_id, int(told["incarnation"])))
+        target = Target(told["service"], int(told.get("shard", "0")))
+        return _checked(Adopt(*target, service_id, int(told["incarnation"]), target in self._differing()))
+
+    def _differing(self) -> set[Target]:
+        """Give the peers with which we have not one history."""
+        primary = self._engine.core.primary
+        return primary.messaging.differing() if primary is not None else set()
 
     def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
         """Warn of activities that may have been done."""
@@ -216,7 +244,7 @@ class Messaging:
         problems: dict[Target, str] = {}
         if primary is not None:
             problems = {view.target: view.problem for view in primary.messaging.outreach.views() if view.problem}
-            problems |= primary.messaging.peering.refused
+            problems |= primary.messaging.peering.refused()
         sends = [target for target in shard.outbox.targets() if target != SELF]
         known = {peer.target: peer for peer in shard.peers.peers()}
         drivers = {Target(driver.name, 0) for driver in self._config.drivers}
@@ -273,6 +301,8 @@ class Messaging:
             "outbox_memory_bytes": shard.outbox.memory_bytes,
             "outbox_spill_refused": int(shard.outbox.refused),
             "outcomes_unknown": len(shard.unknown),
+            "messages_undelivered": len(shard.undelivered),
+            "outside_held": int(self.outward.held),
             "activities_running": self._activities.running if self._activities is not None else 0,
         }
         if leads:
@@ -282,6 +312,11 @@ class Messaging:
             names = [self._shown(str(each["service"]), int(str(each["shard"]))) for each in peers]
             found["peer_held_back"] = {
                 name: int(bool(each["heldBack"])) for name, each in zip(names, peers, strict=True)
+            }
+            differing = self._differing()
+            found["peer_history_differs"] = {
+                name: int(Target(str(each["service"]), int(str(each["shard"]))) in differing)
+                for name, each in zip(names, peers, strict=True)
             }
             found["peer_lag_messages"] = {name: each["lag"] for name, each in zip(names, peers, strict=True)}
             found["peer_connected"] = {
@@ -333,6 +368,26 @@ def describe_unknown(record: UnknownRecord) -> dict[str, object]:
     }  # fmt: skip
 
 
+def list_undelivered(records: Sequence[UndeliveredRecord], first: int = 0) -> dict[str, object]:
+    """What an operator is told of messages that drivers gave up, from id `first` on, and how many there are."""
+    listed = [record for record in records if record.id]
+    return {
+        "undelivered": [describe_undelivered(one) for one in listed if one.id >= first][:UNDELIVERED_SHOWN_MAX],
+        "count": len(listed),
+    }
+
+
+def describe_undelivered(record: UndeliveredRecord) -> dict[str, object]:
+    """What an operator sees of a message that a driver gave up."""
+    most = UNKNOWN_CHARS_MAX
+    _, method, key, _, args = decode(record.message)
+    return {
+        "id": record.id, "driver": record.service, "position": record.position, "atUs": record.at_us,
+        "method": method.decode(errors="replace")[:most], "key": key.decode(errors="replace")[:most],
+        "why": record.why[:most], "bytes": len(record.message), "arguments": shown(args) if args else {},
+    }  # fmt: skip
+
+
 def _where(given: Given) -> dict[str, object]:
     return {
         "operation": given.operation, "what": given.what or "cancelled", "asked_us": given.asked_us,
@@ -357,8 +412,8 @@ def shown(encoded: bytes) -> object:
     if len(encoded) > SHOWN_BYTES_MAX:
         return None
     try:
-        return msgspec.Raw(msgspec.json.encode(msgspec.msgpack.decode(encoded)))
-    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
+        return msgspec.Raw(msgspec.json.encode(read_msgpack(encoded, object)))
+    except (msgspec.MsgspecError, TypeError, UnicodeError):
         return None
 
 

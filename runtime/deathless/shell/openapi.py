@@ -4,7 +4,7 @@ It says what the ingress does (see ingress): addresses, arguments, results, head
 error can carry. So a program that knows nothing of Deathless can call the service, and tools can make clients.
 
 Guarantees: the same document for the same code; valid OpenAPI 3.1, whatever handlers and types are called. Does not:
-describe what operators may do, nor whether a token is asked for: that is the replica's, not the code's. Imports
+describe what operators may do. How callers prove who they are is the replica's, not the code's: it is told. Imports
 execution and errors.
 """
 
@@ -26,12 +26,13 @@ OPENAPI: Final = "3.1.0"
 Json = dict[str, object]
 
 _JSON: Final = "application/json"
-_OF_QUERIES: Final = (400, 401, 404, 409, 413, 422, 429, 500, 503, 504)
+_OF_QUERIES: Final = (400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)
 _OF_HANDLERS: Final = (*_OF_QUERIES, 415, 507)
-_OF_RESULTS: Final = (400, 401, 404, 409, 422, 429, 500, 503)
+_OF_RESULTS: Final = (400, 401, 403, 404, 409, 422, 429, 500, 503)
 _PHRASES: Final = {  # ours: the standard library's differ between its versions
     400: "BadRequest",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "NotFound",
     409: "Conflict",
     413: "TooLarge",
@@ -100,14 +101,27 @@ _HEADERS: Final[Json] = {
     "RetryAfter": {"description": "Seconds after which to send the same again.", "schema": {"type": "integer"}},
 }
 
+_TOKEN: Final[Json] = {"type": "http", "scheme": "bearer"}
+_SCHEMES: Final[dict[str, tuple[str, Json]]] = {
+    "Token": ("token", {**_TOKEN, "description": "The caller's own token."}),
+    "OIDC": ("oidc", {**_TOKEN, "bearerFormat": "JWT", "description": "A token of the issuer that the service names."}),
+    "MTLS": ("certificate", {"type": "mutualTLS", "description": "A client certificate of the service's authority."}),
+}
 
-def encode_document(service: Service) -> bytes:
-    """Give the document of a service as JSON."""
-    return msgspec.json.encode(document(service))
+
+def encode_document(service: Service, authentication: str = "") -> bytes:
+    """Give the document of a service as JSON; arguments as of `document`."""
+    return msgspec.json.encode(document(service, authentication))
 
 
-def document(service: Service) -> Json:
-    """Give the document of a service, as JSON values."""
+def document(service: Service, authentication: str = "") -> Json:
+    """Give the document of a service, as JSON values.
+
+    Args:
+        service: its code.
+        authentication: `ingress.authentication.type` where callers prove who they are; empty: a token may be asked for.
+    """
+    scheme, how = _SCHEMES.get(authentication, ("token", _TOKEN))
     schemas = json_schemas(service)
     names = _other_names(schemas.components)
     components = {names.get(name, name): _renamed(schema, names) for name, schema in schemas.components.items()}
@@ -127,14 +141,14 @@ def document(service: Service) -> Json:
             "description": "The version is that of Deathless, which serves it.",
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {"token": []}],
+        "security": [{scheme: []}] if authentication else [{}, {scheme: []}],
         "paths": paths,
         "components": {
             "schemas": {**components, "Error": _ERROR, "Accepted": _ACCEPTED},
             "parameters": _PARAMETERS,
             "headers": _HEADERS,
             "responses": {phrase: _refused(status) for status, phrase in _PHRASES.items()},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {scheme: how},
         },
     }
 

@@ -1,6 +1,6 @@
 """What a supervisor and its worker tell each other over their socket pair: JSON lines, one record each.
 
-Guarantees: a worker whose supervisor is gone reads the end of the stream and ends (design section 5).
+Guarantees: a worker whose supervisor is gone reads the end of the stream and ends (design 0003, "Detection").
 Does not: carry data of the service.
 """
 
@@ -48,8 +48,14 @@ class Diverged(msgspec.Struct, tag="diverged", frozen=True):
     text: str
 
 
+class AskLock(msgspec.Struct, tag="ask-lock", frozen=True):
+    """To the worker: read the lock, and say which epoch it gave last."""
+
+
 class Stop(msgspec.Struct, tag="stop", frozen=True):
-    """To the worker: stop in order."""
+    """To the worker: stop in order; `at_once`: a primary does not wait for activities that must run at most once."""
+
+    at_once: bool = False
 
 
 class RoleIs(msgspec.Struct, tag="role-is", frozen=True):
@@ -69,6 +75,13 @@ class AddressesAre(msgspec.Struct, tag="addresses-are", frozen=True):
     fingerprint: str = ""
 
 
+class LockIs(msgspec.Struct, tag="lock-is", frozen=True):
+    """To the supervisor: the epoch that the lock gave last, and the replica that holds it (empty: nobody)."""
+
+    epoch: int
+    holder: str
+
+
 class Stopping(msgspec.Struct, tag="stopping", frozen=True):
     """To the supervisor: the worker ends; code empty for an orderly end."""
 
@@ -77,8 +90,8 @@ class Stopping(msgspec.Struct, tag="stopping", frozen=True):
     successor: str = ""  # replica that a primary has handed over to
 
 
-ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | Stop
-ToSupervisor = RoleIs | AddressesAre | Stopping
+ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | AskLock | Stop
+ToSupervisor = RoleIs | AddressesAre | LockIs | Stopping
 
 
 class LineProtocol(asyncio.Protocol):

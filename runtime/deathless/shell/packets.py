@@ -10,28 +10,50 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import socket
-import ssl
 from collections.abc import Callable
 from typing import Protocol as TypingProtocol
 from typing import cast
 
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, PortTaken, TooLarge
-from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
+import msgspec
+
+from deathless.base.errors import (
+    DeathlessError,
+    Internal,
+    OtherDirectory,
+    TooLarge,
+)
+from deathless.base.identities import Identity
+from deathless.base.limits import FIRST_WORD_MAX_S
+from deathless.codec.wire import (
+    PREFIX_BYTES,
+    Challenge,
+    Hello,
+    PacketReader,
+    Refused,
+    Type,
+    decode_struct,
+    packet,
+    struct_packet,
+)
+from deathless.core.authorisation import ASKED, check_types
+from deathless.core.callers import Caller
 from deathless.engine.intake import authorise
+from deathless.shell import tls as tls_files
+from deathless.shell.issuer import KeysWanted
+from deathless.shell.port_guard import PortGuard
+from deathless.shell.proof import Asked, Asker, Door
+from deathless.shell.silent_connections import SilentConnections
 
 _LOG = logging.getLogger("deathless.packets")
 DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
-HELLO_MAX_S = 5.0  # a connection that has not said who it is by then is closed
 CLOSING_TURNS = 8  # of the event loop, until asyncio has closed the socket below a TLS connection
 CLOSED_S = 1.0  # the longest that the end of a connection we closed is waited for
 HELLO_BYTES_MAX = 64 << 10  # received without it
+KEPT_BYTES_MAX = 1 << 20  # received behind it, before it was shown that both ends stand in the same directory
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
 SOON_S = 0.005  # the longest that `send_soon` waits
 SOON_BYTES = 256 << 10  # or until it has so much
-_HANDLER_CLOSED = "the handler is closed"
-DESCRIPTORS_KEPT = 256  # for files, other ports and helpers, beside the connections
 
 
 class Owner(TypingProtocol):
@@ -51,13 +73,41 @@ class Owner(TypingProtocol):
 
 
 class ServerConnection(asyncio.Protocol):
-    """An accepted connection."""
+    """An accepted connection.
+
+    Args:
+        guard: of the port it came in at; None: whoever has the token is let in.
+        door: asks who orders, reports or follows for a proof of the directory; None: nobody is asked.
+        silent: those of the port that have not said HELLO; None: they are not counted.
+    """
 
     def __init__(
-        self, owner: Owner, number: int, *, service: str, token: str, packet_bytes_max: int, buffer_bytes_max: int
+        self,
+        owner: Owner,
+        number: int,
+        *,
+        service: str,
+        token: str,
+        packet_bytes_max: int,
+        buffer_bytes_max: int,
+        guard: PortGuard | None = None,
+        door: Door | None = None,
+        silent: SilentConnections | None = None,
     ) -> None:
         self.number = number
+        self.caller: Caller | None = None  # who it has proved to be, where callers do
+        self._callers = guard.callers if guard is not None else None  # who prove who they are; None: `token` lets in
+        self._entering: asyncio.Task[None] | None = None  # waits for an issuer's keys
         self.hello: Hello | None = None
+        self.proved = True  # of one that was let in: it showed all that it was asked for
+        self.identity: Identity | None = None  # that its certificate names, once HELLO was accepted
+        self._guard = guard
+        self._door = door
+        self._asked: Asked | None = None  # while it is to show where it stands
+        self._kept: list[tuple[int, bytes]] = []  # meanwhile, or while it waits for an issuer's keys
+        self._kept_bytes = 0
+        self._named = False  # certificates name who connects here
+        self._silent = silent
         self._owner = owner
         self._service = service
         self._token = token
@@ -73,9 +123,12 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
-        self._deadline = asyncio.get_running_loop().call_later(HELLO_MAX_S, self._transport.abort)
+        self._deadline = asyncio.get_running_loop().call_later(FIRST_WORD_MAX_S, self._too_late)
         self._descriptor = plain_descriptor(transport)
+        if self._silent is not None:
+            self._silent.came(self, self._transport.abort)
         keep_alive(transport)
+        tls_files.watch(self, transport)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -86,26 +139,119 @@ class ServerConnection(asyncio.Protocol):
                 if not packets and self._before_hello > HELLO_BYTES_MAX:
                     self.refuse(TooLarge(f"no HELLO within {HELLO_BYTES_MAX} bytes"))
                     return
-            if self.hello is None and packets:
-                self.hello = authorise(*packets.pop(0), service=self._service, token=self._token)
-                self._end_deadline()
-                self._owner.opened(self, self.hello)
-            if packets and not self._closing:
-                self._owner.packets(self, packets)
-        except DeathlessError as error:
-            self.refuse(error)
+            if self._entering is not None:
+                self._kept += packets
+                return
+            if self.hello is None and self._asked is None and packets:
+                token = "" if self._callers is not None else self._token
+                hello = authorise(*packets.pop(0), service=self._service, token=token)
+                try:
+                    self._admit(hello)
+                except KeysWanted:
+                    self._kept = packets
+                    self._entering = asyncio.get_running_loop().create_task(self._enter_later(hello))
+                    return
+            if self._asked is not None:
+                packets = self._shown(self._asked, packets)
+            self._take(packets)
         except Exception as error:  # noqa: BLE001  one bad message never takes the service down (I11)
-            _LOG.exception("a peer's packets", extra={"connection": self.number})
-            self.refuse(Internal(f"{type(error).__name__} while the packets were read"))
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, DeathlessError):
+            _LOG.error("a peer's packets", extra={"connection": self.number}, exc_info=error)
+            error = Internal(f"{type(error).__name__} while the packets were read")
+        self.refuse(error)
+
+    def _take(self, packets: list[tuple[int, bytes]]) -> None:
+        if self.hello is not None and (self._named or self._door is not None):
+            allowed = ASKED.get(self.hello.kind, frozenset())
+            for kind, _ in packets:
+                if kind not in allowed:
+                    check_types(self.hello.kind, [kind])
+        if packets and not self._closing:
+            self._owner.packets(self, packets)
+
+    def _shown(self, asked: Asked, packets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Keep what comes before the proof; gives what is to be taken in now. Raises: OtherDirectory, TooLarge."""
+        for at, (kind, body) in enumerate(packets):
+            if kind == Type.PROOF:
+                asked.shown(body)
+                return packets[at + 1 :]
+            self._kept_bytes += len(body)
+            if self._kept_bytes > KEPT_BYTES_MAX:
+                raise TooLarge(f"more than {KEPT_BYTES_MAX} bytes before it was shown in which directory they begin")
+            self._kept.append((kind, body))
+        return []
+
+    def _let_in(self, hello: Hello, *, proved: bool) -> None:
+        if self._closing:
+            return
+        self.hello, self.proved, self._asked = hello, proved, None
+        self._end_deadline()
+        self._owner.opened(self, hello)
+        kept, self._kept = self._kept, []
+        self._take(kept)
+
+    def _too_late(self) -> None:
+        if self._asked is not None:
+            self.refuse(OtherDirectory(f"it was not shown within {FIRST_WORD_MAX_S:g} s in which directory you stand"))
+        elif self._transport is not None:
+            self._transport.abort()
+
+    def _admit(self, hello: Hello, *, again: bool = False) -> None:
+        """Let the connection in. Raises: what it is refused with; KeysWanted."""
+        if self._callers is not None:
+            self.caller = self._callers.enter(self._transport, hello.kind, hello.token, again=again)
+        if self.caller is not None:
+            self.identity, self._named = tls_files.shown_identity(self._transport), True
+        elif self._guard is not None:
+            self.identity = self._guard.admit(self._transport, hello.kind)
+            self._named = self._guard.names_callers
+        if self._door is not None and not self._named and self._door.asks(hello.kind):
+            self._asked = self._door.ask(hello, self.send, self._let_in, self.refuse)
+        else:
+            self._let_in(hello, proved=True)
+
+    async def _enter_later(self, hello: Hello) -> None:
+        """Let the connection in once the keys that its token needs were fetched, or could not be."""
+        transport = self._transport
+        assert self._callers is not None and transport is not None
+        transport.pause_reading()
+        await self._callers.fetch()
+        if self._closing:
+            return
+        self._entering, packets = None, self._kept
+        self._kept = []
+        try:
+            self._admit(hello, again=True)
+            self._take(packets)
+        except Exception as error:  # noqa: BLE001  as in `data_received`
+            self._failed(error)
+        if not self._closing:
+            transport.resume_reading()
+
+    def look_again(self) -> None:
+        """End a caller's connection whose token was taken away or has expired: it may come again with a new one."""
+        if self.caller is None or self._callers is None or self.hello is None:
+            return
+        if not self._callers.still(self._transport, self.hello.token.encode()):
+            _LOG.info("a caller has to prove anew who it is", extra={"connection": self.number})
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._transport = None
         self._end_deadline()
+        self._asked = None
+        if self._entering is not None:
+            self._entering.cancel()
         if self.hello is not None:
             self._owner.lost(self)
 
     def _end_deadline(self) -> None:
+        if self._silent is not None:
+            self._silent.spoke(self)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -113,6 +259,15 @@ class ServerConnection(asyncio.Protocol):
     @property
     def _closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def certified(self) -> str:
+        """Who it has proved to be, or else the name in the certificate that was shown; empty: none was."""
+        if self.caller is not None:
+            return self.caller.full
+        if self.identity is not None:
+            return self.identity.uri
+        return tls_files.common_name(self._transport)
 
     def refuse(self, error: DeathlessError) -> None:
         """Say why, and close."""
@@ -171,7 +326,15 @@ class ServerConnection(asyncio.Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection we open."""
+    """A connection we open.
+
+    Args:
+        hello: who we are.
+        received: called with what comes, a buffer at a time.
+        lost: called at its end.
+        packet_bytes_max: a longer packet ends it.
+        asker: shows in which directory we stand, where we are asked; None: nothing is shown.
+    """
 
     def __init__(
         self,
@@ -179,8 +342,10 @@ class ClientConnection(asyncio.Protocol):
         received: Callable[[list[tuple[int, bytes]]], None],
         lost: Callable[[], None],
         packet_bytes_max: int,
+        asker: Asker | None = None,
     ) -> None:
-        self._hello = hello
+        self._hello = hello if asker is None else msgspec.structs.replace(hello, proof=asker.word)
+        self._asker = asker
         self._received = received
         self._lost = lost
         self._reader = PacketReader(packet_bytes_max)
@@ -191,6 +356,7 @@ class ClientConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop has classes of its own
         keep_alive(transport)
+        tls_files.watch(self, transport)
         self._transport.write(struct_packet(Type.HELLO, self._hello))
 
     def data_received(self, data: bytes) -> None:
@@ -201,8 +367,30 @@ class ClientConnection(asyncio.Protocol):
             _LOG.exception("broken stream")
             self.close()
             return
+        if self._asker is not None and any(kind == Type.CHALLENGE for kind, _ in packets):
+            for kind, body in packets:
+                if kind == Type.CHALLENGE:
+                    self._challenged(self._asker, body)
+            packets = [each for each in packets if each[0] != Type.CHALLENGE]
         if packets:
             self._received(packets)
+
+    def _challenged(self, asker: Asker, body: bytes) -> None:
+        def found(shown: bytes | OtherDirectory) -> None:
+            if not self.open:
+                return
+            if isinstance(shown, bytes):
+                self.send(packet(Type.PROOF, shown))
+                return
+            refused = struct_packet(Type.REFUSED, Refused(shown.code, shown.message))
+            self._received([(Type.REFUSED, refused[PREFIX_BYTES:])])  # as if it had come: we refuse to go on
+            self.close()
+
+        try:
+            asker.look(decode_struct(Challenge, body), found)
+        except DeathlessError:
+            _LOG.exception("broken challenge")
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -243,18 +431,6 @@ class ClientConnection(asyncio.Protocol):
             await asyncio.sleep(0)
 
 
-def is_broken_link(context: dict[str, object]) -> bool:
-    """Tell whether what the event loop reports is a peer's broken connection, which is nobody's bug.
-
-    Args:
-        context: as `call_exception_handler` gives it. uvloop's TLS says of a connection that is closed while data of it
-            are still handed over that "the handler is closed", as RuntimeError.
-    """
-    error = context.get("exception")
-    closed = isinstance(error, RuntimeError) and _HANDLER_CLOSED in str(error)
-    return (closed or isinstance(error, OSError)) and not context.keys().isdisjoint(("transport", "protocol", "socket"))
-
-
 def plain_descriptor(transport: asyncio.BaseTransport) -> int:
     """Give the descriptor of a stream without TLS, to be written to past the transport; -1: there is none."""
     sock = transport.get_extra_info("socket")
@@ -274,43 +450,3 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
-
-
-def descriptors_for(connections_max: int) -> int:
-    """Raise this process's limit of descriptors; gives how many connections fit, at most `connections_max`."""
-    wanted = connections_max + DESCRIPTORS_KEPT
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        soft = allowed
-    fit = wanted if soft == resource.RLIM_INFINITY else soft
-    return min(connections_max, max(fit - DESCRIPTORS_KEPT, 1))
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Take host:port apart. Raises: InvalidConfig."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise InvalidConfig(f"address {address!r} is not host:port")
-    return host.strip("[]"), int(port)
-
-
-def announced(address: str, host: str) -> str:
-    """Give the address to announce for one that is listened on: at `host`, if there is one."""
-    if not host:
-        return address
-    return f"[{host}]:{split_address(address)[1]}" if ":" in host else f"{host}:{split_address(address)[1]}"
-
-
-async def listen(
-    factory: Callable[[], asyncio.Protocol], address: str, tls: ssl.SSLContext | None = None
-) -> tuple[asyncio.Server, str]:
-    """Listen; gives the server and the address with its real port. Raises: PortTaken, InvalidConfig."""
-    host, port = split_address(address)
-    try:
-        server = await asyncio.get_running_loop().create_server(factory, host, port, ssl=tls, backlog=512)
-    except OSError as error:
-        raise PortTaken(f"{address}: {error.strerror or error}") from None
-    bound = server.sockets[0].getsockname()[1]
-    return server, f"{host}:{bound}"

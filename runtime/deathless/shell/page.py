@@ -13,29 +13,65 @@ Cells of u64 in the machine's byte order; the first three are `execution.running
              asked, or does not answer
     10       when the last proof said that this primary's epoch stands, nanoseconds of the monotonic clock; 0: none did
     11       1 while the outbox has no room
+    12       on which boot of the machine the next two were written, and by which service, as a hash; 0: by none
+    13       the clock since that boot, sleep included, nanoseconds, when a time record was met
+    14       elapsed time of the shard that the record says, microseconds
+    15       how far the wall clock is ahead of logical time, microseconds, two's complement; 0: they go together
+    16 to 47 two slots of `codec.witness`: what this replica confirmed as primary, written before replies leave
+    48       lsn that the file beside the log holds durably (`witness_writer`), 0: none
+    49 to 63 free
+
+Behind the cells, from byte 512 on: u32 length and bytes of the path of the directory that the page belongs to.
+    48       milliseconds that the slowest call of the file system took lately; 0: none took long
+    49       what the file system is just now, beside well (0): 1 read-only, 2 without a free inode
 
 The file lies in this machine's memory (`page_path`), not beside the log: a supervisor must be able to read it while the
-log's storage hangs, and a worker that writes to it before each message must not wait for anybody's write-back.
+log's storage hangs, and a worker that writes to it before each message must not wait for anybody's write-back. It stays
+after an orderly stop, for the witness in it: a directory that is put back to an older state is told by it until the
+machine starts anew. `sweep` removes pages whose directory is gone.
 
-Guarantees: the supervisor never waits for the worker; what was being run is known to a supervisor started anew. Does
-not: survive a power cut, and need not.
+Guarantees: the supervisor never waits for the worker; what was being run is known to a supervisor started anew; of two
+slots one is whole. Does not: survive a power cut, and need not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import itertools
 import mmap
 import os
 from pathlib import Path
 from typing import Final
 
-from deathless.base.errors import PermissionRefused
-from deathless.execution.running import Cells, Running, read_running
+import msgspec
 
-CELLS: Final = 16
-PAGE_BYTES: Final = 8 * CELLS
+from deathless.base.errors import PermissionRefused
+from deathless.codec.witness import SLOT_BYTES, Point, decode_slot, encode_slot, newest
+from deathless.core.witness import Sighting
+from deathless.execution.running import Cells, Running, read_running
+from deathless.shell.durable import closing_file
+from deathless.shell.filesystem import on_local_mounts
+
+CELLS: Final = 64
+PAGE_BYTES: Final = 4096
+SHARED_CELLS: Final = 16  # the cells before the witness's, which a new worker clears
+WITNESS_AT: Final = (8 * SHARED_CELLS, 8 * SHARED_CELLS + SLOT_BYTES)
+WITNESS_FILE: Final = "confirmed"
+DURABLE: Final = 48
+FILE_SLOTS: Final = (0, 512)
+PATH_AT: Final = 8 * CELLS
+PATH_BYTES_MAX: Final = PAGE_BYTES - PATH_AT - 4
+PAGES_SWEPT_MAX: Final = 256  # pages looked at when a replica starts
 TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED, OUTBOX_FULL = 3, 4, 5, 6, 7, 8, 9, 10, 11
+SLOWEST, STORAGE = 48, 49
+BOOT_ID, BOOT_NS, BOOT_ELAPSED, STEPPED = 12, 13, 14, 15
+KEPT: Final = (BOOT_ID, BOOT_NS, BOOT_ELAPSED)
+"""Cells that are for the next process (`machine_clock`)."""
+BOOT_ID_FILE: Final = "/proc/sys/kernel/random/boot_id"
+CLOCK_TOLD_US: Final = 5_000_000
+"""A smaller difference between clocks is nobody's concern."""
 MEMORY: Final = "/dev/shm"  # noqa: S108  what else may stand there is checked by `Page`
 
 
@@ -44,40 +80,81 @@ def page_path(directory: str, replica: str, memory: str = MEMORY, *, instance: s
     tail = f".{instance}" if instance else ""
     if not (os.path.isdir(memory) and os.access(memory, os.W_OK | os.X_OK)):
         return str(Path(directory) / "replicas" / replica / f"page{tail}")
-    whose = f"{os.geteuid()}\0{os.path.realpath(directory)}\0{replica}{tail}".encode(errors="surrogateescape")
+    try:
+        device = os.stat(directory).st_dev  # two containers may name two volumes alike and share their memory
+    except OSError:
+        device = 0
+    whose = f"{os.geteuid()}\0{device}\0{os.path.realpath(directory)}\0{replica}{tail}".encode(errors="surrogateescape")
     return os.path.join(memory, f"deathless-{hashlib.blake2b(whose, digest_size=12).hexdigest()}.page")
 
 
+def boot_number(path: str = BOOT_ID_FILE) -> int:
+    """A number that differs from boot to boot of this machine; 0: it tells none."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError:
+        return 0
+    return int.from_bytes(hashlib.blake2b(text.strip(), digest_size=8).digest(), "little") | 1
+
+
 class Page:
-    """The page at `path`, created when missing; `fresh` clears what a former worker left.
+    """The page at `path`, created when missing; `fresh` clears what a former worker left, but for the witness.
+
+    Args:
+        path: see `page_path`.
+        fresh: a worker begins.
+        directory: whose page it is; empty: it is known already, or does not matter.
 
     Raises: PermissionRefused when what stands there is not ours alone; OSError.
     """
 
-    def __init__(self, path: str, *, fresh: bool = False) -> None:
+    def __init__(self, path: str, *, fresh: bool = False, directory: str = "") -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o600)
-        try:
+        with closing_file(descriptor, path):
             found = os.fstat(descriptor)
             if found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 raise PermissionRefused(f"{path} belongs to another user, or others may write it", remedy="remove it")
             if found.st_size < PAGE_BYTES:
-                os.ftruncate(descriptor, PAGE_BYTES)
+                # Its space is there from now on: a store into memory that the machine does not have would kill us.
+                os.posix_fallocate(descriptor, 0, PAGE_BYTES)
+                os.pwrite(descriptor, bytes(PAGE_BYTES), 0)
                 fresh = True
             self._map = mmap.mmap(descriptor, PAGE_BYTES)
-        finally:
-            os.close(descriptor)
         self.path = path
         self.cells = memoryview(self._map).cast("Q")
         self.running = Cells(memoryview(self._map)) if fresh else None
+        self._slot = self._older_slot()  # the one to be written next
         if fresh:
-            for cell in range(TICKS, CELLS):
-                self.cells[cell] = 0
+            for cell in range(TICKS, SHARED_CELLS):
+                if cell not in KEPT:
+                    self.cells[cell] = 0
+            whose = os.path.realpath(directory).encode(errors="surrogateescape")
+            if directory and len(whose) <= PATH_BYTES_MAX:
+                self._map[PATH_AT : PATH_AT + 4 + len(whose)] = len(whose).to_bytes(4, "little") + whose
 
     @property
     def full(self) -> bool:
         """The log has no room."""
         return bool(self.cells[FULL])
+
+    @property
+    def stepped_us(self) -> int:
+        """How far the wall clock is ahead of logical time, negative when behind; 0: they go together."""
+        us = self.cells[STEPPED]
+        return us - (1 << 64) if us >> 63 else us
+
+    @stepped_us.setter
+    def stepped_us(self, us: int) -> None:
+        self.cells[STEPPED] = us & (1 << 64) - 1
+
+    @property
+    def clock(self) -> str:
+        """Where the wall clock stands to logical time, if they differ by so much that people shall know."""
+        us = self.stepped_us
+        if abs(us) < CLOCK_TOLD_US:
+            return ""
+        return "ahead" if us > 0 else "behind"
 
     @property
     def outbox_full(self) -> bool:
@@ -88,7 +165,130 @@ class Page:
         """The message that is, or was at its death, being run."""
         return read_running(bytes(self._map[:24]))
 
+    def begin_reign(self, point: Point) -> None:
+        """Write the first witness of a reign; one of another service or incarnation goes."""
+        for at in WITNESS_AT:
+            found = decode_slot(self._map[at : at + SLOT_BYTES])
+            if found is not None and (found.service_id, found.incarnation) != (point.service_id, point.incarnation):
+                self._map[at : at + SLOT_BYTES] = bytes(SLOT_BYTES)
+        self.note_confirmed(point)
+
+    def note_confirmed(self, point: Point) -> None:
+        """Write a witness down, beside the one before it."""
+        at = WITNESS_AT[self._slot]
+        self._map[at : at + SLOT_BYTES] = encode_slot(point)
+        self._slot ^= 1
+
+    def _older_slot(self) -> int:
+        first, second = (decode_slot(self._map[at : at + SLOT_BYTES]) for at in WITNESS_AT)
+        return 1 if first is not None and newest([first, second]) is first else 0
+
+    def read_confirmed(self, by: str = "") -> Point | None:
+        """Give the witness that was written last; None: there is none."""
+        return newest([decode_slot(self._map[at : at + SLOT_BYTES], by) for at in WITNESS_AT])
+
+    def forget_confirmed(self) -> None:
+        """Remove the witness: a person gave up what it stands for."""
+        self._map[WITNESS_AT[0] : WITNESS_AT[1] + SLOT_BYTES] = bytes(2 * SLOT_BYTES)
+
     def forget(self) -> None:
-        """Remove the file: its replica ended in order. Whoever has it mapped keeps it."""
+        """Remove the file: its service is no more. Whoever has it mapped keeps it."""
         with contextlib.suppress(OSError):
             os.unlink(self.path)
+
+
+def open_page(directory: str, replica: str, *, instance: str = "", fresh: bool = True, memory: str = MEMORY) -> Page:
+    """Open a replica's page, in memory, or beside its files where memory has no room.
+
+    Args:
+        directory: the shard's.
+        replica: whose page.
+        instance: which of several that call themselves this replica.
+        fresh: for a new worker.
+        memory: see `page_path`.
+
+    Raises: PermissionRefused; OSError.
+    """
+    path = page_path(directory, replica, memory, instance=instance)
+    try:
+        return Page(path, fresh=fresh, directory=directory)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return Page(page_path(directory, replica, "", instance=instance), fresh=fresh, directory=directory)
+
+
+def confirmed_in_pages(directory: str, replica: str, *, instance: str = "", memory: str = MEMORY) -> list[Sighting]:
+    """Give what this machine's pages of a directory's replicas say was confirmed; one that can't be read says nothing.
+
+    Args:
+        directory: the shard's.
+        replica: one that may have no folder there yet.
+        instance: of the caller; other replicas of this machine have none.
+        memory: see `page_path`.
+    """
+    try:
+        replicas = sorted({replica, *os.listdir(Path(directory) / "replicas")})
+    except OSError:
+        replicas = [replica]
+    names = {
+        page_path(directory, name, where, instance=which): name
+        for name in replicas
+        for where in (memory, "")
+        for which in sorted({"", instance})
+    }
+    found: list[Sighting] = []
+    for path, name in names.items():
+        if not os.path.exists(path):
+            continue
+        with contextlib.suppress(OSError, PermissionRefused):
+            point = Page(path).read_confirmed(name)
+            if point is not None:
+                found.append(Sighting(point, f"page {path}"))
+    return found
+
+
+def confirmed_elsewhere(directory: str, replica: str, *, instance: str = "", memory: str = MEMORY) -> list[Sighting]:
+    """Give every point outside log and lock store: of this machine's pages, and of the files beside the log."""
+    pages = confirmed_in_pages(directory, replica, instance=instance, memory=memory)
+    return [*pages, *confirmed_in_files(directory)]
+
+
+def confirmed_in_files(directory: str) -> list[Sighting]:
+    """Give what the replicas' files beside the log say was confirmed; one that can't be read says nothing."""
+    found: list[Sighting] = []
+    for path in sorted((Path(directory) / "replicas").glob(f"*/{WITNESS_FILE}")):
+        with contextlib.suppress(OSError):
+            data = path.read_bytes()
+            point = newest([decode_slot(data[at : at + SLOT_BYTES], path.parent.name) for at in FILE_SLOTS])
+            if point is not None:
+                found.append(Sighting(msgspec.structs.replace(point, boot=0), f"replicas/{path.parent.name}/confirmed"))
+    return found
+
+
+def sweep(memory: str = MEMORY) -> None:
+    """Remove pages of this user whose directory is gone.
+
+    Those of directories on network storage stay: they are other services', and the storage of one of them that hangs
+    must not keep ours from starting.
+    """
+    with contextlib.suppress(OSError), os.scandir(memory) as entries:
+        for entry in itertools.islice(
+            (each for each in entries if each.name.startswith("deathless-")), PAGES_SWEPT_MAX
+        ):
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if found.st_uid == os.geteuid() and _directory_is_gone(entry.path):
+                    os.unlink(entry.path)
+
+
+def _directory_is_gone(path: str) -> bool:
+    with open(path, "rb") as file:
+        head = file.read(PAGE_BYTES)
+    length = int.from_bytes(head[PATH_AT : PATH_AT + 4], "little")
+    whose = os.fsdecode(head[PATH_AT + 4 : PATH_AT + 4 + length])
+    if not whose or not on_local_mounts(whose):
+        return False
+    return not os.path.lexists(whose) and os.path.isdir(os.path.dirname(whose))

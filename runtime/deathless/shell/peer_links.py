@@ -37,6 +37,7 @@ from deathless.base.config import PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, InvalidConfig
 from deathless.base.shards import shard_directory, shard_name
 from deathless.codec.peer_messages import Target
+from deathless.codec.refusals import pause_s
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
     BatchRefused,
@@ -52,8 +53,9 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.shell.client_driver import DIRECTORY, resolve
+from deathless.shell.listening import split_address
 from deathless.shell.local_socket import connect_local, driver_socket
-from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.packets import ClientConnection
 from deathless.shell.tls import client_context
 
 _LOG: Final = logging.getLogger("deathless.peer_links")
@@ -234,6 +236,10 @@ class PeerLinks:
             except _Lost as lost:
                 self._problem(link, str(lost))
                 await asyncio.sleep(max(lost.pause_s, self._pause(link, answered=lost.answered)))
+            except Exception as error:  # noqa: BLE001  a link that ended for good would keep its messages for ever
+                _LOG.exception("unexpected", extra={"peer": "/".join(map(str, link.target))})
+                self._problem(link, f"{type(error).__name__}: {error}")
+                await asyncio.sleep(self._pause(link, answered=False))
 
     def _pause(self, link: Link, *, answered: bool) -> float:
         most = LEADERLESS_MAX_S if answered else AGAIN_MAX_S
@@ -357,11 +363,11 @@ class PeerLinks:
                 welcomed = decode_struct(PeerWelcome, body)
                 link.connection, link.address, link.problem, link.told = connection, address, "", ""
                 link.rounds, link.since = 0, time.monotonic()
-                self._tell(ev.PeerReady(link.target, welcomed.session, welcomed.next_position))
+                stands = (welcomed.session, welcomed.next_position, welcomed.history)
+                self._tell(ev.PeerReady(link.target, *stands))
             case Type.BATCH_REFUSED:
                 refused = decode_struct(BatchRefused, body)
-                pause = max(refused.retry_after_ms, 0) / 1000
-                raise _Lost(f"{address}: {refused.code} {refused.text}", answered=True, pause_s=pause)
+                raise _Lost(f"{address}: {refused.code} {refused.text}", answered=True, pause_s=pause_s(refused))
             case Type.REFUSED | Type.PEER_REFUSED:
                 told = decode_struct(Refused, body)
                 raise _Lost(f"{address}: {told.code} {told.text}")

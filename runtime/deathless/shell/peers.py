@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import InvalidConfig, OtherSupervisor
-from deathless.codec.wire import Hello, Refused, Type, decode_struct
+from deathless.base.errors import CorruptFrame, InvalidConfig, OtherSupervisor
+from deathless.codec.wire import PROTOCOL_VERSION, Hello, Refused, Type, decode_struct
+from deathless.shell.listening import split_address
 from deathless.shell.members import Member
-from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.packets import ClientConnection
+from deathless.shell.proof import Asker
 from deathless.shell.tls import client_context
 
 _LOG: Final = logging.getLogger("deathless.peers")
@@ -57,11 +59,11 @@ class Peers:
     Args:
         config: of this replica.
         changed: called when a connection stands.
-        superseded: called with the text of a peer that has heard a later instance of our replica.
+        superseded: called when a peer says that it has heard a later instance of our replica; who knows finds out.
     """
 
     def __init__(
-        self, config: ReplicaConfig, changed: Callable[[], None], superseded: Callable[[str], None] | None = None
+        self, config: ReplicaConfig, changed: Callable[[], None], superseded: Callable[[], None] | None = None
     ) -> None:
         self._config = config
         self._changed = changed
@@ -109,9 +111,13 @@ class Peers:
         self._peers.clear()
 
     async def _connect(self, peer: Peer) -> None:
-        hello = Hello(1, "supervisor", self._config.shard_name, self._config.replica, self._config.token)
+        hello = Hello(PROTOCOL_VERSION, "supervisor", self._config.shard_name, self._config.replica, self._config.token)
         connection = ClientConnection(
-            hello, lambda packets: self._received(peer, packets), lambda: self._lost(peer, connection), PACKET_BYTES_MAX
+            hello,
+            lambda packets: self._received(peer, packets),
+            lambda: self._lost(peer, connection),
+            PACKET_BYTES_MAX,
+            Asker(self._config.directory),
         )
         try:
             host, port = split_address(peer.member.control)
@@ -135,14 +141,17 @@ class Peers:
     def _received(self, peer: Peer, packets: list[tuple[int, bytes]]) -> None:
         for kind, body in packets:
             if kind == Type.REFUSED:
-                why = decode_struct(Refused, body)
+                try:
+                    why = decode_struct(Refused, body)
+                except CorruptFrame as error:  # it ends the connection behind it, and we try again
+                    why = Refused(error.code, error.message)
                 if why.text != peer.told:
                     _LOG.warning(
                         "peer refuses us", extra={"peer": peer.member.replica, "code": why.code, "why": why.text}
                     )
                 peer.told = why.text
                 if why.code == OtherSupervisor.code and self._superseded is not None:
-                    self._superseded(why.text)
+                    self._superseded()
 
     def _lost(self, peer: Peer, connection: ClientConnection) -> None:
         if peer.connection is connection:

@@ -24,9 +24,12 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig
+from deathless.codec.untrusted import read_json
 from deathless.shell.instance import check_instance
+from deathless.shell.small_files import read_small
 
 CONFIG_PATH: Final = "/etc/deathless/replica.json"
+TOOL: Final = "tool"  # stands for a replica's name where a tool reads what replicas share
 TERMINATION_PATH: Final = "/dev/termination-log"
 OPERATOR_TOKEN_PATH: Final = "/etc/deathless-operator-token/token"  # noqa: S105 - a path; the operator mounts it there
 PORTS: Final = {
@@ -56,13 +59,31 @@ def pod_of(set_name: str, replica: str) -> str:
 
 def read_pod_config(path: str, environment: Mapping[str, str]) -> ReplicaConfig:
     """Read the shared file and make it this pod's. Raises: InvalidConfig."""
+    return _with_token(pod_config(_read_shared(path), environment, path))
+
+
+def read_shared_config(path: str) -> ReplicaConfig:
+    """Read the shared file for a tool, which is no replica: `deathless adopt -f /etc/deathless/replica.json`.
+
+    Raises: InvalidConfig.
+    """
     try:
-        shared = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, object])
+        config = msgspec.convert({"replica": TOOL} | _read_shared(path), ReplicaConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+    return _with_token(config)
+
+
+def _read_shared(path: str) -> dict[str, object]:
+    try:
+        return read_json(read_small(path), dict[str, object])
     except OSError as error:
         raise InvalidConfig(f"{path}: {error.strerror}") from None
     except msgspec.MsgspecError as error:
         raise InvalidConfig(f"{path}: {error}") from None
-    config = pod_config(shared, environment, path)
+
+
+def _with_token(config: ReplicaConfig) -> ReplicaConfig:
     return msgspec.structs.replace(config, token=_read_token(config)) if config.token_file else config
 
 

@@ -22,6 +22,7 @@ from deathless.base.errors import DeathlessError
 from deathless.engine.failures import as_ours
 from deathless.shell.logs import configure
 from deathless.shell.pod import TERMINATION_PATH, hand_over, read_pod_config
+from deathless.shell.settings_file import SettingsFile
 from deathless.shell.supervisor import serve
 from deathless.shell.termination import leave_word
 
@@ -40,11 +41,12 @@ def run(path: str) -> int | DeathlessError:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     word = TERMINATION_PATH
     try:
+        settings = SettingsFile(path)
         config = read_pod_config(path, os.environ)
         word = config.termination_file
         configure(config.log_level, config.replica, "supervisor")
         leave_word(word, "")
-        return asyncio.run(serve(config, hand_over(config), reaps=True))
+        return asyncio.run(serve(config, hand_over(config), reaps=True, settings=settings))
     except (DeathlessError, OSError) as error:
         ours = as_ours(error, "supervisor")
         _LOG.error("supervisor stops", extra={"code": ours.code, "why": str(ours)})

@@ -1,7 +1,8 @@
 """Tells from a worker's page whether it gets on, without asking it.
 
     what stands still                              for longer than   verdict
-    one call of the file system                    log_call_max_s    STUCK: its log hangs; killing would not help it
+    one call of the file system                    log_call_max_s,   STUCK: its log hangs; killing would not help it
+                                                   or what the storage does for everybody (`Detector.call_max_s`)
     one message                                    turn_max_s        OVERDUE: the supervisor ends the worker
     everything, with no call or message under way  turn_max_s        OVERDUE
     everything, but we stood still ourselves                         FINE, and all clocks begin again
@@ -61,8 +62,15 @@ class Progress:
         """Another worker runs from now on."""
         self._seen = None
 
-    def look(self, signs: Signs, now: float) -> Verdict:
-        """Take in what the page shows at `now`, monotonic seconds."""
+    def look(self, signs: Signs, now: float, call_max_s: float = 0.0) -> Verdict:
+        """Take in what the page shows.
+
+        Args:
+            signs: what it shows.
+            now: monotonic seconds.
+            call_max_s: what a call of the file system may take just now, where that is more than `log_call_max_s`.
+        """
+        call_max_s = max(call_max_s, self._log_call_max_s)
         seen = self._seen
         asleep = now - self._looked_at > ASLEEP_S
         self._seen, self._looked_at = signs, now
@@ -78,5 +86,5 @@ class Progress:
         if signs.running is not None and now - self._running_since > self._turn_max_s:
             return Verdict.OVERDUE
         if signs.calls % 2:
-            return Verdict.STUCK if now - self._calls_since > self._log_call_max_s else Verdict.FINE
+            return Verdict.STUCK if now - self._calls_since > call_max_s else Verdict.FINE
         return Verdict.OVERDUE if now - self._any_since > self._turn_max_s else Verdict.FINE

@@ -17,7 +17,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,19 +26,24 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DeathlessError, Diverged, InvalidArgument, UpgradeRequired
 from deathless.base.ids import Fingerprint
-from deathless.codec.frames import Cut, Frame, FrameKind, decode_data
+from deathless.codec.frames import Frame, FrameKind, decode_data
 from deathless.codec.map_entries import owner_of, show_key
 from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
+from deathless.codec.untrusted import read_msgpack
 from deathless.core.client_events import error_of
 from deathless.core.keys import KeyTable
 from deathless.core.replica import ShardPlace
 from deathless.core.sessions import SessionTable
+from deathless.engine.log_route import decode_cut
+from deathless.engine.segment_scan import segment_path
 from deathless.engine.shard import Shard, cut_runs
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells
+from deathless.shell.code_record import what_differs
+from deathless.shell.fingerprint import describe, fingerprint_of
 from deathless.shell.inspection import Inspection, inspect
-from deathless.shell.loading import fingerprint, load_service
+from deathless.shell.loading import load_service
 
 MODULE: Final = "deathless.shell.replay"
 KEYS_MAX: Final = 100_000  # keys told of one state
@@ -131,7 +136,7 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         raise InvalidArgument(
             f"the process that ran the log ended with status {process.returncode}", remedy="what it printed says why"
         )
-    result: ReplayResult | _Failure = msgspec.json.decode(told, type=ReplayResult | _Failure)
+    result: ReplayResult | _Failure = msgspec.msgpack.decode(told, type=ReplayResult | _Failure)
     if isinstance(result, _Failure):
         raise error_of(result.code, result.message)
     return result
@@ -159,7 +164,7 @@ def main() -> int:
     except DeathlessError as error:
         answer = _Failure(error.code, error.message)
     with os.fdopen(work.result_fd, "wb") as pipe:
-        pipe.write(msgspec.json.encode(answer, enc_hook=str))
+        pipe.write(msgspec.msgpack.encode(answer, enc_hook=str))  # of a state, whatever its keys are
     return 0
 
 
@@ -167,14 +172,14 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     """Run the log in this process. Raises: as `replay`."""
     begun = time.monotonic()
     look = asyncio.run(inspect(config))
-    service = load_service(config.module, order.folder)
+    service = load_service(config.module, order.folder, name=config.service)
     limits = config.make_limits()
     sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
     cells, sharding = Cells(bytearray(PAGE_BYTES)), config.sharding
     executor = HandlerExecutor(service, limits, look.record.seed, keys, cells, sharding=sharding)
     shard = Shard(executor, sessions, keys, place, limits)
     notes: list[str] = []
-    plan = _plan(look, order, fingerprint(service, limits, sharding), notes)
+    plan = _plan(look, order, describe(service, limits, sharding), notes)
     if plan.snapshot is not None:
         shard.restore(plan.snapshot)
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None
@@ -214,9 +219,9 @@ class _Plan:
     to: int
 
 
-def _plan(look: Inspection, order: ReplayOrder, code: Fingerprint, notes: list[str]) -> _Plan:
+def _plan(look: Inspection, order: ReplayOrder, parts: Mapping[str, str], notes: list[str]) -> _Plan:
     """Decide where to begin. Raises: InvalidArgument, UpgradeRequired, DataCorrupt."""
-    survey = _survey(look, code)
+    survey = _survey(look, fingerprint_of(parts))
     to = survey.confirmed if order.to is None else order.to
     if to > survey.confirmed:
         raise InvalidArgument(f"--to {to} is above the last confirmed message, lsn {survey.confirmed}")
@@ -224,8 +229,9 @@ def _plan(look: Inspection, order: ReplayOrder, code: Fingerprint, notes: list[s
     if not order.any_code:
         floor = survey.code_floor
         if survey.foreign_head:
+            told = what_differs(look.config.directory, survey.foreign_head, parts)
             raise UpgradeRequired(
-                "the code, interpreter or libraries are not those that wrote the log",
+                f"the code, interpreter or libraries are not those that wrote the log{': ' if told else ''}{told}",
                 remedy="--any-code runs it all the same",
             )
     floor = max(floor, survey.rebased_to)
@@ -251,7 +257,7 @@ class _Survey:
     confirmed: int = 0
     rebased_to: int = 0  # lsn of the checkpoint that the last Rebased record names
     code_floor: int = 0  # messages up to here were written by other code
-    foreign_head: bool = False  # the head's code is another
+    foreign_head: bytes = b""  # fingerprint of the head's code where that is another
 
 
 def _survey(look: Inspection, code: Fingerprint) -> _Survey:
@@ -260,15 +266,15 @@ def _survey(look: Inspection, code: Fingerprint) -> _Survey:
         return found
     route = look.whole_route()
     found.first, found.confirmed = route.start.lsn, route.confirmed
-    foreign = False
+    foreign = b""
     for step in look.steps(route):
         frame = step.found.frame
         found.confirmed = max(found.confirmed, frame.confirmed_lsn)
         if frame.kind == FrameKind.CUT:
-            cut = msgspec.msgpack.decode(frame.payload, type=Cut)
+            cut = decode_cut(frame, segment_path(step.after.epoch, step.after.roll))
             if foreign:
                 found.code_floor = cut.base.lsn
-            foreign = cut.fingerprint != code
+            foreign = b"" if cut.fingerprint == code else cut.fingerprint
         elif frame.kind == FrameKind.DATA:
             found.rebased_to = max(found.rebased_to, _rebased_in(frame))
     found.foreign_head = foreign
@@ -369,7 +375,7 @@ def _tell(result: ReplayResult, order: ReplayOrder, before: dict[bytes, bytes], 
 
 
 def _plain(encoded: bytes | None) -> object:
-    return None if encoded is None else msgspec.msgpack.decode(encoded)
+    return None if encoded is None else read_msgpack(encoded, object)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import DeathlessError, Internal
+from deathless.codec.untrusted import read_json
 from deathless.core.client_events import error_of
 
 LOG_BYTES_MAX: Final = 32 << 20  # a log file is moved aside beyond this; two are kept
@@ -45,7 +46,7 @@ class LogLine(msgspec.Struct):
 def parse_log_line(line: bytes) -> LogLine:
     """Give a line's fields; what is not ours (a print, a traceback) becomes its text."""
     try:
-        return msgspec.json.decode(line, type=LogLine)
+        return read_json(line, LogLine)
     except msgspec.MsgspecError:
         return LogLine(text=line.decode(errors="replace").rstrip(), level="warning")
 
@@ -83,8 +84,17 @@ class LogTail:
         self._at = path.stat().st_size if path.exists() else 0
         self._rest = b""
 
+    @property
+    def at(self) -> int:
+        """Where in the file it goes on, in bytes."""
+        return self._at
+
     def read(self) -> list[LogLine]:
         """Give the new lines, the last `lines_max` of them."""
+        return [parse_log_line(line) for line in self.read_raw() if line.strip()][-self._lines_max :]
+
+    def read_raw(self) -> list[bytes]:
+        """Give the new lines as they stand in the file, without their ends."""
         try:
             size = self._path.stat().st_size
             if size < self._at:  # cut meanwhile
@@ -96,4 +106,4 @@ class LogTail:
             return []
         self._at += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [parse_log_line(line) for line in lines if line.strip()][-self._lines_max :]
+        return lines

@@ -15,10 +15,13 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
+from deathless.codec.untrusted import read_json
 from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
+from deathless.shell.listening import split_address
 from deathless.shell.members import read_members
 from deathless.shell.metrics import MetricSet, Read
-from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.packets import ClientConnection
+from deathless.shell.proof import Asker
 from deathless.shell.tls import client_context
 
 TIMEOUT_S: Final = 0.5
@@ -34,10 +37,13 @@ MESSAGING: Final = {
     "outbox_full": "1 while calls are refused for want of room for messages to other services.",
     "outbox_memory_bytes": "Those of them in memory; the others stand in files of this replica alone.",
     "outbox_spill_refused": "1 while these files take nothing, so that messages stay in memory.",
+    "messages_undelivered": "Messages that drivers gave up, until an operator sends them again or discards them.",
+    "outside_held": "1 while messages to the outside and activities of a service made of a copy are held.",
     "outcomes_unknown": "Activities of which nobody knows whether they were done, until an operator settles them.",
     "activities_running": "Activities that run beside the primary.",
     "peer_lag_messages": "Messages that a peer has not confirmed.",
     "peer_held_back": "1 while forks of a peer are held back, because too much is suspended here.",
+    "peer_history_differs": "1 while we and a peer do not agree on what was sent, so that nothing is.",
     "peer_connected": "1 while a connection to the primary of a peer stands.",
     "spans_exported": "Spans that the collector took.",
     "spans_lost": "Spans that could not be exported.",
@@ -80,12 +86,12 @@ async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[
             answer.set_exception(ConnectionResetError("the replica hung up"))
 
     hello = Hello(PROTOCOL_VERSION, "tool", config.shard_name, f"ingress-{config.replica}", config.token)
-    connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX)
+    connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX, Asker(config.directory))
     async with asyncio.timeout(TIMEOUT_S):
         await loop.create_connection(lambda: connection, host, port, ssl=client_context(config.tls))
         try:
             connection.send(struct_packet(Type.ADMIN, Admin(1, "status", b"{}")))
-            return msgspec.json.decode(await answer, type=dict[str, object])
+            return read_json(await answer, dict[str, object])
         finally:
             connection.close()
 

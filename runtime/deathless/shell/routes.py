@@ -7,6 +7,7 @@ the executor decodes. Does not: check that a handler would succeed. Imports exec
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Final
@@ -14,9 +15,12 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from deathless.base.errors import DeathlessError, InvalidArgument, TooLarge
+from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
 from deathless.execution.service import HandlerSpec
+from deathless.shell.json_bodies import check_body
+from deathless.shell.json_results import result_as_json
 
+_LOG: Final = logging.getLogger("deathless.ingress")
 _PATH: Final = re.compile(r"`(\$[^`]*)`")
 _NAMED: Final = re.compile(r"(?:required field|unknown field) `([^`]*)`")
 _ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -36,8 +40,15 @@ class Route:
         self.decode_result: Callable[[bytes], object] = msgspec.msgpack.Decoder(spec.result_type).decode
 
     def from_json(self, body: bytes, key: str) -> msgspec.Struct:
-        """Give the arguments of a POST. Raises: msgspec.MsgspecError, InvalidArgument."""
+        """Give the arguments of a POST. Raises: InvalidArgument."""
         body = body or b"{}"
+        check_body(body)
+        try:
+            return self._from_json(body, key)
+        except Exception as error:
+            raise misfit(error) from error
+
+    def _from_json(self, body: bytes, key: str) -> msgspec.Struct:
         if self.first_key:
             named: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             self._put_key(named, msgspec.Raw(msgspec.json.encode(key)))
@@ -54,8 +65,14 @@ class Route:
     def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
         """Give the arguments of a GET; texts become what the handler's types say.
 
-        Raises: msgspec.MsgspecError, InvalidArgument.
+        Raises: InvalidArgument.
         """
+        try:
+            return self._from_query(named, key)
+        except Exception as error:
+            raise misfit(error) from error
+
+    def _from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
         if self.first_key and named.setdefault(self.first_key, [key]) != [key]:
             raise InvalidArgument(
                 f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
@@ -76,12 +93,33 @@ class Route:
         return False
 
     def result_to_json(self, result: bytes) -> bytes:
-        """Give the JSON of a msgpack result."""
-        try:
-            return msgspec.json.encode(self.decode_result(result))
-        except msgspec.ValidationError:
-            # Another version of the code wrote it; its plain values are still the recorded answer.
-            return msgspec.json.encode(msgspec.msgpack.decode(result))
+        """Give the JSON of a msgpack result. Raises: ResultUnreadable."""
+        return result_as_json(result, self.decode_result)
+
+
+def misfit(error: Exception) -> DeathlessError:
+    """Give the refusal of arguments whose decoding raised `error`.
+
+    What the decoder itself finds is the caller's to mend. What the author's types raise is told to the caller too,
+    since other arguments would not have met it, and logged for the author, who may not have meant it.
+    """
+    if isinstance(error, DeathlessError):
+        return error
+    if isinstance(error, msgspec.MsgspecError | UnicodeError):
+        return InvalidArgument(str(error))
+    if isinstance(error, RecursionError):
+        return InvalidArgument("the arguments are nested too deep")
+    if isinstance(error, MemoryError):
+        return Overloaded("there is no memory left to read the arguments")
+    _LOG.warning("arguments can't be decoded", exc_info=error)
+    return InvalidArgument(f"the arguments can't be decoded: {type(error).__name__}: {_text_of(error)}")
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)[:500].encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001  the text is the author's code
+        return "(its text can't be given)"
 
 
 def field_of(error: DeathlessError) -> str:

@@ -6,6 +6,7 @@
 
 The supervisors need nobody: killing `up` kills nothing, and a later one finds them by the kernel lock that each holds
 on its file. Stopping in order asks the followers first and the primary last, so that nobody takes over on the way down.
+A runner that found some running has joined another's set: Ctrl-C then ends the runner alone, and SIGTERM stops all.
 
 A service of several shards has that many groups of replicas, all run by one runner; a replica is then called SHARD/ID.
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import fcntl
 import os
 import signal
 import socket
@@ -33,8 +33,10 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused, PortTaken
+from deathless.shell.holders import holder_of, take
+from deathless.shell.listening import split_address
 from deathless.shell.members import remove_member
-from deathless.shell.packets import split_address
+from deathless.shell.place import check_place
 from deathless.shell.replica_log import cut_log, last_words, told_error
 from deathless.shell.service_copy import check_shards
 from deathless.shell.status import Part, ServiceView, look_at_all, parts_of
@@ -45,7 +47,7 @@ RESTART_MAX_S: Final = 5.0
 STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting
 LOG_CHECK_S: Final = 10.0
 FOLLOWERS_STOP_S: Final = 5.0  # then the primary is asked to stop all the same
-STOP_S: Final = 30.0  # an orderly stop that takes longer is told, not ended
+STOP_S: Final = 30.0  # an orderly stop that takes longer is told, not ended; a primary's wait comes on top
 FINAL_EXITS: Final = frozenset({64, 65, 73, 77, 78})
 """Exit codes of errors that a second try would meet again (`base.errors`)."""
 
@@ -59,6 +61,7 @@ class Change(enum.StrEnum):
     FAILED = "failed"
     STOPPING = "stopping"
     STOPPED = "stopped"
+    LEFT = "left running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,7 @@ class Runner:
         self.parts = parts_of(configs)
         self.replicas = {replica.name: replica for replica in map(_Replica, configs)}
         self.stopping = False
+        self.joined = False  # some ran when it began: they are another's, who did not ask us to stop them
         self._environment = {**os.environ, **(environment or {})}
         self._tell = tell
         self._lock_file = -1
@@ -120,17 +124,17 @@ class Runner:
         """Make the folder ours.
 
         Raises: OtherSupervisor when another runner is at work; PortTaken; PermissionRefused, InvalidConfig,
-        ShardsFixed.
+        ShardsFixed, CopiedDirectory.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock_file = os.open(self.directory / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(self._lock_file)
         except BlockingIOError:
             other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
             raise OtherSupervisor(
                 f"`deathless up` already runs this service (process {other}) in {self.directory}",
-                remedy="`deathless status --watch` looks on; Ctrl-C there or `deathless down` here stops it",
+                remedy="`deathless status --watch` looks on; `deathless down` stops it",
             ) from None
         except PermissionError as error:
             raise PermissionRefused(
@@ -138,10 +142,15 @@ class Runner:
                 remedy="give this user the folder, or choose another by spec.logStorage.path",
             ) from None
         except OSError as error:
-            raise InvalidConfig(f"spec.logStorage.path {self.directory}: {error.strerror}") from None
+            raise InvalidConfig(
+                f"spec.logStorage.path {self.directory}: {error.strerror}",
+                remedy="name a folder that can be written by spec.logStorage.path",
+            ) from None
         os.ftruncate(self._lock_file, 0)
         os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
         check_shards(next(iter(self.replicas.values())).config)
+        for part in self.parts:
+            check_place(str(part.directory))
         for replica in self.replicas.values():
             if not running_supervisor(replica.folder):
                 refuse_taken_port(replica.config)
@@ -150,6 +159,7 @@ class Runner:
         """Keep all replicas running until `stop` was called and all have ended; gives the exit code."""
         for replica in self.replicas.values():
             self._find(replica)
+        self.joined = any(replica.pid for replica in self.replicas.values())
         while True:
             now = time.monotonic()
             self._look_at_ends(now)
@@ -175,6 +185,12 @@ class Runner:
     async def look(self) -> ServiceView:
         """Ask the supervisors how they are."""
         return await look_at_all(self.parts)
+
+    def leave(self) -> None:
+        """Tell that the replicas go on without us."""
+        for replica in self.replicas.values():
+            if replica.pid:
+                self._tell(RunnerEvent(change=Change.LEFT, replica=replica.name, pid=replica.pid))
 
     async def stop(self) -> None:
         """Stop in order: followers first, the primary last. Returns when all have been asked."""
@@ -367,22 +383,6 @@ def running_supervisor(folder: Path) -> int:
     return holder_of(folder / "supervisor.lock")
 
 
-def holder_of(path: Path) -> int:
-    """Give the pid in a file that a living process has locked; 0: nobody has."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        return int(text) if text.isdecimal() else 0
-    finally:
-        os.close(descriptor)
-    return 0
-
-
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only this user may read (it may hold a token), whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -395,7 +395,10 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 async def run_until_stopped(runner: Runner) -> int:
-    """Run with SIGINT and SIGTERM stopping in order, at once the second time. SIGHUP leaves all running."""
+    """Run with SIGINT and SIGTERM stopping in order, at once the second time. SIGHUP leaves all running.
+
+    SIGINT leaves them running, too, where the runner has joined a set that ran already.
+    """
     loop = asyncio.get_running_loop()
     work: asyncio.Task[int] = loop.create_task(runner.run())
     stops: list[asyncio.Task[None]] = []
@@ -406,8 +409,15 @@ async def run_until_stopped(runner: Runner) -> int:
         else:
             stops.append(loop.create_task(runner.stop()))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ordered)
+    def interrupted() -> None:
+        if runner.joined and not stops:
+            runner.leave()
+            work.cancel()
+        else:
+            ordered()
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGTERM, ordered)
     loop.add_signal_handler(signal.SIGHUP, work.cancel)
     try:
         return await work
@@ -421,15 +431,18 @@ async def run_until_stopped(runner: Runner) -> int:
         runner.close()
 
 
-async def stop_all(directory: Path, parts: list[Part], tell: Callable[[RunnerEvent], None]) -> list[str]:
+async def stop_all(
+    directory: Path, parts: list[Part], tell: Callable[[RunnerEvent], None], *, handover_wait_s: float
+) -> list[str]:
     """Stop every supervisor of a service, in order; gives their names. A runner there ends with them.
 
     Args:
         directory: of the service.
         parts: its shards.
         tell: gets each event.
+        handover_wait_s: so long a primary may wait for activities before it stops.
 
-    Raises: OtherSupervisor when one has not ended after STOP_S.
+    Raises: OtherSupervisor when one has not ended after STOP_S, and the wait.
     """
     view = await look_at_all(parts)
     folders = [(part.label, path.parent) for part in parts for path in _configs(part.directory)]
@@ -447,10 +460,11 @@ async def stop_all(directory: Path, parts: list[Part], tell: Callable[[RunnerEve
                 if not runner:
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     signal.pidfd_send_signal(fd, signal.SIGCONT)
+            stop_s = STOP_S + (handover_wait_s if last else 0.0)
             for name, fd in group.items():
-                if not await _wait_end(fd, STOP_S):
+                if not await _wait_end(fd, stop_s):
                     raise OtherSupervisor(
-                        f"{name} (process {running[name]}) has not stopped after {STOP_S:g} s",
+                        f"{name} (process {running[name]}) has not stopped after {stop_s:g} s",
                         remedy="kill -9 it: nothing confirmed is lost by that",
                     )
                 tell(RunnerEvent(change=Change.STOPPED, replica=name, pid=running[name]))

@@ -11,7 +11,6 @@ not: count as the truth while the lock store has one. May import engine (ports) 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,11 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, ShardsFixed
+from deathless.base.storage import storage_error
+from deathless.codec.untrusted import read_json
 from deathless.engine.ports import ServiceRecord
+from deathless.shell.durable import link_file
+from deathless.shell.small_files import read_small
 
 FILE: Final = "service.json"
 
@@ -51,15 +54,16 @@ class Shards(msgspec.Struct, frozen=True):
 def read_shards(directory: str) -> Shards | None:
     """Give what a service's directory says; None: no service was started in it.
 
-    Raises: HalfCopy when it can't be read.
+    Raises: HalfCopy when it can't be read; what the storage says.
     """
     path = Path(directory) / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Shards)
+        return read_json(read_small(path), Shards)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise HalfCopy(f"{path}: {error}", remedy="restore the file") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        said = storage_error(error) if isinstance(error, OSError) else None
+        raise said or HalfCopy(f"{path}: {error}", remedy="restore the file") from None
 
 
 def check_shards(config: ReplicaConfig) -> Shards | None:
@@ -98,15 +102,16 @@ def copy_of(record: ServiceRecord) -> ServiceCopy:
 def read_copy(directory: str) -> ServiceCopy | None:
     """Give the copy; None: there is none.
 
-    Raises: HalfCopy when it can't be read.
+    Raises: HalfCopy when it can't be read; what the storage says.
     """
     path = Path(directory) / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ServiceCopy)
+        return read_json(read_small(path), ServiceCopy)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise HalfCopy(
+    except (OSError, msgspec.MsgspecError) as error:
+        said = storage_error(error) if isinstance(error, OSError) else None
+        raise said or HalfCopy(
             f"{path}: {error}", remedy="restore the file; where the lock store is whole, remove it: it is written again"
         ) from None
 
@@ -130,21 +135,5 @@ def keep_copy(directory: str, record: ServiceRecord) -> None:
 
 
 def _write(directory: str, copy: ServiceCopy | Shards) -> None:
-    folder = Path(directory)
-    temporary = folder / f".{FILE}.{os.getpid()}.{os.urandom(4).hex()}"
-    try:
-        with temporary.open("xb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(copy), indent=2))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, folder / FILE)
-        except FileExistsError:
-            return  # a neighbour's first start was faster; what it wrote is compared
-    finally:
-        temporary.unlink(missing_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # False: a neighbour's first start was faster; what it wrote is compared.
+    link_file(Path(directory) / FILE, msgspec.json.format(msgspec.json.encode(copy), indent=2))

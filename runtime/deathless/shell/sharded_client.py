@@ -12,7 +12,8 @@ order. Does not: ask anybody where a key lives. Imports core, codec and base.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from deathless.base.config import TlsConfig
@@ -20,9 +21,9 @@ from deathless.base.errors import Closed, DeathlessError, InvalidArgument
 from deathless.base.shards import checked_shard, read_invocation, shard_of
 from deathless.codec.messages import decode
 from deathless.core.client_link import WINDOW_MAX, State
-from deathless.shell.client import QUEUE_MAX, Args, Client
+from deathless.shell.client import CALL_S, QUEUE_MAX, Args, Client
 from deathless.shell.client_driver import count_shards, resolve
-from deathless.shell.client_waiters import Receiver, Waiter
+from deathless.shell.client_waiters import Receiver, Waiter, check_process
 
 T = TypeVar("T")
 _NAME_IT = "name the shard: client.shard(k)"
@@ -36,7 +37,7 @@ class ShardedClient(Client):
         service: str,
         addresses: Sequence[str],
         *,
-        token: str | None = None,
+        token: str | Callable[[], str] | None = None,
         tls: TlsConfig | None = None,
         name: str = "",
         window_max: int = WINDOW_MAX,
@@ -51,6 +52,7 @@ class ShardedClient(Client):
         self._links: dict[int, Client] = {}
         self._open = self._ended = False
         self._prefixes = {}
+        self._process = os.getpid()
 
         def make(shard: int) -> Client:
             return Client(
@@ -64,12 +66,15 @@ class ShardedClient(Client):
 
     def start(self) -> None:
         """Links may be made from now on."""
+        check_process(self._process)
         self._open = True
         for link in self._links.values():
             link.start()
 
     async def close(self) -> None:
         """End every link."""
+        if self._process != os.getpid():
+            return
         self._ended = True
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
@@ -80,6 +85,7 @@ class ShardedClient(Client):
 
     def shard(self, shard: int) -> Client:
         """Give the client of one shard. Raises: InvalidArgument when there is no such one; Closed."""
+        check_process(self._process)
         link = self._links.get(shard)
         if link is None:
             checked_shard(shard, self._count)
@@ -135,7 +141,7 @@ class ShardedClient(Client):
         args: Args,
         *,
         idempotency_key: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  as for one shard
+        timeout: float | None = CALL_S,  # noqa: ASYNC109  as for one shard
         result: type[T] | None = None,
     ) -> Any:
         """See Client. A handler of several keys is called by one of them; all must live on one shard."""
@@ -151,7 +157,13 @@ class ShardedClient(Client):
         self._of(decode(message).key.decode()).submit_message(message, receiver)
 
     async def call_many(
-        self, handler: str, keys: Sequence[str], args: Sequence[Args], *, return_errors: bool = False
+        self,
+        handler: str,
+        keys: Sequence[str],
+        args: Sequence[Args],
+        *,
+        return_errors: bool = False,
+        timeout: float | None = CALL_S,  # noqa: ASYNC109  as for one shard
     ) -> list[Any]:
         """See Client; the shards work at the same time."""
         if len(keys) != len(args):
@@ -162,7 +174,8 @@ class ShardedClient(Client):
 
         async def column(link: Client, of_it: list[int]) -> list[Any]:
             some = [keys[place] for place in of_it]
-            return await link.call_many(handler, some, [args[place] for place in of_it], return_errors=True)
+            of_link = [args[place] for place in of_it]
+            return await link.call_many(handler, some, of_link, return_errors=True, timeout=timeout)
 
         results: list[Any] = [None] * len(keys)
         columns = await asyncio.gather(*(column(link, of_it) for link, of_it in places.items()))
@@ -197,7 +210,7 @@ class ShardedClient(Client):
         args: Args,
         *,
         stale: bool = False,
-        timeout: float | None = None,  # noqa: ASYNC109  as for one shard
+        timeout: float | None = CALL_S,  # noqa: ASYNC109  as for one shard
         result: type[T] | None = None,
     ) -> Any:
         """See Client."""

@@ -34,6 +34,7 @@ from deathless.base.errors import CorruptFrame, TracesLost
 from deathless.codec.traces import NO_SPAN, Span, SpanKind, parts
 from deathless.codec.wire import ReplyError, decode_struct
 from deathless.shell.logs import configure
+from deathless.shell.output import never_wait
 from deathless.shell.spans import PACKET_BYTES_MAX, Ended, Totals
 
 _LOG: Final = logging.getLogger("deathless.traces")
@@ -181,4 +182,5 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    never_wait()
     main(sys.argv[1:])

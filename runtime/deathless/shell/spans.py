@@ -29,6 +29,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import TracesLost
 from deathless.codec.traces import Span
+from deathless.codec.untrusted import read_msgpack
 
 _LOG: Final = logging.getLogger("deathless.traces")
 PACKET_SPANS_MAX: Final = 32
@@ -129,7 +130,7 @@ class Spans:
             self._lost("it ended")
             return
         with contextlib.suppress(msgspec.MsgspecError):
-            self._now = msgspec.msgpack.decode(data, type=Totals)
+            self._now = read_msgpack(data, Totals)
 
     def _lost(self, why: str) -> None:
         _LOG.warning("the process that exports spans is gone", extra={"code": TracesLost.code, "why": why})

@@ -18,7 +18,7 @@ SERVING = frozenset({"primary", "checkpointer", "standby", "taking-over"})
 """Roles of a replica that answers callers, by itself or by the primary."""
 
 SHARED = (
-    "replica", "instance", "generation", "role", "state", "epoch", "lsn", "full", "outbox_full", "condition",
+    "replica", "instance", "generation", "role", "state", "epoch", "lsn", "full", "outbox_full", "clock", "condition",
     "problem", "client", "ingress",
 )  # fmt: skip
 """Fields that are as in the supervisor's report to the others."""
@@ -37,6 +37,7 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     lsn: int = 0
     full: bool = False  # of a primary: the log has no room, calls are refused
     outbox_full: bool = False  # of a primary: messages to peers have no room, calls are refused
+    clock: str = ""  # of a primary: its wall clock is "ahead" of logical time, or "behind"; empty: they go together
     lag: int = 0  # messages behind the replica that is farthest
     condition: str = ""  # code of the error that keeps the worker stopped
     problem: str = ""  # code of the error that the worker is started again after
@@ -45,6 +46,7 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     service_id: str = ""  # hexadecimal
     incarnation: int = 0
     since: float = 0.0  # when the role began
+    settings: str = ""  # hash of the settings that the replica was started with; empty: they are not watched
     takeovers: int = 0  # how often this replica became primary since its supervisor started
     client: str = ""  # address of the worker's client port; empty: it does not listen
     ingress: str = ""  # address of the HTTP port; empty: there is none

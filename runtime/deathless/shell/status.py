@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError
-from deathless.shell.admin import Access, access_of, ask
+from deathless.base.errors import DeathlessError, OtherDirectory
+from deathless.shell.admin import Access, access_of, ask, fitted
 from deathless.shell.members import Member, read_members
 
 ASK_S: Final = 1.0
@@ -42,6 +42,7 @@ class ReplicaView(msgspec.Struct, rename="camel"):
     answered: bool = False
     full: bool = False
     outbox_full: bool = False
+    clock: str = ""  # "ahead" of logical time, or "behind"; empty: they go together
 
 
 class UnreachedPeer(msgspec.Struct, rename="camel"):
@@ -120,6 +121,7 @@ class _Told(msgspec.Struct):
     worker_pid: int = 0
     full: bool = False
     outbox_full: bool = False
+    clock: str = ""  # "ahead" of logical time, or "behind"; empty: they go together
     heard_ms: int = msgspec.field(name="heardMs", default=-1)
 
 
@@ -166,8 +168,8 @@ async def _unreached(view: ServiceView, access: Access, ask_s: float) -> list[Un
     if primary is None or primary.state != "running" or not primary.client:
         return None
     try:
-        told = msgspec.convert(await ask(primary.client, "peers", access, answer_s=ask_s), _Peers).peers
-    except (DeathlessError, msgspec.ValidationError):
+        told = fitted(await ask(primary.client, "peers", access, answer_s=ask_s), _Peers).peers
+    except DeathlessError:
         return None
     return [
         UnreachedPeer(each.service, each.shard, each.driver, each.away_s, each.lag, each.problem, view.primary)
@@ -220,11 +222,9 @@ def look_now(parts: Sequence[Part], *, ask_s: float = ASK_S, with_peers: bool = 
 
 async def _ask(member: Member, access: Access, ask_s: float) -> _Answer | DeathlessError:
     try:
-        return msgspec.convert(await ask(member.control, "status", access, answer_s=ask_s), _Answer)
+        return fitted(await ask(member.control, "status", access, answer_s=ask_s), _Answer)
     except DeathlessError as error:
         return error
-    except msgspec.ValidationError as error:
-        return DeathlessError(f"{member.control}: {error}")
 
 
 def combine(
@@ -233,7 +233,9 @@ def combine(
     """Join what the supervisors told into one view. Raises: Unauthorized and the like, when all refused us."""
     good = {name: answer for name, answer in answers.items() if isinstance(answer, _Answer)}
     refusals = [
-        error for error in answers.values() if isinstance(error, DeathlessError) and error.code.startswith("DL3")
+        error
+        for error in answers.values()
+        if isinstance(error, DeathlessError) and (error.code.startswith("DL3") or isinstance(error, OtherDirectory))
     ]
     if refusals and not good:
         raise refusals[0]
@@ -276,7 +278,7 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
             r.pid,
             r.worker_pid,
         )
-        view.full, view.outbox_full = r.full, r.outbox_full
+        view.full, view.outbox_full, view.clock = r.full, r.outbox_full, r.clock
     view.answered = answered
     if member is not None:
         view.ingress = view.ingress or member.ingress

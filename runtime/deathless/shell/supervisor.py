@@ -36,16 +36,18 @@ from deathless.base.errors import (
     DeathlessError,
     Deposed,
     Internal,
-    InvalidConfig,
-    LockUnavailable,
     LogTruncated,
+    NoInodes,
     OtherSupervisor,
     Parked,
+    StorageReadOnly,
+    StorageSlow,
 )
 from deathless.base.errors import (
     Diverged as DivergedError,
 )
-from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
+from deathless.base.limits import STOP_MAX_S
+from deathless.codec.wire import Type, struct_packet
 from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
 from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
@@ -53,41 +55,60 @@ from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.attendants import Attendants, reap_orphans
 from deathless.shell.child import Child
+from deathless.shell.config_file import read_config
+from deathless.shell.control_port import ControlPort, status_of
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.identity import prepare
-from deathless.shell.instance import clear_former, lock_replica, take_generation
+from deathless.shell.instance import clear_former, lock_replica
+from deathless.shell.later_instance import take_generation_after
 from deathless.shell.leave import Leave
+from deathless.shell.listening import announced, listen
 from deathless.shell.logs import configure
 from deathless.shell.members import Board, Member
+from deathless.shell.message_deaths import MessageDeaths
 from deathless.shell.orders import (
     AddressesAre,
-    Deaths,
-    Diverged,
     LineProtocol,
-    PrimaryIs,
+    LockIs,
     RoleIs,
     Stop,
     Stopping,
     TakeOver,
     ToSupervisor,
 )
-from deathless.shell.packets import CLOSING_TURNS, ServerConnection, announced, listen
-from deathless.shell.page import CALLS, LOCK_ANSWERS, LSN, PROVED, TICKS, UNPROVED, UPSTREAM, Page, page_path
+from deathless.shell.output import never_wait
+from deathless.shell.packets import CLOSING_TURNS
+from deathless.shell.page import (
+    CALLS,
+    LOCK_ANSWERS,
+    LSN,
+    PROVED,
+    SLOWEST,
+    STORAGE,
+    TICKS,
+    UNPROVED,
+    UPSTREAM,
+    Page,
+    open_page,
+    sweep,
+)
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
-from deathless.shell.standing import SHARED, Standing
+from deathless.shell.proof import Door, Secrets
+from deathless.shell.settings_file import SettingsFile
+from deathless.shell.standing import SERVING, SHARED, Standing
 from deathless.shell.termination import leave_word
 from deathless.shell.tls import refresh, server_context
+from deathless.shell.usable import when_usable
+from deathless.shell.worker_news import WorkerNews
 
 _LOG = logging.getLogger("deathless.supervisor")
-PACKET_BYTES_MAX = 1 << 20
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # state in few large pages: a fork for a checkpoint copies a short table
-STOP_MAX_S = 15.0  # an orderly stop that takes longer is ended
 INGRESS_STOP_MAX_S = 6.0  # so long the ingress may answer what it took in, before the worker is asked to stop
 LAST_WORDS_S = 0.25  # after a worker's death its line's end is waited for so long
-LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.1, 2.0  # at the start, while the lock store gives no answer
 TLS_S = 2.0  # between two looks at the certificates' files
-DEATHS_MAX = 64  # messages whose deaths are remembered; the oldest goes first
+SLOW_TOLD_MS = 1000  # a storage that takes so long for a call is told to operators
+_STORAGE: dict[int, type[DeathlessError]] = {1: StorageReadOnly, 2: NoInodes}
 FINAL_CODES = frozenset(
     {"DL3001", "DL3012", "DL3013", "DL4001", "DL4003", "DL4004", "DL4005", "DL4006", "DL4007", "DL4009"}
 )
@@ -101,10 +122,15 @@ class Supervisor:
         config: the replica's.
         config_path: where its children read it.
         reaps: orphans of this machine, or pod, become our children; their ends are taken note of.
+        settings: the file that the config was made from; None: nobody changes it under a running replica.
     """
 
-    def __init__(self, config: ReplicaConfig, config_path: str, *, reaps: bool = False) -> None:
+    def __init__(
+        self, config: ReplicaConfig, config_path: str, *, reaps: bool = False, settings: SettingsFile | None = None
+    ) -> None:
         self.config = config
+        self._settings = settings
+        self._served = False
         self.config_path = config_path
         self.limits = config.make_limits()
         self.folder = Path(config.directory) / "replicas" / config.replica
@@ -123,12 +149,15 @@ class Supervisor:
         self._progress = Progress(turn_max_s=self.limits.turn_max_s, log_call_max_s=self.limits.log_call_max_s)
         self._line: LineProtocol | None = None
         self._died_in_message = False  # the last worker
+        self._claimed_lsn = 0  # of the last order to take over: what another replica says it has applied
         self._missing = Missing()  # of what workers end for because the log lacks it
         self._local = True  # the log's storage is this machine's
         self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
-        self._board = Board(config.directory, config.replica, self._members_seen, config.instance)
-        self._peers = Peers(config, self._kick_loop, self._be_superseded)
+        self._board = Board(config.directory, config.replica, self._members_seen, config.instance, self._be_superseded)
+        self._peers = Peers(config, self._kick_loop, self._board.ask_later)
         self._attendants = Attendants(config, config_path, self._be_fenced)
+        self._members: dict[str, Member] = {}  # as members/ was seen last
+        self._door = Door(Secrets(config.directory, in_thread=True), lambda name: self._members.get(name))  # noqa: PLW0108  it is replaced
         self._leave = Leave(waits=bool(config.instance))
         self._reaps = reaps
         self._fenced = False  # an operator keeps the worker stopped
@@ -138,22 +167,26 @@ class Supervisor:
         self._record: ServiceRecord | None = None
         self._takeovers = 0
         self._since = (time.time(), "")  # wall seconds, and the role that began then
-        self._accepted: set[ServerConnection] = set()
-        self._conn_number = 0
+        self._control = ControlPort(
+            config,
+            reported=self._report_received,
+            done=self._control_packets_done,
+            commands={"status": self.status, "stop": self._order_stop, "restart-worker": self._restart_worker},
+            door=self._door,
+        )
         self._kick = asyncio.Event()
         self._stopped = asyncio.Event()  # we were told to stop
-        self._told_primary: PrimaryIs | None = None
-        self._deaths: dict[tuple[int, int], int] = {}
-        self._told_deaths: dict[tuple[int, int], int] = {}  # (session, seq) -> deaths told to this worker
+        self._news = WorkerNews()
+        self._deaths = MessageDeaths()
         self._stop_ordered = False
         self._stop_deadline = float("inf")  # of the whole stop
         self._ingress_deadline = float("inf")  # of the ingress's part of it
         self._worker_deadline = float("inf")  # of a worker that was told, or said, to end
         self._worker_told = False  # this worker has got its Stop
+        self._storage_told = ""  # the problem that we told because of the storage alone
         self._end_ordered = False  # we end this worker: its death is no message's doing
         self._last_stop: Stopping | None = None
         self._divergences = Divergences(self.limits.rebases_per_hour_max)
-        self._told_divergences: dict[str, int] = {}
         self._exit_code = 0
         self._tls_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,24 +197,23 @@ class Supervisor:
     async def run(self) -> int:
         """Run until stopped; gives the exit code.
 
-        Raises: what `prepare` refuses to start with; PortTaken; OSError.
+        Raises: what `prepare` refuses to start with; PortTaken; SettingsChanged; OSError.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._order_stop)
         config = self.config
-        self._lock_file = lock_replica(self.folder, config.replica, config.instance)
-        self.report.generation = take_generation(self.folder, config.replica, config.instance)
-        clear_former(self.folder, config.instance)
         self._record = await self._prepare()
         if self._record is None:
             return 0
         self._hash_seed = self._record.hash_seed
         self._local = filesystem_type(config.directory) in LOCAL_TYPES
-        self._page = Page(self._page_path)
+        sweep()
+        self._page = self._open_page(fresh=False)
         self._count_death_in_page()
-        tls = server_context(self.config.tls)
-        server, address = await listen(self._accept, self.config.control_listen, tls)
+        self._door.secrets.sweep()
+        tls = server_context(self._control.tls)
+        server, address = await listen(self._control.accept, self.config.control_listen, tls)
         self.report.control = announced(address, config.advertise_host)
         self.report.pid = os.getpid()
         loop.add_signal_handler(signal.SIGCHLD, self._children_changed)
@@ -198,7 +230,7 @@ class Supervisor:
 
     async def _prepare(self) -> ServiceRecord | None:
         """Find out whom the directory belongs to; None: we were told to stop meanwhile."""
-        work = asyncio.ensure_future(self._find_out())
+        work = asyncio.ensure_future(when_usable(self._find_out, self._check_settings))
         stopped = asyncio.ensure_future(self._stopped.wait())
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -208,21 +240,27 @@ class Supervisor:
         return None if work.cancelled() else work.result()
 
     async def _find_out(self) -> ServiceRecord:
-        """Ask for as long as the lock store gives no answer."""
-        pause = LOCK_RETRY_MIN_S
-        while True:
-            try:
-                return await prepare(self.config)
-            except LockUnavailable as error:
-                _LOG.warning("lock store gives no answer", extra={"why": str(error)})
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LOCK_RETRY_MAX_S)
+        await self._take_replica()
+        return await prepare(self.config)
+
+    def _check_settings(self) -> None:
+        """End where we have not served with our settings and they are others by now. Raises: SettingsChanged."""
+        if self._settings is not None and not (self._served or self._held or self._stop_ordered):
+            self._settings.check()
+
+    async def _take_replica(self) -> None:
+        """Be the one supervisor of this replica, or of this instance of it; harmless when called again."""
+        config = self.config
+        if self._lock_file < 0:
+            self._lock_file = lock_replica(self.folder, config.replica, config.instance)
+        self.report.generation = await take_generation_after(self.folder, config.replica, config.instance)
+        clear_former(self.folder, config.instance)
 
     def _end(self) -> None:
-        """Leave nothing behind: no process, no connection, after an orderly stop no announcement and no page."""
+        """Leave nothing behind: no process, no connection, after an orderly stop no announcement."""
         self._peers.close()
-        for connection in self._accepted:
-            connection.close()
+        self._control.close()
+        self._door.secrets.close()
         if self._line is not None:
             self._line.close()
         self._attendants.end()
@@ -232,8 +270,6 @@ class Supervisor:
                 child.process.wait()
         orderly = self._stop_ordered and self._exit_code == 0
         self._board.close(withdraw=orderly)
-        if orderly and self._page is not None and self._page.read_running() is None:
-            self._page.forget()
 
     async def _loop(self) -> None:
         while True:
@@ -255,6 +291,7 @@ class Supervisor:
             if now >= self._tls_at:
                 self._tls_at = now + TLS_S
                 refresh(self.config.tls)
+                self._check_settings()
             self._peers.connect_due()
             self._kick.clear()
             with contextlib.suppress(TimeoutError):
@@ -270,7 +307,7 @@ class Supervisor:
         now = time.monotonic()
         self._stop_ordered = True
         self._stopped.set()
-        self._stop_deadline = now + STOP_MAX_S
+        self._stop_deadline = now + STOP_MAX_S + (self._handover_wait_s if self._worker_told else 0.0)
         self._ingress_deadline = now + INGRESS_STOP_MAX_S
         self.worker.start_at = self.ingress.start_at = None
         if self.ingress.process is not None:
@@ -284,19 +321,25 @@ class Supervisor:
             return
         if self._line is not None and self._line.open:
             self._worker_told = True
-            self._line.send(Stop())
+            # Others do not listen to an instance that was superseded: they take over from it, whatever it waits for.
+            self._line.send(Stop(at_once=bool(self._superseded)))
+            self._stop_deadline += self._handover_wait_s
             if self._held:
                 self._end_ordered = True
-                self._worker_deadline = now + STOP_MAX_S
+                self._worker_deadline = now + STOP_MAX_S + self._handover_wait_s
+
+    @property
+    def _handover_wait_s(self) -> float:
+        """How much longer than others our worker may take to stop in order: a primary waits for activities."""
+        return self.limits.handover_wait_s if self.report.role == "primary" else 0.0
 
     def _end_worker(self) -> None:
         if self.worker.process is not None and self._died is None:
             self._end_ordered = True
             self.worker.process.kill()
 
-    @property
-    def _page_path(self) -> str:
-        return page_path(self.config.directory, self.config.replica, instance=self.config.instance)
+    def _open_page(self, *, fresh: bool = True) -> Page:
+        return open_page(self.config.directory, self.config.replica, instance=self.config.instance, fresh=fresh)
 
     # ---- held ------------------------------------------------------------------------------------------------
 
@@ -316,8 +359,9 @@ class Supervisor:
             self.report.role = "dead"
             self.worker.start_at = time.monotonic()
 
-    def _be_superseded(self, why: str) -> None:
+    def _be_superseded(self, later: str) -> None:
         """A later instance of this replica runs: it is the one to be heard, and we only cost it time."""
+        why = f"replica {self.config.replica} is run by instance {later}, which started later"
         if not self._superseded:
             _LOG.error("a later instance runs", extra={"why": why})
             self._superseded = str(OtherSupervisor(why, remedy="nothing to do where this pod is being replaced"))
@@ -377,7 +421,7 @@ class Supervisor:
     def _start_worker(self, now: float) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self._page = Page(self._page_path, fresh=True)
+            self._page = self._open_page()
             self.worker.process = subprocess.Popen(
                 self.worker_command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
@@ -389,9 +433,8 @@ class Supervisor:
         self._progress.begin()
         self._worker_deadline = float("inf")
         self._last_stop = None
-        self._told_primary = None
+        self._news.worker_started()
         self._worker_told = self._end_ordered = False
-        self._told_deaths.clear()
         self.report.state, self.report.role, self.report.client, self.report.replication = (
             WorkerState.STARTING,
             "starting",
@@ -488,9 +531,10 @@ class Supervisor:
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
             self.report.problem = Parked.code
         if stop is not None and self._is_final(stop.code, role, now):
-            child.start_at = None
+            if not self._waits_for_claim(role):
+                child.start_at = None
             self._set_condition(stop.code, stop.text)
-            _LOG.error("worker stays stopped", extra={"code": stop.code, "why": stop.text})
+            _LOG.error("worker needs an operator", extra={"code": stop.code, "why": stop.text})
         elif stop is not None and stop.code == DivergedError.code:
             self._worker_diverged(stop.text, now)
         if self._held:
@@ -507,6 +551,10 @@ class Supervisor:
         if code != LogTruncated.code:
             return code in FINAL_CODES
         return self._missing.ended(role, now, local=self._local)
+
+    def _waits_for_claim(self, role: str) -> bool:
+        """Did a takeover end because another replica says that it has more? It is asked again with the next one."""
+        return role == "taking-over" and self._claimed_lsn > self.report.lsn
 
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, so often an hour."""
@@ -525,13 +573,10 @@ class Supervisor:
             return
         self._died_in_message = bool(running.session or running.seq)
         if self._died_in_message and not self._end_ordered:
-            key = (running.session, running.seq)
-            self._deaths[key] = self._deaths.get(key, 0) + 1
-            while len(self._deaths) > DEATHS_MAX:
-                self._deaths.pop(next(iter(self._deaths)))
-            self.report.deaths = [(session, seq, count) for (session, seq), count in self._deaths.items()]
+            self._deaths.met(running.session, running.seq)
+            self.report.deaths = self._deaths.counts
             _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
-        self._page = Page(page.path, fresh=True)
+        self._page = self._open_page()
 
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""
@@ -544,12 +589,24 @@ class Supervisor:
         elif page is not None and report.role not in ("starting", "stopping"):
             report.state = self._state_by_page(page, now)
             report.lsn = page.cells[LSN]
-            report.full, report.outbox_full = page.full, page.outbox_full
+            report.full, report.outbox_full, report.clock = page.full, page.outbox_full, page.clock
             report.unproved = page.cells[UNPROVED] >= UNPROVED_S * 1000
+            self._tell_storage(page)
+
+    def _tell_storage(self, page: Page) -> None:
+        """Say what the worker's storage is just now, as long as it is so and nothing else is wrong."""
+        slow = self.report.slow_ms >= SLOW_TOLD_MS
+        error = _STORAGE.get(page.cells[STORAGE], StorageSlow if slow else None)
+        code = error.code if error is not None else ""
+        if code != self._storage_told and self.report.problem in ("", self._storage_told):
+            self._storage_told = self.report.problem = code
+            text = f"a write took {self.report.slow_ms} ms" if error is StorageSlow else self.config.directory
+            self._last_error = str(error(text)) if error is not None else ""
 
     def _state_by_page(self, page: Page, now: float) -> WorkerState:
         signs = Signs(running=page.read_running(), ticks=page.cells[TICKS], calls=page.cells[CALLS])
-        verdict = self._progress.look(signs, now)
+        self.report.slow_ms = page.cells[SLOWEST]
+        verdict = self._progress.look(signs, now, self.detector.call_max_s(now))
         if verdict is Verdict.FINE:
             return WorkerState.RUNNING
         if verdict is Verdict.OVERDUE and self.report.role != "recovering" and self.worker.process is not None:
@@ -565,19 +622,24 @@ class Supervisor:
                 _LOG.info("role", extra={"role": role, "epoch": epoch, "why": reason, "lsn": lsn})
                 if self._died is None:
                     self.report.role, self.report.lsn = role, lsn
-                    if self.report.condition:
+                    led = self.detector.led(time.monotonic())
+                    retried = self.report.condition == LogTruncated.code and role != "primary" and not led
+                    if self.report.condition and not retried:
                         self.report.condition = ""
                         leave_word(self.config.termination_file, "")
                 if role == "primary" and epoch > self.report.epoch:
                     self._takeovers += 1
                 if role not in ("recovering", "taking-over"):
                     self.report.problem, self._last_error = "", ""
+                self._served = self._served or role in SERVING
                 self._missing.role_said(role, led=self.detector.led(time.monotonic()))
                 self.report.epoch = max(epoch, self.report.epoch)
             case AddressesAre(client, replication, fingerprint):
                 self.report.client, self.report.replication = client, replication
                 self._fingerprint = fingerprint
                 self._announce()
+            case LockIs(epoch, holder):
+                self.detector.lock_answered(epoch, holder, time.monotonic())
             case Stopping():
                 self._last_stop = record
                 self.report.successor = record.successor
@@ -599,14 +661,13 @@ class Supervisor:
         ingress = announced(config.ingress_listen, config.advertise_host) if config.ingress_listen else ""
         addresses = (report.control, report.client, report.replication, ingress)
         self._board.announce(
-            Member(report.replica, *addresses, os.getpid(), instance=report.instance, generation=report.generation)
+            Member(report.replica, *addresses, os.getpid(), report.instance, report.generation, proves=True)
         )
 
     def _members_seen(self, members: dict[str, Member]) -> None:
+        self._members = members
         mine = members.get(self.config.replica)
-        if mine is not None and mine.generation > self.report.generation:
-            self._be_superseded(f"replica {mine.replica} is run by instance {mine.instance}, which started later")
-        elif mine is not None and mine.instance == self.report.instance:
+        if mine is not None and mine.instance == self.report.instance:
             self.report.ingress = mine.ingress
         self.detector.members_seen(set(members))
         self.detector.forget_removed(time.monotonic())
@@ -635,6 +696,7 @@ class Supervisor:
             service_id=record.service_id.hex() if record is not None else "",
             incarnation=record.incarnation if record is not None else 0,
             since=self._since[0],
+            settings=self._settings.hash if self._settings else "",
             takeovers=self._takeovers,
             stopping=self._stop_ordered,
             others=tuple(sorted(set(self.detector.reports) - {report.replica})),
@@ -643,27 +705,8 @@ class Supervisor:
         )
 
     def _tell_worker(self) -> None:
-        claim = self.detector.primary
-        if self._line is None or self._died is not None or self.report.role == "starting":
-            return
-        if claim is not None:
-            unproved = self.detector.unproved(time.monotonic())
-            told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication, unproved)
-            if told != self._told_primary:
-                self._told_primary = told
-                self._line.send(told)
-        for report in self.detector.reports.values():
-            if len(report.divergences) > self._told_divergences.get(report.replica, 0):
-                self._line.send(Diverged(report.replica, report.divergences[-1]))
-            self._told_divergences[report.replica] = len(report.divergences)
-        deaths: dict[tuple[int, int], int] = {}
-        for report in self.detector.reports.values():
-            for session, seq, count in report.deaths:
-                deaths[session, seq] = deaths.get((session, seq), 0) + count
-        for (session, seq), total in deaths.items():
-            if self._told_deaths.get((session, seq)) != total:
-                self._line.send(Deaths(session, seq, total))
-        self._told_deaths = deaths
+        if self._line is not None and self._died is None and self.report.role != "starting":
+            self._news.tell(self._line.send, self.detector, time.monotonic())
 
     def _maybe_order_takeover(self, now: float) -> None:
         if self._line is None or self._died is not None or self._stop_ordered or self._page is None:
@@ -673,92 +716,42 @@ class Supervisor:
         order = self.detector.decide(now, age, self._page.cells[LOCK_ANSWERS] / 1000)
         if order is not None:
             _LOG.warning("takeover", extra={"epoch": order.epoch, "why": order.reason})
+            self._claimed_lsn = order.confirmed_lsn
             self._line.send(TakeOver(order.epoch, order.reason, order.confirmed_lsn))
 
     # ---- control port ----------------------------------------------------------------------------------------
 
-    def _accept(self) -> ServerConnection:
-        self._conn_number += 1
-        return ServerConnection(
-            self,
-            self._conn_number,
-            service=self.config.shard_name,
-            token=self.config.token,
-            packet_bytes_max=PACKET_BYTES_MAX,
-            buffer_bytes_max=4 << 20,
-        )
+    def _report_received(self, report: Report) -> DeathlessError | None:
+        """Another supervisor tells how it is; gives why it is not to be heard."""
+        if report.replica == self.config.replica:
+            return None
+        if report.replica not in self.detector.reports:
+            self._board.look()
+        if self.detector.report_received(report, time.monotonic()):
+            self._peers.heard(report.replica)
+            return None
+        later = self.detector.reports[report.replica].instance
+        return OtherSupervisor(f"replica {report.replica} is run by instance {later}, which started later")
 
-    def opened(self, connection: ServerConnection, hello: Hello) -> None:
-        """See packets.Owner."""
-        self._accepted.add(connection)
-
-    def lost(self, connection: ServerConnection) -> None:
-        """See packets.Owner."""
-        self._accepted.discard(connection)
-
-    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
-        """Reports of other supervisors, commands of tools."""
-        now = time.monotonic()
-        for kind, body in packets:
-            if kind == Type.REPORT:
-                report = decode_struct(Report, body)
-                if report.replica == self.config.replica:
-                    continue
-                if report.replica not in self.detector.reports:
-                    self._board.look()
-                if not self.detector.report_received(report, now):
-                    later = self.detector.reports[report.replica].instance
-                    why = f"replica {report.replica} is run by instance {later}, which started later"
-                    connection.refuse(OtherSupervisor(why))
-                    break
-                self._peers.heard(report.replica)
-            elif kind == Type.ADMIN:
-                self._answer(connection, decode_struct(Admin, body))
-            elif kind == Type.PING:
-                connection.send(
-                    struct_packet(Type.PONG, Hello(1, "supervisor", self.config.shard_name, self.config.replica))
-                )
+    def _control_packets_done(self) -> None:
         self._tell_worker()
-        self._maybe_order_takeover(now)
+        self._maybe_order_takeover(time.monotonic())
 
-    def _answer(self, connection: ServerConnection, request: Admin) -> None:
-        code, result, now = "", b"{}", time.monotonic()
-        if request.command == "status":
-            result = msgspec.json.encode(self.status())
-        elif request.command == "stop":
-            self._order_stop()
-        elif request.command == "restart-worker":
-            if self.worker.process is not None and self._line is not None:
-                self._end_ordered = True
-                self._worker_deadline = now + STOP_MAX_S
-                self._line.send(Stop())
-            elif not (self._stop_ordered or self._held):
-                self.worker.start_at = now
-                self._divergences.clear()
-                self.report.divergences = []
-                self._kick.set()
-        else:
-            code, result = "DL3004", msgspec.json.encode({"error": f"no command {request.command!r}"})
-        connection.send(struct_packet(Type.ADMIN_REPLY, AdminReply(request.id, code, result)))
+    def _restart_worker(self) -> None:
+        now = time.monotonic()
+        if self.worker.process is not None and self._line is not None:
+            self._end_ordered = True
+            self._worker_deadline = now + STOP_MAX_S + self._handover_wait_s
+            self._line.send(Stop())
+        elif not (self._stop_ordered or self._held):
+            self.worker.start_at = now
+            self._divergences.clear()
+            self.report.divergences = []
+            self._kick.set()
 
     def status(self) -> dict[str, object]:
         """What `deathless status` shows, as this supervisor knows it."""
-        now = time.monotonic()
-        claim = self.detector.primary
-        heard = {**self.detector.heard_ms(now), self.config.replica: 0}
-        return {
-            "service": self.config.service,
-            "directory": self.config.directory,
-            "asked": self.config.replica,
-            "primary": {"replica": claim.replica, "epoch": claim.epoch, "client": claim.client} if claim else None,
-            "replicas": [
-                {
-                    **{f: getattr(report, f) for f in Report.__struct_fields__ if f != "heard"},
-                    "heardMs": heard.get(name, -1),
-                }
-                for name, report in sorted(self.detector.reports.items())
-            ],
-        }
+        return status_of(self.config, self.detector, time.monotonic())
 
     def _spawn(self, work: object) -> None:
         task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type,var-annotated]  # coroutines only
@@ -766,19 +759,11 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
 
-def read_config(path: str) -> ReplicaConfig:
-    """Read a replica's config. Raises: InvalidConfig naming file and field."""
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=ReplicaConfig)
-    except OSError as error:
-        raise InvalidConfig(f"{path}: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
-        raise InvalidConfig(f"{path}: {error}") from None
-
-
-async def serve(config: ReplicaConfig, config_path: str, *, reaps: bool = False) -> int:
+async def serve(
+    config: ReplicaConfig, config_path: str, *, reaps: bool = False, settings: SettingsFile | None = None
+) -> int:
     """Run one supervisor to its end. Raises: as `Supervisor.run`."""
-    return await Supervisor(config, config_path, reaps=reaps).run()
+    return await Supervisor(config, config_path, reaps=reaps, settings=settings).run()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -796,4 +781,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main())

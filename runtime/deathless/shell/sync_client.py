@@ -4,12 +4,14 @@
         balance = bank.call("deposit", "alice", amount=5)
 
 One thread of its own runs the loop; any number of threads may call. Calls that threads make at the same time share
-packets. Guarantees: those of `Client`. Does not: work after a fork (open it in the child). Imports shell.
+packets. Guarantees: those of `Client`; in a process forked from the one that opened it, ClientOfParent at once. Does
+not: work there (open one in the child). Imports shell.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -17,8 +19,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from deathless.base.config import TlsConfig
-from deathless.base.errors import Closed
-from deathless.shell.client import Args, Client
+from deathless.base.errors import ClientOfParent, Closed
+from deathless.shell.client import CALL_S, Args, Client
+from deathless.shell.client_waiters import check_process
 
 T = TypeVar("T")
 
@@ -31,7 +34,7 @@ class SyncClient:
         service: str,
         addresses: Sequence[str],
         *,
-        token: str | None = None,
+        token: str | Callable[[], str] | None = None,
         tls: TlsConfig | None = None,
         name: str = "",
         shards: int = 0,
@@ -41,8 +44,10 @@ class SyncClient:
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"deathless-{service}", daemon=True)
         self._started = False
         self._closed = False
+        self._process = os.getpid()  # that may use it
 
     def __enter__(self) -> Self:
+        check_process(self._process)
         if not self._started and not self._closed:
             self._started = True
             self._thread.start()
@@ -61,6 +66,9 @@ class SyncClient:
         """End; what has no reply fails in the threads that wait for it."""
         if self._closed:
             return
+        if self._process != os.getpid():  # loop, thread and sockets are the parent's: touch none of them
+            self._closed = True
+            return
         if self._started:
             self._wait(self._client.close())
             self._closed = True
@@ -70,6 +78,11 @@ class SyncClient:
         self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            check_process(self._process)
+        except ClientOfParent:
+            work.close()
+            raise
         if self._closed or not self._started:
             work.close()
             raise Closed("the client is closed" if self._closed else "the client was not started: use `with`")
@@ -86,7 +99,7 @@ class SyncClient:
         /,
         *,
         idempotency_key: str | None = None,
-        timeout: float | None = None,
+        timeout: float | None = CALL_S,
         result: type[T] | None = None,
         **args: object,
     ) -> Any:
@@ -100,7 +113,7 @@ class SyncClient:
         args: Args,
         *,
         idempotency_key: str | None = None,
-        timeout: float | None = None,
+        timeout: float | None = CALL_S,
         result: type[T] | None = None,
     ) -> Any:
         """Call a handler with arguments of any name; see `Client.request`."""
@@ -110,17 +123,24 @@ class SyncClient:
         )
 
     def submit(self, handler: str, key: str, args: Args, *, idempotency_key: str | None = None) -> Future[Any]:
-        """Send a call without waiting; the Future (of `concurrent.futures`) gets its result."""
+        """Send a call without waiting; the Future (of `concurrent.futures`) gets its result, however late."""
+        check_process(self._process)
         if self._closed or not self._started:
             raise Closed("the client is closed" if self._closed else "the client was not started: use `with`")
-        work = self._client.request(handler, key, args, idempotency_key=idempotency_key)
+        work = self._client.request(handler, key, args, idempotency_key=idempotency_key, timeout=None)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call_many(
-        self, handler: str, keys: Sequence[str], args: Sequence[Args], *, return_errors: bool = False
+        self,
+        handler: str,
+        keys: Sequence[str],
+        args: Sequence[Args],
+        *,
+        return_errors: bool = False,
+        timeout: float | None = CALL_S,
     ) -> list[Any]:
         """Call one handler for many keys; see `Client.call_many`."""
-        return self._wait(self._client.call_many(handler, keys, args, return_errors=return_errors))
+        return self._wait(self._client.call_many(handler, keys, args, return_errors=return_errors, timeout=timeout))
 
     def result(self, invocation: int | str, *, timeout: float | None = None, result: type[T] | None = None) -> Any:
         """Wait for the result of a call whose handler waits; see `Client.result`."""
@@ -133,7 +153,7 @@ class SyncClient:
         /,
         *,
         stale: bool = False,
-        timeout: float | None = None,
+        timeout: float | None = CALL_S,
         result: type[T] | None = None,
         **args: object,
     ) -> Any:

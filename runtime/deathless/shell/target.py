@@ -14,8 +14,11 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument, InvalidConfig, PermissionRefused
 from deathless.base.shards import FOLDER, checked_shard
+from deathless.codec.untrusted import read_json
 from deathless.shell.admin import Access, access_of
 from deathless.shell.manifest import LoadedManifest, read_manifest
+from deathless.shell.pod import read_shared_config
+from deathless.shell.small_files import read_small
 from deathless.shell.status import Part, parts_of
 
 
@@ -53,15 +56,19 @@ def find_target(manifest: str, directory: str, shard: int | None = None, *, ever
     """Find a service by its folder if one is named, else by its manifest.
 
     Args:
-        manifest: its path.
+        manifest: its path; a file that ends in .json is what the replicas of a pod share (see `pod`).
         directory: of the service or of one of its shards; empty: the manifest counts.
         shard: which one; None: the only one, or that of the folder.
         every: None means all of them, not one.
 
     Raises: InvalidManifest, InvalidArgument, InvalidConfig, PermissionRefused.
     """
-    loaded = None if directory else read_manifest(manifest)
-    configs = _configs_in(Path(directory)) if loaded is None else loaded.replica_configs()
+    shared = not directory and manifest.endswith(".json")
+    loaded = None if directory or shared else read_manifest(manifest)
+    if loaded is not None:
+        configs = loaded.replica_configs()
+    else:
+        configs = [read_shared_config(manifest)] if shared else _configs_in(Path(directory))
     first = {config.shard: config for config in reversed(configs)}
     count, where = configs[0].shards, directory or manifest
     if shard is not None:
@@ -86,13 +93,16 @@ def _configs_in(folder: Path) -> list[ReplicaConfig]:
             f"{folder}: no service was started here",
             remedy="name the folder that `deathless up` shows, or the manifest: -f service.yaml",
         )
-    return [read_config(path) for paths in found for path in paths]
+    # A copy of the folder carries configs along that name the other one.
+    return [
+        msgspec.structs.replace(read_config(path), directory=str(path.parents[2])) for paths in found for path in paths
+    ]
 
 
 def read_config(path: Path) -> ReplicaConfig:
     """Read one replica's config. Raises: PermissionRefused, InvalidConfig."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ReplicaConfig)
+        return read_json(read_small(path), ReplicaConfig)
     except PermissionError:
         raise PermissionRefused(f"{path}: may not be read by this user") from None
     except (OSError, msgspec.MsgspecError) as error:

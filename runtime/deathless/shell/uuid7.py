@@ -1,4 +1,4 @@
-"""UUIDv7 as text: an idempotency key that carries its time (RFC 9562, 5.7).
+"""Idempotency keys as text: a UUIDv7, which carries its time (RFC 9562, 5.7), or one that carries none.
 
 Guarantees: 74 random bits. Does not: ascend within a millisecond. Imports nothing of ours.
 """
@@ -6,6 +6,16 @@ Guarantees: 74 random bits. Does not: ascend within a millisecond. Imports nothi
 from __future__ import annotations
 
 import os
+import uuid
+
+
+def drawn_key(time_us: int | None) -> str:
+    """Give a fresh key for a call to a service whose logical time is this; None: it is not known.
+
+    By the service's own time, since it refuses keys whose time lies far from that. Where nobody has told it yet, the
+    key carries none (UUIDv4): the service forgets it after its window, long after this call has been given up.
+    """
+    return str(uuid.UUID(bytes=os.urandom(16), version=4)) if time_us is None else uuid7(time_us * 1000)
 
 
 def uuid7(now_ns: int) -> str:

@@ -2,10 +2,12 @@
 
     1  every frame on the chain: CRC, chain hash, lsn, padding; the end of the last file
     2  every confirmed message run again in a fresh process with the service's code (shell.replay): digests compared
-    3  every checkpoint read back, its place compared with the chain
+    3  every place that a witness calls confirmed, compared with the chain
+    4  every checkpoint read back, its place compared with the chain
 
 Guarantees: any flipped bit on the chain or in a checkpoint is a problem that names file, offset and lsn. Bytes behind
-a cut and files that no cut leads to are nobody's truth and not looked at (design section 5). Does not: change anything.
+a cut and files that no cut leads to are nobody's truth and not looked at (design 0003, "The log"). Does not: change
+anything.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DataCorrupt, DeathlessError, UpgradeRequired
 from deathless.codec import checkpoint as codec
 from deathless.codec.frames import BLOCK, ORIGIN, FrameKind
+from deathless.core.witness import Owner, Sighting, check_point, concerns
 from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName
 from deathless.engine.log_reader import Step
 from deathless.engine.log_route import Route
 from deathless.engine.ports import FileSystem
 from deathless.engine.segment_scan import segment_path
+from deathless.shell.adopted import read_adoption
 from deathless.shell.inspection import Inspection, inspect, place_of
+from deathless.shell.page import confirmed_elsewhere
 from deathless.shell.replay import ReplayOrder, replay
 
 SETTLE_S: Final = 0.5  # a frame that a live writer is writing is whole after this
@@ -46,6 +51,7 @@ class Verification(msgspec.Struct, rename="camel"):
     executed_through: int | None = None
     digest: str = ""
     checkpoints: list[str] = []
+    witnesses: list[str] = []  # places that are known to be confirmed outside the log
     notes: list[str] = []
     problems: list[str] = []
 
@@ -61,9 +67,11 @@ async def verify_log(config: ReplicaConfig, *, run: bool) -> Verification:
         report.notes.append("the log is empty")
         return report
     chains: dict[int, bytes] = {}
+    seen = _witnesses(look)  # before the log is read, which may grow meanwhile
     last = _read_chain(look, report, chains)
     if last is not None:
         await _check_end(look, last, report)
+        _check_witnesses(look, seen, last, report)
     _check_checkpoints(look, chains, report)
     if run and not report.problems:
         await _run_again(config, report)
@@ -157,10 +165,48 @@ async def _check_end(look: Inspection, last: Step, report: Verification) -> None
         return
     lsn = last.after.lsn + 1
     text = f"{path} offset {offset}: bytes that are no whole frame stand where lsn {lsn} would begin"
+    _, damage = look.reader.find_end(look.view.head, last.after.lsn)
     if report.confirmed_lsn > last.after.lsn:
         report.problems.append(f"{text}, but lsn {report.confirmed_lsn} is confirmed")
+    elif damage:
+        report.problems.append(damage)
     else:
         report.problems.append(f"{text}: a write that a crash tore (the next primary passes it over), or a flipped bit")
+
+
+def _witnesses(look: Inspection) -> list[Sighting]:
+    """Find what is known of confirmed places outside the log, and concerns it."""
+    seen = confirmed_elsewhere(look.config.directory, look.config.replica, instance=look.config.instance)
+    if look.view.confirmed is not None:
+        seen.append(Sighting(look.view.confirmed, "lock store"))
+    owner = _owner(look)
+    return [each for each in seen if concerns(each.point, owner)]
+
+
+def _owner(look: Inspection) -> Owner:
+    adoption = read_adoption(look.config.directory)
+    record = adoption.apply(look.record)
+    return Owner(record.service_id, record.incarnation, adoption.former_incarnations)
+
+
+def _check_witnesses(look: Inspection, seen: list[Sighting], last: Step, report: Verification) -> None:
+    """The log passes through each place that is known to be confirmed."""
+    owner = _owner(look)
+    for each in seen:
+        report.witnesses.append(f"lsn {each.point.lsn}, {each.where}")
+        try:
+            compared = check_point(
+                each,
+                owner,
+                end_lsn=last.after.lsn,
+                epoch=last.after.epoch,
+                chain_at=lambda lsn: look.reader.chain_at(look.view.head, lsn),
+            )
+        except DataCorrupt as error:
+            report.problems.append(str(error))
+        else:
+            if not compared:
+                report.notes.append(f"lsn {each.point.lsn} ({each.where}) lies below what the log still holds")
 
 
 def _has_bytes(filesystem: FileSystem, path: str, offset: int) -> bool:

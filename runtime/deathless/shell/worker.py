@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import os
 import signal
@@ -23,52 +22,62 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, Internal, InvalidConfig, LockUnavailable, Overloaded
-from deathless.base.limits import Limits
+from deathless.base.config import ReplicaConfig, TlsConfig
+from deathless.base.errors import DeathlessError, Internal, Overloaded
+from deathless.base.limits import TURN_MEMORY_BYTES_MAX, Limits
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
-    Admin,
-    AdminReply,
-    Follow,
     Hello,
     Type,
     packet,
-    struct_packet,
 )
+from deathless.codec.witness import Point
 from deathless.core import events as ev
+from deathless.core.authorisation import Port
 from deathless.core.detection import FOLLOWING_ROLES
-from deathless.core.handover import Stage
 from deathless.core.keys import KeyTable
+from deathless.core.logical_time import Anchor
 from deathless.core.outbox import Outbox
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
+from deathless.core.suspicion import Runs
+from deathless.core.witness import Sighting
 from deathless.engine.failures import as_ours
 from deathless.engine.intake import PEER, Intake
-from deathless.engine.ports import AsyncLock, FileSystem, Handle, Holder, Lock, LockView
+from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
 from deathless.execution.executor import HandlerExecutor
-from deathless.shell import event_loop
+from deathless.execution.running import Running
+from deathless.shell import code_record, event_loop
+from deathless.shell.admin_commands import AdminCommands
 from deathless.shell.adopted import read_adoption
+from deathless.shell.bug_log import BugLog
+from deathless.shell.callers import Callers
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.children import die_with_parent
-from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, filesystem_type
+from deathless.shell.config_file import read_config
+from deathless.shell.fingerprint import describe, fingerprint_of
 from deathless.shell.garbage import Garbage
-from deathless.shell.loading import fingerprint, load_service
+from deathless.shell.ingress_tls import callers_tls
+from deathless.shell.listening import announced, descriptors_for, listen
+from deathless.shell.loading import load_service
 from deathless.shell.lock import open_lock
-from deathless.shell.lock_answers import ask_on
+from deathless.shell.lock_asker import LockAsker
 from deathless.shell.logs import configure
-from deathless.shell.messaging import COMMANDS, Messaging
+from deathless.shell.machine_clock import MachineClock
+from deathless.shell.members import announced_in
+from deathless.shell.messaging import Messaging
 from deathless.shell.orders import (
     AddressesAre,
+    AskLock,
     Deaths,
     Diverged,
     LineProtocol,
@@ -79,18 +88,9 @@ from deathless.shell.orders import (
     TakeOver,
     ToWorker,
 )
-from deathless.shell.packets import (
-    CLOSING_TURNS,
-    ClientConnection,
-    ServerConnection,
-    announced,
-    descriptors_for,
-    is_broken_link,
-    listen,
-    split_address,
-)
+from deathless.shell.output import never_wait
+from deathless.shell.packets import CLOSING_TURNS, ServerConnection
 from deathless.shell.page import (
-    CALLS,
     FULL,
     LOCK_ANSWERS,
     LSN,
@@ -99,92 +99,33 @@ from deathless.shell.page import (
     TICKS,
     UNPROVED,
     UPSTREAM,
-    Page,
-    page_path,
+    boot_number,
+    confirmed_elsewhere,
+    open_page,
 )
-from deathless.shell.parked import list_parked
+from deathless.shell.port_guard import PortGuard
+from deathless.shell.proof import Door, Secrets
+from deathless.shell.silent_connections import SilentConnections
 from deathless.shell.spans import Spans, exporter_command
 from deathless.shell.spool import FileSpool, scratch_folder
-from deathless.shell.storage import open_log
-from deathless.shell.tls import client_context, refresh, server_context
+from deathless.shell.storage import open_log, volume_bytes
+from deathless.shell.tls import certified, refresh, server_context
+from deathless.shell.trial import TRIAL_SHARE, try_out
+from deathless.shell.turn_guards import TurnGuards
+from deathless.shell.upstream import Upstream
+from deathless.shell.watched_filesystem import WatchedFileSystem
+from deathless.shell.witness_process import start_witness_writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
 _LOG = logging.getLogger("deathless.worker")
-LOCK_RETRY_MIN_S, LOCK_RETRY_MAX_S = 0.02, 0.25  # a primary asks again before LOCK_ANSWERS_S depose it
 PING_S = 0.05  # an idle primary is heard by its followers this often
 PING_MS = round(PING_S * 1000)
+RELEASE_MAX_S = 2.0  # an ending worker waits so long for the lock store to hear that it lets go
 FLUSH_MAX_S = 0.25  # an ending worker's last packets have so long to leave
+CLOCK_TICKS = 600  # between two words to clients about the time, while it does not go with the wall clock
+LOOK_TICKS = 20  # between two looks at what the storage is
 TLS_TICKS = 40  # between two looks at the certificates' files
-
-
-class WatchedFileSystem(RealFileSystem):
-    """Marks each call that may wait for the storage in the page: a hung log is told from a busy worker by that."""
-
-    def __init__(self, root: str, page: Page) -> None:
-        # On network storage this machine's page cache may be older than what another machine wrote (design section 5).
-        super().__init__(root, bypass_cache=filesystem_type(root) not in LOCAL_TYPES)
-        self._cells = page.cells
-
-    def _watched(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        cells = self._cells
-        cells[CALLS] += 1
-        try:
-            return call(*args, **kwargs)
-        finally:
-            cells[CALLS] += 1
-
-    def create(self, path: str) -> Handle:
-        """See the port."""
-        return self._watched(super().create, path)
-
-    def open(self, path: str, *, write: bool = False) -> Handle:
-        """See the port."""
-        return self._watched(super().open, path, write=write)
-
-    def write(self, handle: Handle, offset: int, data: bytes) -> None:
-        """See the port."""
-        self._watched(super().write, handle, offset, data)
-
-    def read(self, handle: Handle, offset: int, size: int) -> bytes:
-        """See the port."""
-        return self._watched(super().read, handle, offset, size)
-
-    def sync(self, handle: Handle) -> None:
-        """See the port."""
-        self._watched(super().sync, handle)
-
-    def allocate(self, handle: Handle, offset: int, size: int) -> None:
-        """See the port."""
-        self._watched(super().allocate, handle, offset, size)
-
-    def close(self, handle: Handle) -> None:
-        """See the port."""
-        self._watched(super().close, handle)
-
-    def link(self, source: str, target: str) -> None:
-        """See the port."""
-        self._watched(super().link, source, target)
-
-    def rename(self, source: str, target: str) -> None:
-        """See the port."""
-        self._watched(super().rename, source, target)
-
-    def unlink(self, path: str) -> None:
-        """See the port."""
-        self._watched(super().unlink, path)
-
-    def exists(self, path: str) -> bool:
-        """See the port."""
-        return self._watched(super().exists, path)
-
-    def listing(self, path: str) -> list[str]:
-        """See the port."""
-        return self._watched(super().listing, path)
-
-    def sync_folder(self, path: str) -> None:
-        """See the port."""
-        self._watched(super().sync_folder, path)
 
 
 class Worker:
@@ -192,12 +133,16 @@ class Worker:
 
     def __init__(self, config: ReplicaConfig, pair: socket.socket) -> None:
         self.config = config
-        self.limits: Limits = config.make_limits()
-        self.page = Page(page_path(config.directory, config.replica, instance=config.instance), fresh=True)
-        self.filesystem: FileSystem = WatchedFileSystem(config.directory, self.page)
+        self.callers: Callers | None = None  # who prove who they are at the client port; None: nobody does
+        self.limits: Limits = config.make_limits().fitted(volume_bytes(config.directory), config.shards)
+        self.page = open_page(config.directory, config.replica, instance=config.instance)
+        self._boot = boot_number()
+        self._witness_end = -1  # closes with this process: then the writer of the witness's file ends
+        self.filesystem = WatchedFileSystem(config.directory, self.page)
         self.engine: ReplicaEngine
         self._intake: Intake
         self._messaging: Messaging
+        self._commands: AdminCommands
         self._spans: Spans
         self.exit_code = 0
         self.primary_is = PrimaryIs(0, "", "", "")
@@ -206,23 +151,31 @@ class Worker:
         self._line = LineProtocol(ToWorker, self._ordered, self._supervisor_gone)
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
-        self._lock: AsyncLock
+        self._lock: LockAsker
         self._connections: dict[int, ServerConnection] = {}
         self._followers: set[int] = set()
         self._unhurried: set[int] = set()  # connections on which nobody waits for an answer: followers' and peers'
         self._conn_number = 0
-        self._upstream: ClientConnection | None = None
+        self._door = Door(
+            Secrets(config.directory, in_thread=False), lambda name: announced_in(config.directory).get(name)
+        )
+        self._upstream = Upstream(
+            config,
+            4 * self.limits.frame_bytes_max,
+            made=self._upstream_made,
+            packets=self._upstream_packets,
+            lost=lambda: self._post(ev.ConnectionLost(ev.UPSTREAM)),
+        )
         self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._tasks: set[asyncio.Future[None]] = set()
         self._checkpoints: Checkpoints
+        self._clock: MachineClock
         self._connections_max = descriptors_for(self.limits.connections_max)
+        self._silent = SilentConnections(self._connections_max)  # of all our ports
         self._ended = False  # we said that we end
-        self._switchover: tuple[ServerConnection, int] | None = None
-        self._started = time.monotonic()
         self._unproved_since: float | None = None  # of the engine, at the last tick
-        self._lock_watch: asyncio.Future[None] | None = None  # asks the lock whether it answers us
         self._following = False
 
     # ---- life ------------------------------------------------------------------------------------------------
@@ -233,22 +186,42 @@ class Worker:
         assert self.page.running is not None
         self._loop.set_exception_handler(self._callback_failed)
         await self._loop.create_connection(lambda: self._line, sock=self._pair)
-        tls = server_context(config.tls)
-        service = load_service(config.module)
-        async with open_lock(config, self.filesystem, "worker") as self._lock:
-            view = await self._lock.view()
+        guards = TurnGuards(TURN_MEMORY_BYTES_MAX)  # before the author's code is imported
+        service = load_service(config.module, name=config.service)
+        async with open_lock(config, self.filesystem, "worker") as lock:
+            self._lock = LockAsker(lock, after=self._after, answering=self._lock_answers, spawn=self._spawn)
+            view = await lock.view()
             if view.service is None:
                 raise Internal("the service is not in the lock store; the supervisor writes it first")
             adopted = read_adoption(config.directory)
             record = adopted.apply(view.service)
-            code = fingerprint(service, self.limits, config.sharding)
+            parts = describe(service, self.limits, config.sharding)
+            code = fingerprint_of(parts)
+            code_record.keep(config.directory, parts)
             sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
             running, sharding = self.page.running, config.sharding
-            executor = HandlerExecutor(service, self.limits, record.seed, keys, running, hide_loop, sharding)
+            bugs = BugLog(service, time.monotonic)
+            executor = HandlerExecutor(
+                service,
+                self.limits,
+                record.seed,
+                keys,
+                running,
+                guards,
+                sharding,
+                more_memory=guards.more_memory,
+                tell=lambda bug: bugs.tell(bug, first=shard.first),
+            )
             spool = FileSpool(scratch_folder(config), self.limits.outbox_bytes_max)
             outbox = Outbox(spool, self.limits.outbox_memory_bytes_max)
             shard = Shard(executor, sessions, keys, place, self.limits, outbox=outbox)
-            core = Replica(replica=config.replica, sessions=sessions, place=place, limits=self.limits)
+            core = Replica(
+                replica=config.replica,
+                sessions=sessions,
+                place=place,
+                limits=self.limits,
+                activity_processes=config.activities.workers,
+            )
             log = open_log(
                 self.filesystem,
                 self.limits,
@@ -256,6 +229,7 @@ class Worker:
                 record,
                 view.store_id,
                 adopted.through_epoch,
+                frozenset(adopted.former_services),
                 instance=config.instance,
             )
             self._checkpoints = Checkpoints(
@@ -266,6 +240,7 @@ class Worker:
                 spare=log.spare,
                 spool=spool,
             )
+            self._clock = MachineClock(self.page.cells, record.service_id)
             self.engine = ReplicaEngine(
                 core=core,
                 shard=shard,
@@ -276,12 +251,27 @@ class Worker:
                 outside=self,
                 limits=self.limits,
                 adopted=adopted.code_pairs,
+                former=adopted.former_incarnations,
+                what_differs=lambda theirs: code_record.what_differs(config.directory, theirs, parts),
             )
-            self._intake = Intake(self.engine, self._admin)
             self._messaging = Messaging(config, self.limits, self.engine, self._post, executor.traceparent)
             self._spans = Spans(config, exporter_command(config))
-            client_server, client = await listen(self._accept, config.client_listen, tls)
-            follower_server, replication = await listen(self._accept, config.replication_listen, tls)
+            self._commands = AdminCommands(
+                self.engine,
+                self._messaging,
+                self._spans,
+                send=self.send,
+                post=self._post,
+                hurry=self._hurry_followers,
+            )
+            self._intake = Intake(self.engine, self._commands.run)
+            self._door.secrets.sweep()
+            if config.asks_callers:
+                self.callers = Callers(config, callers_tls(config))
+            client_server, client = await self._open(Port.CLIENT, config.client_listen, callers_tls(config))
+            # Whoever follows is a replica, and shows that it is one also where callers need no certificate.
+            inner = certified(config.tls)
+            follower_server, replication = await self._open(Port.REPLICATION, config.replication_listen, inner)
             self.client_address = announced(client, config.advertise_host)
             replication = announced(replication, config.advertise_host)
             self._line.send(AddressesAre(self.client_address, replication, code.hex()))
@@ -291,10 +281,18 @@ class Worker:
             self.engine.begin()
             self._set_timer()
             await self._done.wait()
+            await self._let_go()
             client_server.close()
             follower_server.close()
+            self._door.secrets.close()
             await self.flush()
         return self.exit_code
+
+    async def _let_go(self) -> None:
+        """Wait, but not for ever, until the lock store has heard that we let go: with it goes the last witness."""
+        deadline = self._loop.time() + RELEASE_MAX_S
+        while self.engine.releasing and self._loop.time() < deadline:  # noqa: ASYNC110 - the engine knows no loop
+            await asyncio.sleep(0.005)
 
     async def flush(self) -> None:
         """Close everything after what was written, as far as its receivers read."""
@@ -314,7 +312,7 @@ class Worker:
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What no callback caught is a bug of ours: the replica stops (I8). A peer's broken connection is none."""
         error = context.get("exception")
-        if is_broken_link(context):
+        if event_loop.is_broken_link(context):
             _LOG.debug("connection broke", extra={"why": str(error)})
             return
         _LOG.error("unexpected", extra={"what": context.get("message"), "why": repr(error)})
@@ -338,15 +336,15 @@ class Worker:
         if hasattr(self, "_spans"):
             self._spans.close()
         self._following = False
-        self._watch_lock()
+        if hasattr(self, "_lock"):
+            self._watch_lock()
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         level = logging.INFO if code in ("", "DL2001") else logging.ERROR
         _LOG.log(level, "worker ends", extra={"code": code, "why": text})
         self._line.send(Stopping(code, text, successor))
         self.exit_code = error.exit_code if error is not None else 0
-        if self._switchover is not None:
-            connection, request = self._switchover
-            connection.send(struct_packet(Type.ADMIN_REPLY, AdminReply(request, "", b'{"done":true}')))
+        if hasattr(self, "_commands"):
+            self._commands.ended()
         self._done.set()
 
     def _supervisor_gone(self) -> None:
@@ -366,8 +364,10 @@ class Worker:
                 self._post(ev.DeathsReported(session, seq, deaths))
             case Diverged(replica, text):
                 self._post(ev.DivergenceReported(replica, text))
-            case Stop():
-                self._post(ev.StopOrdered())
+            case AskLock():
+                self._spawn(self._lock.tell(self._line.send))
+            case Stop(at_once):
+                self._post(ev.StopOrdered(at_once))
             case _:
                 raise Internal(f"order {record!r}")
 
@@ -376,6 +376,8 @@ class Worker:
         cells = self.page.cells
         cells[TICKS] += 1
         cells[LSN] = self.engine.place.lsn
+        if cells[TICKS] % LOOK_TICKS == 0:
+            self.filesystem.look()
         since = self.engine.unproved_since
         # Counted by rounds of the loop: while a handler runs, no answer can come in.
         cells[UNPROVED] = 0 if since is None or since != self._unproved_since else cells[UNPROVED] + PING_MS
@@ -384,6 +386,10 @@ class Worker:
         primary = self.engine.core.primary
         cells[FULL] = int(primary is not None and primary.full)
         cells[OUTBOX_FULL] = int(self._messaging.outbox_full())
+        stepped_us = primary.clock_stepped_us(self.now(), self.wall_us()) if primary is not None else 0
+        # Who draws UUIDv7 keys goes on from what it was told, and time does not go as its clock does now.
+        tell = cells[TICKS] % CLOCK_TICKS == 0 if stepped_us else self.page.stepped_us
+        self.page.stepped_us = stepped_us
         if primary is not None:
             ping = packet(Type.PING)
             for number in self._followers:
@@ -391,7 +397,14 @@ class Worker:
         self._garbage.tick()
         if cells[TICKS] % TLS_TICKS == 0:
             refresh(self.config.tls)
+            if self.callers is not None:
+                for connection in list(self._connections.values()):
+                    connection.look_again()
+        if primary is not None:
+            self.engine.witness.maybe_store(self.engine.holder)
         self._checkpoints.confirmed(self.engine.core.confirmed_lsn)
+        if tell:
+            self._post(ev.ClockTold())
 
     # ---- engine loop -----------------------------------------------------------------------------------------
 
@@ -402,11 +415,9 @@ class Worker:
     def _after(self) -> None:
         primary = self.engine.core.primary
         if primary is not None and primary.switchover_failed is not None:
-            conn, request, why = primary.switchover_failed
+            refused = primary.switchover_failed
             primary.switchover_failed = None
-            self._switchover = None
-            answer = AdminReply(request, "DL1001", msgspec.json.encode({"error": why}))
-            self.send(conn, struct_packet(Type.ADMIN_REPLY, answer))
+            self._commands.switchover_refused(*refused)
         self._set_timer()
 
     def _flush(self) -> None:
@@ -448,6 +459,18 @@ class Worker:
         """See Outside."""
         return time.time_ns() // 1000
 
+    def boot_us(self) -> int:
+        """See Outside."""
+        return self._clock.boot_us()
+
+    def anchor(self) -> Anchor | None:
+        """See Outside."""
+        return self._clock.anchor()
+
+    def note_anchor(self, anchor: Anchor) -> None:
+        """See Outside."""
+        self._clock.note(anchor)
+
     def nonce(self) -> bytes:
         """See Outside."""
         return os.urandom(16)
@@ -458,41 +481,42 @@ class Worker:
 
     def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
         """See Outside."""
-        self._spawn(self._ask_lock(operation, done))
+        self._spawn(self._lock.ask(operation, done))
 
-    async def _ask_lock(
-        self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]
-    ) -> None:
-        done(await self._answer_of(operation))
-        self._after()
-
-    async def _answer_of(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]]) -> T:
-        """Ask until there is an answer, with back-off: no answer is neither yes nor no (I1)."""
-        pause = LOCK_RETRY_MIN_S
-        while True:
-            try:
-                answer = operation(self._lock)
-                return cast("T", await answer if inspect.isawaitable(answer) else answer)
-            except LockUnavailable as error:
-                _LOG.warning("lock store gives no answer", extra={"why": str(error)})
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LOCK_RETRY_MAX_S)
+    def try_out(self, runs: Runs) -> Running | None:
+        """See Outside."""
+        return try_out(lambda: self.engine.shard.execute(runs), self.page, TRIAL_SHARE * self.limits.turn_max_s)
 
     def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         """See Outside."""
-        self._spawn(self._take_lock(replica, nonce, seen, done))
+        self._spawn(self._lock.take(replica, nonce, seen, done))
 
-    async def _take_lock(
-        self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]
-    ) -> None:
-        holder: Holder | None
-        try:
-            holder = await self._lock.take(replica, nonce, seen)
-        except LockUnavailable:
-            view = await self._answer_of(lambda lock: lock.view())
-            holder = view.holder if view.holder is not None and view.holder.nonce == nonce else None
-        done(holder)
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        """See Outside."""
+        self._spawn(self._pause(seconds, done))
+
+    async def _pause(self, seconds: float, done: Callable[[], None]) -> None:
+        await asyncio.sleep(seconds)
+        done()
         self._after()
+
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        """See Outside."""
+        here = msgspec.structs.replace(point, boot=self._boot)
+        if first:
+            self.page.begin_reign(here)
+            if self.config.lock == "directory":
+                self._witness_end = start_witness_writer(self.page.path, self.config)
+        else:
+            self.page.note_confirmed(here)
+
+    def sightings(self) -> Sequence[Sighting]:
+        """See Outside."""
+        return confirmed_elsewhere(self.config.directory, self.config.replica, instance=self.config.instance)
+
+    def boot(self) -> int:
+        """See Outside."""
+        return self._boot
 
     def send(self, conn: ev.Conn, data: bytes) -> None:
         """See Outside."""
@@ -510,7 +534,7 @@ class Worker:
     def _leaving(self) -> bool:
         """Does a switchover, or our own end, wait for what followers apply?"""
         primary = self.engine.core.primary
-        return primary is not None and primary.departure.stage is not Stage.STAYING
+        return primary is not None and not primary.departure.serving
 
     def disconnect(self, conn: ev.Conn) -> None:
         """See Outside."""
@@ -525,15 +549,11 @@ class Worker:
         self._watch_lock()
         self._line.send(RoleIs(role, epoch, reason, self.engine.place.lsn))
 
+    def _lock_answers(self, milliseconds: int) -> None:
+        self.page.cells[LOCK_ANSWERS] = milliseconds
+
     def _watch_lock(self) -> None:
-        """A follower whose primary gets no answer from the lock store finds out whether it does itself."""
-        wanted = self._following and self.primary_is.unproved
-        if wanted and self._lock_watch is None:
-            cells = self.page.cells
-            self._lock_watch = self._spawn(ask_on(self._lock.view, lambda ms: cells.__setitem__(LOCK_ANSWERS, ms)))
-        elif not wanted and self._lock_watch is not None:
-            self._lock_watch.cancel()
-            self._lock_watch = None
+        self._lock.watch(self._following and self.primary_is.unproved)
 
     def load_checkpoint(self) -> Snapshot | None:
         """See Outside."""
@@ -548,29 +568,33 @@ class Worker:
         """See Outside."""
         self._checkpoints.verify(name, done)
 
-    def prune_checkpoints(self, lsn: int) -> None:
+    def prune_checkpoints(self, below: int) -> None:
         """See Outside."""
-        self._checkpoints.prune()
+        self._checkpoints.prune(below)
+
+    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """See Outside."""
+        self._checkpoints.count(head, done)
 
     def dial_peer(self, target: Target) -> None:
         """See Outside."""
-        self._messaging.links.dial(target)
+        self._messaging.outward.dial(target)
 
     def send_peer(self, target: Target, data: bytes) -> None:
         """See Outside."""
-        self._messaging.links.send(target, data)
+        self._messaging.outward.send(target, data)
 
     def drop_peer(self, target: Target) -> None:
         """See Outside."""
-        self._messaging.links.drop(target)
+        self._messaging.outward.drop(target)
 
     def start_activity(self, start: ActivityStart) -> None:
         """See Outside."""
-        self._messaging.activities.start(start)
+        self._messaging.outward.start(start)
 
     def stop_activity(self, reference: Reference) -> None:
         """See Outside."""
-        self._messaging.activities.stop(reference)
+        self._messaging.outward.stop(reference)
 
     def export_spans(self, spans: Sequence[Span]) -> None:
         """See Outside."""
@@ -584,63 +608,37 @@ class Worker:
 
     def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
         """See Outside."""
-        self._spawn(self._connect_upstream(replica, lsn, chain))
-
-    async def _connect_upstream(self, replica: str, lsn: int, chain: bytes) -> None:
         address = self.primary_is.replication if self.primary_is.replica == replica else ""
-        config = self.config
-        hello = Hello(
-            1, "follower", config.shard_name, config.replica, config.token, fingerprint=self.engine.fingerprint
-        )
-        connection = ClientConnection(
-            hello,
-            lambda packets: self._upstream_packets(connection, packets),
-            lambda: self._upstream_lost(connection),
-            4 * self.limits.frame_bytes_max,
-        )
-        self._upstream = connection
-        try:
-            host, port = split_address(address)
-            async with asyncio.timeout(1.0):
-                await self._loop.create_connection(lambda: connection, host, port, ssl=client_context(self.config.tls))
-        except (OSError, TimeoutError, InvalidConfig):
-            self._upstream_lost(connection)
-            return
-        if self._upstream is connection:
-            self.ask_upstream(self.engine.place.lsn, self.engine.place.chain)
-        else:  # left while it was being made
-            connection.close()
+        self._spawn(self._upstream.connect(address, self.engine.fingerprint))
 
     def ask_upstream(self, lsn: int, chain: bytes) -> None:
         """See Outside."""
-        self.send_upstream(struct_packet(Type.FOLLOW, Follow(self.config.replica, lsn, chain, False)))
+        self._upstream.ask(lsn, chain)
 
     def leave(self) -> None:
         """See Outside."""
-        connection, self._upstream = self._upstream, None
-        if connection is not None:
-            connection.close()
+        self._upstream.leave()
 
     def send_upstream(self, data: bytes) -> None:
         """See Outside."""
-        if self._upstream is not None:
-            self._upstream.send(data)
+        self._upstream.send(data)
 
-    def _upstream_lost(self, connection: ClientConnection) -> None:
-        if self._upstream is connection:
-            self._upstream = None
-            self._post(ev.ConnectionLost(ev.UPSTREAM))
+    def _upstream_made(self) -> None:
+        self._upstream.ask(self.engine.place.lsn, self.engine.place.chain)
 
-    def _upstream_packets(self, connection: ClientConnection, packets: list[tuple[int, bytes]]) -> None:
-        if self._upstream is not connection:
-            return  # of a primary that we have left
+    def _upstream_packets(self, packets: list[tuple[int, bytes]]) -> None:
         self.page.cells[UPSTREAM] = time.monotonic_ns()
         self._intake.upstream(packets)
         self._after()
 
     # ---- accepted connections --------------------------------------------------------------------------------
 
-    def _accept(self) -> ServerConnection:
+    async def _open(self, port: Port, address: str, tls: TlsConfig | None) -> tuple[asyncio.Server, str]:
+        guard = PortGuard(self.config, port, tls)
+        guard.callers = self.callers if port is Port.CLIENT else None
+        return await listen(partial(self._accept, guard), address, server_context(tls))
+
+    def _accept(self, guard: PortGuard) -> ServerConnection:
         self._conn_number += 1
         return ServerConnection(
             self,
@@ -649,6 +647,9 @@ class Worker:
             token=self.config.token,
             packet_bytes_max=4 * self.limits.frame_bytes_max,
             buffer_bytes_max=self.limits.stream_buffer_bytes_max,
+            guard=guard,
+            door=self._door,
+            silent=self._silent,
         )
 
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
@@ -667,8 +668,10 @@ class Worker:
             self._unhurried.add(connection.number)
         leads = self.engine.core.role_for_clients == "primary"
         primary = self.client_address if leads else self.primary_is.client
-        connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary))
-        self._post(ev.ConnectionOpened(ev.Conn(connection.number), hello))
+        certified_as = connection.identity.service if connection.identity is not None else ""
+        name = connection.certified
+        connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary, certified_as, name))
+        self._post(ev.ConnectionOpened(ev.Conn(connection.number), hello, name))
 
     def lost(self, connection: ServerConnection) -> None:
         """See packets.Owner."""
@@ -683,59 +686,9 @@ class Worker:
         self._intake.packets(ev.Conn(connection.number), packets)
         self._schedule_flush()
 
-    def _admin(self, conn: ev.Conn, request: Admin) -> None:
-        primary = self.engine.core.primary
-        if request.command == "switchover":
-            if primary is None:
-                self._answer(conn, request, "DL1001", {"error": "this replica is not the primary"})
-                return
-            target = msgspec.json.decode(request.arguments or b"{}", type=dict[str, str]).get("target", "")
-            self._switchover = (self._connections[conn], request.id)
-            self._post(ev.SwitchoverOrdered(conn, request.id, target))
-            for follower in self._followers:
-                self._connections[follower].send_kept()
-        elif request.command == "parked":
-            self._answer(conn, request, "", list_parked(self.engine.shard.parked))
-        elif request.command == "status":
-            self._answer(conn, request, "", self.status())
-        elif request.command == "checkpoint":
-            self.engine.take_checkpoint()
-            self._answer(conn, request, "", {"lsn": self.engine.place.lsn})
-        elif request.command in COMMANDS:
-            try:
-                told = self._messaging.answer(conn, request)
-            except DeathlessError as error:
-                self._answer(conn, request, error.code, {"error": error.message})
-            else:
-                if told is not None:
-                    self._answer(conn, request, "", told)
-        else:
-            self._answer(conn, request, "DL3004", {"error": f"no command {request.command!r}"})
-
-    def _answer(self, conn: ev.Conn, request: Admin, code: str, result: object) -> None:
-        self.send(conn, struct_packet(Type.ADMIN_REPLY, AdminReply(request.id, code, msgspec.json.encode(result))))
-
-    def status(self) -> dict[str, object]:
-        """Counters and positions, for tools and metrics."""
-        engine, core = self.engine, self.engine.core
-        counters: dict[str, object] = {}
-        if core.primary is not None:
-            p = core.primary
-            counters = {name: getattr(p.counters, name) for name in type(p.counters).__slots__}
-            counters.update(confirmed=p.confirmed_lsn, followers=p.followers, checkpointer=p.checkpointer, full=p.full)
-        return {
-            "replica": self.config.replica,
-            "role": core.role,
-            "epoch": core.known_epoch,
-            "lsn": engine.place.lsn,
-            "sessions": len(engine.shard.sessions),
-            "keys": len(engine.shard.keys),
-            "states": engine.shard.executor.count(),
-            "parked": len(engine.shard.parked),
-            "uptime_s": time.monotonic() - self._started,
-            "counters": counters,
-            "messaging": {**self._messaging.status(), **self._spans.status()},
-        }
+    def _hurry_followers(self) -> None:
+        for follower in self._followers:
+            self._connections[follower].send_kept()
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Future[None]:
         task = asyncio.ensure_future(work)
@@ -748,13 +701,6 @@ class Worker:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._fail(error)
-
-
-def hide_loop() -> Callable[[], object]:
-    """Hide the running event loop from handlers; gives what brings it back."""
-    loop = asyncio.get_running_loop()
-    asyncio._set_running_loop(None)  # noqa: SLF001 - there is no other way to hide a loop from code it calls
-    return lambda: asyncio._set_running_loop(loop)  # noqa: SLF001 - and to bring it back
 
 
 async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
@@ -776,7 +722,7 @@ async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
 def main() -> int:
     """Entry point: config path and the number of the inherited socket."""
     die_with_parent()
-    config = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=ReplicaConfig)
+    config = read_config(sys.argv[1])
     configure(config.log_level, config.replica, "worker")
     pair = socket.socket(fileno=int(sys.argv[2]))
     pair.setblocking(False)
@@ -787,4 +733,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main())

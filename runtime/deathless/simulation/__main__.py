@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.simulation.faults import FaultKind
+from deathless.simulation.faults import DRAWN, FaultKind
 from deathless.simulation.report import VIOLATIONS_SHOWN_MAX, Summary, commit_of_tree, describe_machine, page
 from deathless.simulation.run import Options, Result
 from deathless.simulation.seeds import EVERY_SEED, run, run_one, services_of
@@ -77,9 +77,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="M", help="the first (0)")
     parser.add_argument("--jobs", type=_positive, default=min(JOBS, os.cpu_count() or 1), help="processes (2)")
     parser.add_argument("--trace", type=int, metavar="SEED", help="show everything that happens in one")
-    parser.add_argument(
-        "--kinds", nargs="*", choices=[str(kind) for kind in FaultKind], help="faults that may come (all)"
-    )
+    parser.add_argument("--kinds", nargs="*", choices=[str(kind) for kind in DRAWN], help="faults that may come (all)")
     parser.add_argument("--fence", choices=["seal", "etcd"], help="the fence (drawn)")
     parser.add_argument("--replicas", type=_positive, help="how many replicas (drawn, 1 to 5)")
     parser.add_argument(

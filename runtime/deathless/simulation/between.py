@@ -4,7 +4,7 @@
     late      a primary's packets to a peer are held, a standby takes over from it, and they arrive after its own
     flap      the connections between two services are lost again and again, and each time what the one sent over the
               old one arrives after the new one was made
-    apart     two services hear nothing of each other, while the clocks of one go on by weeks
+    apart     two services hear nothing of each other, while the machines of one sleep for weeks
     doubt     a proof's answer is under way for long; meanwhile a standby takes over, and the deposed one goes on
 
 Why apart from `faults`: those are one cluster's, and the recorded seeds of single services stay as they are. What can
@@ -113,8 +113,8 @@ def spread(
                 size = each.count * WEEK_US // 2
                 for name in replicas[each.service]:
                     at_us = each.at_us + chance.randrange(each.duration_us)
-                    forward = FaultKind.CLOCK_FORWARD
-                    found[each.service].append(Fault(at_us=at_us, kind=forward, target=name, other=name, size=size))
+                    sleep = Fault(at_us=at_us, kind=FaultKind.SLEEP, target=name, other=name, size=size)
+                    found[each.service].append(sleep)
             case BetweenKind.FLAP | BetweenKind.DOUBT:
                 pass
     return found

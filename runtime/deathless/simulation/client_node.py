@@ -103,7 +103,7 @@ class ClientNode:
         self._timer_at: float | None = None
         chance = scheduler.fork(f"client/{name}")
         self.machine: ClientMachine[Call] = ClientMachine(
-            service=service, name=name, jitter=chance.random, nonce=lambda: chance.randbytes(16)
+            service=service, name=name, jitter=chance.random, secret=lambda: chance.randbytes(16)
         )
 
     @property

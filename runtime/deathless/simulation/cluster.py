@@ -62,6 +62,7 @@ class Setup:
         fence: "seal" (lock in the directory) or "etcd" (lock store).
         halves_share: of writes that others see half done for a while, [0, 1].
         workload: one profile for all clients; None: no clients (a scenario brings its own).
+        capacity_bytes: of the volume, all the time; None: no end.
     """
 
     prefix: str = ""
@@ -73,6 +74,7 @@ class Setup:
     lock: LockProfile = field(default_factory=LockProfile)
     halves_share: float = 0.05
     workload: WorkloadProfile | None = None
+    capacity_bytes: int | None = None
     safeguards: Safeguards = ALL_SAFEGUARDS
 
     def names(self) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ class Cluster:
         self.network = beside.network
         self.outsiders: list[str] = []  # hosts of other services
         self.results: list[tuple[int, bytes]] = []  # (invocation, reply) as callers saw them
-        self.disk = SimDisk(self.scheduler.fork(f"{setup.prefix}disk"))
+        self.disk = SimDisk(self.scheduler.fork(f"{setup.prefix}disk"), capacity_bytes=setup.capacity_bytes)
         self.lock_store = SimLockStore() if setup.fence == "etcd" else None
         self.history = History()
         self.key_replies: list[tuple[str, bytes]] = []  # (idempotency key, reply) as callers saw them

@@ -13,10 +13,11 @@ entries and an undo record.
                      sectors; sizes likewise; each entry linked, created or removed since its folder's last sync is
                      kept or undone, each by itself
 
-Faults a test can plant: refused space (``capacity_bytes``), an error at a chosen call (``fail``), stale look-ups
-(``SimFileSystem.stale``: names once found absent stay absent, listings stay as first seen, until ``refresh``), a
-flipped bit (``flip_bit``), a dead view (``SimFileSystem.dead``). A ``gate`` is called before and after each
-call and may pause the caller or raise: so a simulation makes calls slow or hung, and a test crashes between any two.
+Faults a test can plant: refused space (``capacity_bytes``), a volume that takes no change (``read_only``), an error
+at a chosen call (``fail``), stale look-ups (``SimFileSystem.stale``: names once found absent stay absent, listings
+stay as first seen, until ``refresh``), a flipped bit (``flip_bit``), a dead view (``SimFileSystem.dead``). A ``gate``
+is called before and after each call and may pause the caller or raise: so a simulation makes calls slow or hung, and a
+test crashes between any two.
 
 Guarantees: the same seed and calls give the same bytes. Does not: reorder what one program sees; lie about a sync;
 rot by itself. May import engine and below.
@@ -32,104 +33,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deathless.engine.ports import Handle
-
-BLOCK: Final = 4096
-SECTOR: Final = 512
-ZEROS: Final = bytes(BLOCK)
+from deathless.simulation.inode import BLOCK, SECTOR, Inode, put
 
 Gate = Callable[[str, str, str], None]
 """(operation, path, "before" or "after") -> None; may pause or raise."""
 
 CHANGES: Final = frozenset(
-    {"create", "write", "sync", "allocate", "link", "rename", "unlink", "make_folder", "sync_folder"}
+    {"create", "write", "sync", "allocate", "truncate", "link", "rename", "unlink", "make_folder", "sync_folder"}
 )
 """Operations that change something: each one is a crash point, before and after."""
 
 
 def no_gate(_operation: str, _path: str, _moment: str) -> None:
     """Let everything pass at once."""
-
-
-@dataclass(slots=True, eq=False)
-class Inode:
-    """One file: content as programs see it, and what of it is not durable."""
-
-    blocks: dict[int, bytes] = field(default_factory=dict)  # by index; a missing one reads as zeros
-    size: int = 0  # bytes
-    room: int = 0  # bytes the file takes from the disk's capacity
-    undo: dict[int, bytes | None] = field(default_factory=dict)  # durable block of each index written since the sync
-    size_synced: int = 0  # size at the last sync
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Read up to `size` bytes."""
-        size = min(size, self.size - offset)
-        if size <= 0:
-            return b""
-        first, last = offset // BLOCK, (offset + size - 1) // BLOCK
-        if first == last:
-            start = offset - first * BLOCK
-            return self.blocks.get(first, ZEROS)[start : start + size]
-        get = self.blocks.get
-        data = b"".join([get(index, ZEROS) for index in range(first, last + 1)])
-        start = offset - first * BLOCK
-        return data[start : start + size]
-
-    def write(self, offset: int, data: bytes) -> None:
-        """Write, not durable."""
-        end, at = offset + len(data), offset
-        while at < end:
-            index, start = divmod(at, BLOCK)
-            stop = min(BLOCK, start + end - at)
-            old = self.blocks.get(index)
-            self.undo.setdefault(index, old)
-            part = data[at - offset : at - offset + stop - start]
-            if stop - start < BLOCK:
-                before = ZEROS if old is None else old
-                part = before[:start] + part + before[stop:]
-            self.blocks[index] = part
-            at += stop - start
-        self.size = max(self.size, end)
-        self.room = max(self.room, end)
-
-    def sync(self) -> None:
-        """Make everything durable."""
-        self.undo.clear()
-        self.size_synced = self.size
-
-    def cut_power(self, rng: random.Random) -> None:
-        """Keep, undo or tear each block not synced."""
-        for index, old in self.undo.items():
-            match rng.randrange(3):
-                case 0:
-                    self._put(index, old)
-                case 1:
-                    self._put(index, _torn(ZEROS if old is None else old, self.blocks[index], rng))
-                case _:
-                    pass
-        if self.size != self.size_synced and rng.randrange(2):
-            self.size = rng.randrange(min(self.size, self.size_synced), max(self.size, self.size_synced) + 1)
-            self._forget_beyond_end()
-        self.undo.clear()
-        self.size_synced = self.size
-
-    def _put(self, index: int, block: bytes | None) -> None:
-        if block is None:
-            self.blocks.pop(index, None)
-        else:
-            self.blocks[index] = block
-
-    def _forget_beyond_end(self) -> None:
-        last, used = divmod(self.size, BLOCK)
-        for index in [index for index in self.blocks if index > last or (index == last and used == 0)]:
-            del self.blocks[index]
-        if used and last in self.blocks:
-            self.blocks[last] = self.blocks[last][:used] + bytes(BLOCK - used)
-
-
-def _torn(old: bytes, new: bytes, rng: random.Random) -> bytes:
-    """Each sector old or new."""
-    sectors = [(new if rng.randrange(2) else old)[at : at + SECTOR] for at in range(0, BLOCK, SECTOR)]
-    return b"".join(sectors)
 
 
 @dataclass(slots=True, eq=False)
@@ -180,6 +96,7 @@ class SimDisk:
     def __init__(self, rng: random.Random, *, capacity_bytes: int | None = None) -> None:
         self.rng = rng
         self.capacity_bytes = capacity_bytes
+        self.read_only = False  # what changes anything fails with EROFS, for every view
         self.folders: dict[str, Folder] = {"": Folder()}
         self._faults: list[PlannedFault] = []
         self._generation = 0  # handles of older generations are dead
@@ -209,11 +126,11 @@ class SimDisk:
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
         """Change one bit of a file, durably and without a trace."""
         inode = self.inode(path)
-        data = bytearray(inode.read(offset, 1))
-        data[0] ^= 1 << bit
-        held = dict(inode.undo)
-        inode.write(offset, bytes(data))
-        inode.undo = held
+        put(inode, offset, bytes([inode.read(offset, 1)[0] ^ 1 << bit]))
+
+    def lose_sector(self, path: str, offset: int) -> None:
+        """Let the sector at `offset` read as zeros from now on, as if it had never been written."""
+        put(self.inode(path), offset // SECTOR * SECTOR, bytes(SECTOR))
 
     def used_bytes(self) -> int:
         """Space that all files take which have a name."""
@@ -356,6 +273,12 @@ class SimFileSystem:
         inode.size = max(inode.size, offset + size)
         self.gate("allocate", path, "after")
 
+    def truncate(self, handle: Handle, size: int) -> None:
+        """See the port."""
+        inode, path = self._inode("truncate", handle)
+        inode.truncate(size)
+        self.gate("truncate", path, "after")
+
     def size(self, handle: Handle) -> int:
         """See the port."""
         inode, path = self._inode("size", handle)
@@ -450,6 +373,8 @@ class SimFileSystem:
         self.gate(operation, path, "before")
         if self.dead:
             raise _error(errno.ENOTCONN, path)
+        if self.disk.read_only and operation in CHANGES and operation not in ("sync", "sync_folder"):
+            raise _error(errno.EROFS, path)
         error = self.disk.planned_error(operation, path, self.name)
         if error is not None:
             raise error

@@ -36,11 +36,14 @@ class FaultKind(StrEnum):
     SLOW_NETWORK = "slow-network"  # of one replica
     SLOW_DISK = "slow-disk"  # syncs of one replica take long
     DISK_FULL = "disk-full"  # for a while, for all
+    READ_ONLY = "read-only"  # the volume takes no change for a while, for all
+    SLOW_STORAGE = "slow-storage"  # syncs of all replicas take long
     SYNC_ERROR = "sync-error"  # one sync of a replica fails and loses what it was to make durable
     DEAD_DISK = "dead-disk"  # every call of one replica fails for a while
     STALE_LOOKUPS = "stale-lookups"  # one replica's absent names and listings stay as first seen
     CLOCK_FORWARD = "clock-forward"  # of one replica's wall clock
     CLOCK_BACK = "clock-back"
+    SLEEP = "sleep"  # of one machine, in a moment of virtual time; see DRAWN
     LOCK_SILENT = "lock-silent"  # the lock store gives no answer for a while
     LOCK_CUT_OFF = "lock-cut-off"  # from one replica
     STEAL = "steal"  # a standby takes over though the primary lives
@@ -49,6 +52,12 @@ class FaultKind(StrEnum):
     CLIENT_KILL = "client-kill"  # a client dies for good, its calls without answer
     CLIENT_RESET = "client-reset"  # a client's connection is lost
 
+
+VOLUME: Final = (FaultKind.READ_ONLY, FaultKind.SLOW_STORAGE)
+"""Kinds that hit the volume, and with it all replicas at once; drawn beside the others, by `draw_volume_faults`."""
+
+DRAWN: Final = tuple(kind for kind in FaultKind if kind is not FaultKind.SLEEP and kind not in VOLUME)
+"""Kinds that seeds draw from. Sleep is brought about by `between`, and by tests that judge timers."""
 
 DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.KILL: (0, 0),
@@ -64,11 +73,14 @@ DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.SLOW_NETWORK: (100_000, 2_000_000),
     FaultKind.SLOW_DISK: (100_000, 2_000_000),
     FaultKind.DISK_FULL: (50_000, 1_000_000),
+    FaultKind.READ_ONLY: (10_000, 2_000_000),
+    FaultKind.SLOW_STORAGE: (200_000, 4_000_000),
     FaultKind.SYNC_ERROR: (0, 0),
     FaultKind.DEAD_DISK: (10_000, 1_000_000),
     FaultKind.STALE_LOOKUPS: (100_000, 3_000_000),
     FaultKind.CLOCK_FORWARD: (0, 0),
     FaultKind.CLOCK_BACK: (0, 0),
+    FaultKind.SLEEP: (0, 0),
     FaultKind.LOCK_SILENT: (10_000, 1_500_000),
     FaultKind.LOCK_CUT_OFF: (10_000, 6_000_000),  # beyond the time after which another takes over
     FaultKind.STEAL: (0, 0),
@@ -82,6 +94,7 @@ DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
 MAGNITUDES: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.SLOW_NETWORK: (1_000, 150_000),
     FaultKind.SLOW_DISK: (1_000, 200_000),
+    FaultKind.SLOW_STORAGE: (5_000, 300_000),
     FaultKind.CLOCK_FORWARD: (1_000, 200_000_000_000),
     FaultKind.CLOCK_BACK: (1_000, 200_000_000_000),
 }
@@ -131,7 +144,7 @@ def draw_plan(
     clients: Sequence[str],
     begin_us: int,
     end_us: int,
-    kinds: Sequence[FaultKind] = tuple(FaultKind),
+    kinds: Sequence[FaultKind] = DRAWN,
 ) -> FaultPlan:
     """Draw the faults of one run.
 
@@ -160,6 +173,30 @@ def draw_plan(
     faults.sort(key=lambda fault: fault.at_us)
     heal_us = max([end_us, *(fault.at_us + fault.duration_us for fault in faults)]) + 1_000
     return FaultPlan(faults=tuple(faults), heal_us=heal_us, enabled=enabled)
+
+
+def draw_volume_faults(
+    chance: random.Random, plan: FaultPlan, *, replicas: Sequence[str], begin_us: int, end_us: int
+) -> FaultPlan:
+    """Draw what becomes of the volume beside the faults of a plan; nothing at all in half of the seeds.
+
+    Args:
+        chance: generator that belongs to these faults alone, so that the others stay as they were drawn.
+        plan: what happens already.
+        replicas: names, at least one.
+        begin_us: no fault begins before.
+        end_us: no fault begins after.
+    """
+    if chance.random() < 0.5:
+        return plan
+    faults = [
+        _draw_fault(chance, chance.choice(VOLUME), chance.randrange(begin_us, end_us), replicas, ())
+        for _ in range(chance.randrange(1, 4))
+    ]
+    every = sorted([*plan.faults, *faults], key=lambda fault: fault.at_us)
+    heal_us = max([plan.heal_us, *(fault.at_us + fault.duration_us + 1_000 for fault in faults)])
+    enabled = (*plan.enabled, *sorted({fault.kind for fault in faults}))
+    return FaultPlan(faults=tuple(every), heal_us=heal_us, enabled=enabled)
 
 
 def _draw_fault(

@@ -25,6 +25,7 @@ class Injector:
     def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
         self._cluster = cluster
         self._frozen: dict[str, int] = {}  # replica -> how many faults freeze it
+        self._read_only = 0  # how many faults keep the volume from changing
         for fault in plan.faults:
             self._plan(fault)
 
@@ -85,6 +86,10 @@ class Injector:
                 return lambda: setattr(node.weather, "slow_us", 0)
             case FaultKind.DISK_FULL:
                 return self._fill()
+            case FaultKind.READ_ONLY:
+                return self._remount()
+            case FaultKind.SLOW_STORAGE:
+                return self._slow_down(fault.size)
             case FaultKind.DEAD_DISK:
                 node.set_dead_disk(True)
                 return lambda: node.set_dead_disk(False)
@@ -95,6 +100,8 @@ class Injector:
                 return lambda: self._freshen(node)
             case FaultKind.CLOCK_FORWARD | FaultKind.CLOCK_BACK:
                 node.clock.jump(fault.size if fault.kind is FaultKind.CLOCK_FORWARD else -fault.size)
+            case FaultKind.SLEEP:
+                node.clock.sleep(fault.size)
             case FaultKind.LOCK_SILENT:
                 return self._silence_lock()
             case FaultKind.LOCK_CUT_OFF:
@@ -169,12 +176,36 @@ class Injector:
 
     def _fill(self) -> Callable[[], None]:
         disk = self._cluster.disk
+        capacity = self._cluster.setup.capacity_bytes
         disk.capacity_bytes = disk.used_bytes()
 
         def empty() -> None:
-            disk.capacity_bytes = None
+            disk.capacity_bytes = capacity
 
         return empty
+
+    def _remount(self) -> Callable[[], None]:
+        disk = self._cluster.disk
+        disk.read_only = True
+        self._read_only += 1
+
+        def writable() -> None:
+            self._read_only -= 1
+            disk.read_only = self._read_only > 0
+
+        return writable
+
+    def _slow_down(self, slow_us: int) -> Callable[[], None]:
+        """Every machine's syncs wait as long; where two such faults overlap, their times add up."""
+        weathers = [node.weather for node in self._cluster.replicas.values()]
+        for weather in weathers:
+            weather.all_slow_us += slow_us
+
+        def quicken() -> None:
+            for weather in weathers:
+                weather.all_slow_us -= slow_us
+
+        return quicken
 
     def _silence_lock(self) -> Callable[[], None] | None:
         store = self._cluster.lock_store

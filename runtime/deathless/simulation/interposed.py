@@ -31,6 +31,7 @@ class DiskWeather:
         sync_min_us, sync_max_us: a sync takes between these.
         call_us: any other call takes up to this, and none at all half of the time.
         slow_us: added to every sync.
+        all_slow_us: likewise, where the volume is slow for all.
         halves_share: of writes that others see half done for a while, [0, 1].
         full: writes that grow a file, and allocations, fail with ENOSPC.
     """
@@ -39,6 +40,7 @@ class DiskWeather:
     sync_max_us: int = 600
     call_us: int = 20
     slow_us: int = 0
+    all_slow_us: int = 0
     halves_share: float = 0.05
     full: bool = False
 
@@ -111,12 +113,17 @@ class InterposedFileSystem:
         process.check()
         process.pause(chance.randrange(weather.sync_min_us, weather.sync_max_us + 1) // 2)
         carry_out()
-        process.pause(chance.randrange(weather.sync_min_us, weather.sync_max_us + 1) // 2 + weather.slow_us)
+        slow_us = weather.slow_us + weather.all_slow_us
+        process.pause(chance.randrange(weather.sync_min_us, weather.sync_max_us + 1) // 2 + slow_us)
 
     def allocate(self, handle: Handle, offset: int, size: int) -> None:
         """See ``FileSystem.allocate``."""
         self._refuse_when_full("")
         self._call(lambda: self._inner.allocate(handle, offset, size))
+
+    def truncate(self, handle: Handle, size: int) -> None:
+        """See ``FileSystem.truncate``."""
+        self._call(lambda: self._inner.truncate(handle, size))
 
     def size(self, handle: Handle) -> int:
         """See ``FileSystem.size``."""

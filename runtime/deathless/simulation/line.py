@@ -42,6 +42,10 @@ class Diverged(NamedTuple):
     text: str
 
 
+class AskLock(NamedTuple):
+    """To the worker: read the lock, and say which epoch it gave last."""
+
+
 class Stop(NamedTuple):
     """To the worker: stop in order."""
 
@@ -62,6 +66,13 @@ class AddressesAre(NamedTuple):
     replication: str
 
 
+class LockIs(NamedTuple):
+    """To the supervisor: the epoch that the lock gave last, and the replica that holds it (empty: nobody)."""
+
+    epoch: int
+    holder: str
+
+
 class Stopping(NamedTuple):
     """To the supervisor: the worker ends; code empty for an orderly end."""
 
@@ -70,5 +81,5 @@ class Stopping(NamedTuple):
     successor: str = ""  # replica that a primary has handed over to
 
 
-ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | Stop
-ToSupervisor = RoleIs | AddressesAre | Stopping
+ToWorker = TakeOver | PrimaryIs | Deaths | Diverged | AskLock | Stop
+ToSupervisor = RoleIs | AddressesAre | LockIs | Stopping

@@ -20,6 +20,9 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import LockUnavailable
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.codec.witness import Point
+from deathless.core.witness import another_point
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.simulation.scheduler import Process
 
@@ -35,6 +38,8 @@ class _Keys:
     head: int = 0
     holder: Holder | None = None
     revision: int = 1
+    confirmed: Point | None = None  # the witness; its changes do not count in `revision`, as no take compares it
+    confirmed_revision: int = 0  # of its last change; 0: there is none
 
 
 class SimLockStore:
@@ -61,7 +66,7 @@ class SimLockStore:
     def read(self) -> LockView:
         """Read everything."""
         keys = self._keys
-        return LockView(keys.service, keys.epoch, keys.head, keys.holder, keys.revision, self.store_id)
+        return LockView(keys.service, keys.epoch, keys.head, keys.holder, keys.revision, self.store_id, keys.confirmed)
 
     def _write(self, keys: _Keys) -> None:
         self._keys = replace(keys, revision=self._keys.revision + 1)
@@ -91,20 +96,46 @@ class SimLockStore:
         self._write(replace(keys, epoch=holder.epoch, holder=holder))
         return holder
 
-    def set_head(self, holder: Holder) -> int | None:
-        """See ``Lock.set_head``."""
+    def set_head(self, holder: Holder, point: Point | None = None, known: int = 0) -> int | None:
+        """See ``Lock.set_head``; `known` is the revision of the witness that the holder wrote or read last."""
         if self._keys.holder != holder:
             return None
+        if point is not None:
+            self.put_witness(holder, point, known, ALL_SAFEGUARDS)
         self._write(replace(self._keys, head=holder.epoch))
         return self._keys.revision
+
+    @property
+    def witness_revision(self) -> int:
+        """Of the witness's last change."""
+        return self._keys.confirmed_revision
+
+    @property
+    def confirmed(self) -> Point | None:
+        """The witness that stands."""
+        return self._keys.confirmed
+
+    def put_witness(self, holder: Holder, point: Point, known: int, safeguards: Safeguards) -> bool | None:
+        """See ``Lock.witness``."""
+        keys = self._keys
+        if keys.holder != holder and safeguards.witness_guarded:
+            return None
+        gone = keys.confirmed is None and known > 0
+        changed = keys.confirmed_revision != known and keys.confirmed != point
+        if changed and not gone and safeguards.witness_own_revision:
+            raise another_point(keys.confirmed)
+        self._keys = replace(keys, confirmed=point, confirmed_revision=keys.confirmed_revision + 1)
+        return gone
 
     def owns(self, holder: Holder) -> bool:
         """See ``Lock.owns``."""
         return self._keys.holder == holder
 
-    def release(self, holder: Holder) -> None:
+    def release(self, holder: Holder, point: Point | None = None, known: int = 0) -> None:
         """See ``Lock.release``."""
         if self._keys.holder == holder:
+            if point is not None:
+                self.put_witness(holder, point, known, ALL_SAFEGUARDS)
             self._write(replace(self._keys, holder=None))
 
 
@@ -133,11 +164,15 @@ class SimLock:
         process: Process | None = None,
         chance: random.Random | None = None,
         profile: LockProfile | None = None,
+        safeguards: Safeguards = ALL_SAFEGUARDS,
     ) -> None:
         self._store = store
         self._process = process
         self._chance = chance or random.Random(0)
         self._profile = profile or LockProfile()
+        self._safeguards = safeguards
+        self._found: Point | None = None  # the witness as it stood at our last take
+        self._known = 0  # revision of the witness that we wrote or read last
         self.reachable = True  # False: this replica alone is cut from the store
 
     def _travel(self) -> None:
@@ -188,13 +223,29 @@ class SimLock:
         """See ``Lock.take``."""
         self._go()
         answer = self._store.take(replica, nonce, seen)
+        self._found, self._known = self._store.confirmed, self._store.witness_revision
         self._back()
         return answer
 
-    def set_head(self, holder: Holder) -> int | None:
+    def set_head(self, holder: Holder, point: Point | None = None) -> int | None:
         """See ``Lock.set_head``."""
         self._go()
-        answer = self._store.set_head(holder)
+        answer = self._store.set_head(holder, point, self._known)
+        if answer is not None:
+            self._known = self._store.witness_revision
+        self._back()
+        return answer
+
+    def confirmed(self, holder: Holder) -> Point | None:
+        """See ``Lock.confirmed``."""
+        return self._found
+
+    def witness(self, holder: Holder, point: Point) -> bool | None:
+        """See ``Lock.witness``."""
+        self._go()
+        answer = self._store.put_witness(holder, point, self._known, self._safeguards)
+        if answer is not None:
+            self._known = self._store.witness_revision
         self._back()
         return answer
 
@@ -205,8 +256,8 @@ class SimLock:
         self._back()
         return answer
 
-    def release(self, holder: Holder) -> None:
+    def release(self, holder: Holder, point: Point | None = None) -> None:
         """See ``Lock.release``."""
         self._go()
-        self._store.release(holder)
+        self._store.release(holder, point, self._known)
         self._back()

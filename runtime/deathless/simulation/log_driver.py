@@ -1,6 +1,7 @@
 """A primary and successor of one shard reduced to what it does to the shared directory.
 
-Why it exists: every crash point of the file store is tried (design section 12), thousands of times in seconds; a
+Why it exists: every crash point of the file store is tried (design 0003, "How it is shown"), thousands of times in
+seconds; a
 whole replica would be too slow and would hide which step was the one. The driver carries out the steps of section 5
 in their order on the real `ShardLog`, `DirectoryLock` and `CheckpointStore`, runs no handlers, and keeps what it
 applied as a list of messages.
@@ -23,6 +24,7 @@ import msgspec
 from deathless.base.errors import Deposed, LockUnavailable
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.codec.frames import (
     Confirm,
     Cut,
@@ -106,7 +108,7 @@ class LogDriver:
             self._apply([frame for frame, _ in frames])
 
     def take_over(self, known_confirmed: int = 0) -> None:
-        """Steps 1 to 8 of design section 5.
+        """Steps 1 to 8 of design 0003, "How it is shown".
 
         Args:
             known_confirmed: the highest lsn that any reachable replica knows confirmed.
@@ -130,6 +132,8 @@ class LogDriver:
             self._control(FrameKind.OPENING, Opening(self.confirmed, revision, view.head))
         if self.log.sealed(self.epoch):
             raise Deposed("sealed before it served")
+        if self.safeguards.remove_unread:
+            self.log.remove_unread()
         self.lock.go_live(holder)
         self._release()
 
@@ -197,7 +201,7 @@ class LogDriver:
             lsn=Lsn(len(self.applied)),
             chain=self.chain,
             digest=Digest(bytes(16)),
-            time_us=0,
+            times=Times(),
             fingerprint=Fingerprint(bytes(16)),
             state={index.to_bytes(8, "big"): message for index, message in enumerate(self.applied)},
         )

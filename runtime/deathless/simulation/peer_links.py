@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from deathless.codec.peer_messages import Target
 from deathless.codec.wire import (
+    PROTOCOL_VERSION,
     Hello,
     PeerWelcome,
     Role,
@@ -92,7 +93,7 @@ class PeerLinks:
             host.network,
             self._worker.process,
             address,
-            Hello(1, "peer", host.name_of(link.target), host.service_name),
+            Hello(PROTOCOL_VERSION, "peer", host.name_of(link.target), host.service_name),
             received=lambda packets: self._received(link, connection, packets),
             ready=lambda: None,
             lost=lambda: self._lost(link, connection),
@@ -146,7 +147,7 @@ class PeerLinks:
             case Type.PEER_WELCOME:
                 told = decode_struct(PeerWelcome, body)
                 link.ready, link.failures = True, 0
-                self._worker.post(ev.PeerReady(link.target, told.session, told.next_position))
+                self._worker.post(ev.PeerReady(link.target, told.session, told.next_position, told.history))
             case Type.WELCOME:
                 welcome = decode_struct(Welcome, body)
                 if welcome.role != "primary":

@@ -21,18 +21,21 @@ from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, Target
 from deathless.core.spool import Spool
+from deathless.core.witness import Sighting
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
-from deathless.simulation.disk import Inode, SimDisk, SimFileSystem
+from deathless.simulation.disk import SimDisk, SimFileSystem
+from deathless.simulation.inode import Inode
 from deathless.simulation.interposed import DiskWeather, InterposedFileSystem
 from deathless.simulation.line import ToSupervisor, ToWorker
 from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
+from deathless.simulation.page import Page
 from deathless.simulation.scheduler import Process, ProcessState
 from deathless.simulation.spool import SimSpool
 from deathless.simulation.supervisor_node import SupervisorNode
 from deathless.simulation.surroundings import Surroundings
-from deathless.simulation.worker_node import Page, WorkerNode
+from deathless.simulation.worker_node import WorkerNode
 
 LINE_US: Final = 30  # over the socket pair
 INPUT_OUTPUT: Final = "input/output"  # how the engine begins when the disk gave an error
@@ -63,6 +66,7 @@ class Shared:
         self.lock_profile = lock_profile
         self.limits = limits
         self.safeguards = safeguards
+        self.pages: dict[str, Page] = {}  # by replica: what its workers leave in their machine's memory
         self.members: dict[str, None] = {}  # names of replicas that have announced themselves
         self.archive: dict[str, Inode] = {}  # segments that were collected, for the oracle
         self.gate: Gate | None = None
@@ -82,11 +86,14 @@ class WatchedFileSystem(InterposedFileSystem):
     def sync(self, handle: Handle) -> None:
         """See the port."""
         page = self._node.page if self._process is self._node.worker else None
-        if page is not None:
-            page.syncs += 1
+        if page is None:
+            super().sync(handle)
+            return
+        began_us = self._node.shared.beside.scheduler.now_us
+        page.syncs += 1
         super().sync(handle)
-        if page is not None:
-            page.syncs += 1
+        page.syncs += 1
+        page.note_call(began_us, self._node.shared.beside.scheduler.now_us)
 
     def unlink(self, path: str) -> None:
         """See the port."""
@@ -231,7 +238,7 @@ class ReplicaNode:
     def _open_any_lock(self, filesystem: FileSystem, process: Process) -> Lock:
         shared = self.shared
         if shared.lock_store is not None:
-            lock = SimLock(shared.lock_store, process, self.chance, shared.lock_profile)
+            lock = SimLock(shared.lock_store, process, self.chance, shared.lock_profile, self.safeguards)
             if self.lock_clients:
                 lock.reachable = self.lock_clients[0].reachable
             self.lock_clients.append(lock)
@@ -292,7 +299,8 @@ class ReplicaNode:
 
     def start_worker(self) -> None:
         """See supervisor_node.Host."""
-        page = Page()
+        page = Page(self.page)
+        self.shared.pages[self.name] = page
         node = WorkerNode(self, page)
         self.page, self.worker_node = page, node
         self._expected_end = False
@@ -311,6 +319,15 @@ class ReplicaNode:
         self.supervisor_node = node = SupervisorNode(self)
         self.shared.members[self.name] = None
         self.supervisor.start(node.run)
+
+    def sightings(self) -> list[Sighting]:
+        """See worker_node.Host. Replicas that share a directory as their lock share a machine."""
+        pages = self.shared.pages if self.local else {self.name: self.page}
+        return [
+            Sighting(page.confirmed, f"page of {name}")
+            for name, page in sorted(pages.items())
+            if page is not None and page.confirmed is not None
+        ]
 
     def kill_worker(self) -> None:
         """Kill -9 of the worker."""
@@ -335,8 +352,11 @@ class ReplicaNode:
     def lose_power(self) -> None:
         """All programs end without a word to anybody."""
         self.network.host_lost_power(self.name)
+        self.clock.boot()
         self.kill_both()
         self.channel.kill()
+        self.page = None
+        self.shared.pages.pop(self.name, None)
         for view in self._views.values():
             view.crash()
             view.refresh()

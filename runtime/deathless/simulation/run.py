@@ -8,16 +8,17 @@ print. May import the simulation's parts.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deathless.base.errors import LogTruncated
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.cluster import SPAN_US, Cluster, Setup, draw_setup
-from deathless.simulation.faults import FaultKind, FaultPlan, draw_plan
+from deathless.simulation.faults import DRAWN, FaultKind, FaultPlan, draw_plan, draw_volume_faults
 from deathless.simulation.injector import Injector
 from deathless.simulation.scheduler import draw
 from deathless.simulation.verdict import judge
@@ -25,6 +26,7 @@ from deathless.simulation.verdict import judge
 BEGIN_US: Final = 150_000  # no fault comes before: the first primary stands by then, usually
 ANSWER_BOUND_US: Final = 12_000_000  # an answer is there that long after the healing, at the latest
 SETTLE_BOUND_US: Final = 12_000_000  # and then all replicas stand at one place
+CHECKPOINT_BYTES_MAX: Final = 1 << 16  # of the state of the lab, with its sessions and keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
     """Simulate the cluster of a seed and judge it."""
     begun = time.process_time()
     setup = draw_setup(seed, replicas=options.replicas, fence=options.fence, safeguards=options.safeguards)
-    kinds = tuple(FaultKind) if options.kinds is None else tuple(options.kinds)
+    kinds = DRAWN if options.kinds is None else tuple(options.kinds)
     plan = draw_plan(
         draw(seed, "plan"),
         replicas=setup.names(),
@@ -93,6 +95,10 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
         end_us=SPAN_US,
         kinds=kinds,
     )
+    if options.kinds is None:
+        setup = on_a_small_volume(draw(seed, "volume"), setup)
+        volume = draw(seed, "volume faults")
+        plan = draw_volume_faults(volume, plan, replicas=setup.names(), begin_us=BEGIN_US, end_us=SPAN_US)
     cluster = Cluster(seed, setup, keep_trace=options.keep_trace)
     try:
         Injector(cluster, plan)
@@ -113,6 +119,15 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
         )
     finally:
         cluster.close()
+
+
+def on_a_small_volume(chance: random.Random, setup: Setup) -> Setup:
+    """Give every fourth seed a volume that is little larger than the least that works, so that its log fills it."""
+    if chance.random() < 0.75:
+        return setup
+    least = setup.limits.least_volume_bytes(setup.replicas, state_bytes=CHECKPOINT_BYTES_MAX)
+    capacity = int(least * (1.0 + chance.random()))
+    return replace(setup, capacity_bytes=capacity, limits=setup.limits.fitted(capacity))
 
 
 def allowed_stops(plan: FaultPlan) -> frozenset[str]:

@@ -33,12 +33,14 @@ from typing import Final
 
 import greenlet
 
+from deathless.execution.failure import ProcessEnds
+
 TRACE_TAIL_LINES: Final = 400
 TRACE_BLOCK_LINES: Final = 128
 EVENTS_MAX: Final = 400_000
 
 
-class ProcessKilled(BaseException):
+class ProcessKilled(ProcessEnds):
     """Raised inside a killed process in the call it is blocked in; not an Exception, so nothing handles it."""
 
 

@@ -23,7 +23,7 @@ from deathless.base.shards import Sharding, shard_name
 from deathless.simulation.between import BetweenInjector, draw_between, spread, with_more
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.cluster import SPAN_US, Cluster, Setup, draw_setup
-from deathless.simulation.faults import FaultKind, FaultPlan, draw_plan
+from deathless.simulation.faults import DRAWN, FaultPlan, draw_plan
 from deathless.simulation.injector import Injector
 from deathless.simulation.lock import LockProfile
 from deathless.simulation.network import Network
@@ -116,7 +116,7 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
             clients=setup.client_names(),
             begin_us=BEGIN_US,
             end_us=SPAN_US,
-            kinds=tuple(FaultKind) if options.kinds is None else tuple(options.kinds),
+            kinds=DRAWN if options.kinds is None else tuple(options.kinds),
         )
         plans[name] = with_more(plan, more[name], healed_us)
         Injector(cluster, plans[name])

@@ -13,7 +13,8 @@ import msgspec
 
 from deathless.base.errors import LockUnavailable, LogTruncated
 from deathless.base.limits import Limits
-from deathless.codec.wire import Hello, Type, decode_struct, struct_packet
+from deathless.base.safeguards import Safeguards
+from deathless.codec.wire import PROTOCOL_VERSION, Hello, Type, decode_struct, struct_packet
 from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
 from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
@@ -21,8 +22,10 @@ from deathless.engine.ports import FileSystem, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
 from deathless.simulation.line import (
     AddressesAre,
+    AskLock,
     Deaths,
     Diverged,
+    LockIs,
     PrimaryIs,
     RoleIs,
     Stop,
@@ -32,9 +35,9 @@ from deathless.simulation.line import (
     ToWorker,
 )
 from deathless.simulation.network import Endpoint, Network
+from deathless.simulation.page import Page
 from deathless.simulation.scheduler import Process, ProcessState, Timer
 from deathless.simulation.sockets import Accepted, Opened
-from deathless.simulation.worker_node import Page
 
 CONTROL_BUFFER_BYTES: Final = 4 << 20
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0
@@ -57,6 +60,7 @@ class Host(Protocol):
     clock: SimClock
     network: Network
     limits: Limits
+    safeguards: Safeguards
     worker: Process
     supervisor: Process
     page: Page | None
@@ -102,7 +106,7 @@ class SupervisorNode:
         self.host = host
         self.process = host.supervisor
         self.limits = host.limits
-        self.detector = Detector(replica=host.name, limits=host.limits, now=self._now())
+        self.detector = Detector(replica=host.name, limits=host.limits, now=self._now(), safeguards=host.safeguards)
         self.report = Report(replica=host.name, state=WorkerState.DEAD, role="starting", epoch=0, lsn=0)
         self.stays_stopped = ""  # code of the error that an operator must act on
         self._peers: dict[str, Opened] = {}
@@ -120,6 +124,7 @@ class SupervisorNode:
         self._deaths: dict[tuple[int, int], int] = {}
         self._last_stop: Stopping | None = None
         self._missing = Missing()
+        self._claimed_lsn = 0  # of the last order to take over: what another replica says it has applied
         self.stop_ordered = False
         self._worker_told = False  # this worker has got its Stop
         self._running_since: tuple[object, float] = (None, 0.0)
@@ -221,7 +226,8 @@ class SupervisorNode:
         self.report.state = WorkerState.DEAD
         self.report.role = "dead"
         if stop is not None and self._is_final(stop.code, role, now):
-            self._start_at = None
+            if not self._waits_for_claim(role):
+                self._start_at = None
             self.report.condition = self.stays_stopped = stop.code
         elif stop is not None and stop.code == DIVERGED_CODE:
             self._worker_diverged(stop.text, now)
@@ -234,6 +240,10 @@ class SupervisorNode:
         if code != LogTruncated.code:
             return code in FINAL_CODES
         return self._missing.ended(role, now, local=self.host.local)
+
+    def _waits_for_claim(self, role: str) -> bool:
+        """Did a takeover end because another replica says that it has more? It is asked again with the next one."""
+        return role == "taking-over" and self._claimed_lsn > self.report.lsn
 
     def _worker_diverged(self, text: str, now: float) -> None:
         """I6: tell the others, so that the primary checkpoints at once; start again from that, not too often."""
@@ -271,7 +281,7 @@ class SupervisorNode:
             report.state = WorkerState.STOPPED
         elif page is not None and report.role != "starting":
             report.state = WorkerState.STUCK if self._is_stuck(page, now) else WorkerState.RUNNING
-            report.lsn = page.lsn
+            report.lsn, report.slow_ms = page.lsn, page.slow_ms
             report.full, report.outbox_full = page.full, page.outbox_full
             report.unproved = page.unproved_s >= UNPROVED_S
 
@@ -284,7 +294,7 @@ class SupervisorNode:
         if running is not None and now - self._running_since[1] > self.limits.turn_max_s:
             self.host.worker.kill()
             return True
-        return bool(page.syncs % 2) and now - self._sync_since[1] > self.limits.log_call_max_s
+        return bool(page.syncs % 2) and now - self._sync_since[1] > self.detector.call_max_s(now)
 
     def worker_said(self, record: ToSupervisor) -> None:
         """The worker says something."""
@@ -292,10 +302,14 @@ class SupervisorNode:
             case RoleIs(role, epoch, _, lsn):
                 self.report.role, self.report.lsn = role, lsn
                 self.report.epoch = max(epoch, self.report.epoch)
-                self.report.condition = ""
-                self._missing.role_said(role, led=self.detector.led(self._now()))
+                led = self.detector.led(self._now())
+                if role == "primary" or led or self.stays_stopped != LogTruncated.code:
+                    self.report.condition = self.stays_stopped = ""
+                self._missing.role_said(role, led=led)
             case AddressesAre(client, replication):
                 self.report.client, self.report.replication = client, replication
+            case LockIs(epoch, holder):
+                self.detector.lock_answered(epoch, holder, self._now())
             case Stopping():
                 self._last_stop = record
                 self.report.successor = record.successor
@@ -327,7 +341,7 @@ class SupervisorNode:
             self._delays[name] = min(max(2 * self._delays.get(name, 0.0), AGAIN_MIN_S), AGAIN_MAX_S)
             self._try_at[name] = self._now() + self._delays[name]
 
-        hello = Hello(1, "supervisor", self.host.service_name, self.host.name)
+        hello = Hello(PROTOCOL_VERSION, "supervisor", self.host.service_name, self.host.name)
         self._peers[name] = Opened(
             self.host.network, self.process, f"{name}:3", hello, received=_ignore, ready=ready, lost=lost
         )
@@ -341,9 +355,11 @@ class SupervisorNode:
         self._tell_worker()
 
     def _tell_worker(self) -> None:
-        claim = self.detector.primary
         if not self._worker_runs or self.report.role == "starting":
             return
+        if self.detector.claims.question_due(self._now()):
+            self.host.tell_worker(AskLock())
+        claim = self.detector.primary
         if claim is not None:
             unproved = self.detector.unproved(self._now())
             told = PrimaryIs(claim.epoch, claim.replica, claim.client, claim.replication, unproved)
@@ -360,6 +376,8 @@ class SupervisorNode:
         for (session, seq), total in deaths.items():
             if self._told_deaths.get((session, seq)) != total:
                 self.host.tell_worker(Deaths(session, seq, total))
+        for session, seq in sorted(self._told_deaths.keys() - deaths.keys()):
+            self.host.tell_worker(Deaths(session, seq, 0))
         self._told_deaths = deaths
 
     def _maybe_order_takeover(self, now: float) -> None:
@@ -369,6 +387,7 @@ class SupervisorNode:
         age = now - page.upstream_us / 1e6 if page.upstream_us else float("inf")
         order = self.detector.decide(now, age, page.lock_answers_s)
         if order is not None:
+            self._claimed_lsn = order.confirmed_lsn
             self.host.note(f"orders a takeover from epoch {order.epoch}: {order.reason}")
             self.host.tell_worker(TakeOver(order.epoch, order.reason, order.confirmed_lsn))
 
@@ -390,6 +409,10 @@ class SupervisorNode:
         for kind, body in packets:
             if kind == Type.REPORT:
                 report = decode_struct(Report, body)
+                name = connection.hello.name if connection.hello is not None else ""
+                if report.replica != name and self.host.safeguards.own_reports_only:
+                    connection.close()
+                    break
                 self.detector.report_received(report, now)
                 if report.replica not in self._peers:  # it lives: no need to wait longer
                     self._try_at.pop(report.replica, None)

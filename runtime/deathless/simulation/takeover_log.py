@@ -1,7 +1,7 @@
 """The log as the takeover model sees it: files that may lose what was not synced, and how readers follow them.
 
 Why it exists: the model of takeover (``takeover_model``) changes files; this module says what a file is, what a
-power cut may leave of it, and how a reader finds the frames that belong to the log (design, section 5).
+power cut may leave of it, and how a reader finds the frames that belong to the log (design 0003, "The log").
 
 What it guarantees: equal files are equal values, so that the explorer can count states; a reader meets exactly
 the bytes that its arguments hold, or ``MissingFileError``.

@@ -1,6 +1,6 @@
 """Every interleaving of primaries, successors, power cuts and a lock store restored from a backup.
 
-Why it exists: takeover (design, section 5) is an order of eight steps, and almost every other order loses
+Why it exists: takeover (design 0003, "Takeover") is an order of eight steps, and almost every other order loses
 something in some run that no test meets by chance. This model explores all of them, for the order that we
 prescribe and for the readings of it that look just as good.
 

@@ -1,6 +1,6 @@
 """The readings of takeover that the takeover model compares, and the bounds within which it does.
 
-Why it exists: each safeguard of the takeover (design, section 5) is one choice among a few that look alike. Here
+Why it exists: each safeguard of the takeover (design 0003, "Takeover") is one choice among a few that look alike. Here
 every choice has a name, so that a test can switch one safeguard off and show the run in which something is lost.
 
 What it guarantees: ``Rules()`` is what the design prescribes for a lock in etcd; ``DIRECTORY_LOCK`` below is

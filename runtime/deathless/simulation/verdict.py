@@ -115,7 +115,7 @@ def _take(found: Recovered, frame: Frame, seen: dict[bytes, None]) -> None:
     found.frames[frame.first_lsn, frame.last_lsn] = frame.chain
     lsn = frame.first_lsn
     replies: dict[tuple[int, int], bytes] = {}
-    for run, column in found.shard.apply(frame):
+    for run, column, _ in found.shard.apply(frame):
         replies.update({(run.session, run.first_seq + index): reply for index, reply in enumerate(column)})
     for run, messages in cut_runs(decode_data(frame)):
         for index, message in enumerate(messages):

@@ -21,34 +21,40 @@ from deathless.base.errors import ActivityFailed, DeathlessError, Internal, Lock
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.base.shards import Sharding
+from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import decode
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
+    PROTOCOL_VERSION,
     Admin,
     Follow,
     Hello,
-    PeerIntroduction,
     Type,
     error_reply,
     ok_reply,
     packet,
     struct_packet,
 )
+from deathless.codec.witness import Point
 from deathless.core import events as ev
 from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
 from deathless.core.keys import KeyTable
+from deathless.core.logical_time import Anchor
 from deathless.core.outbox import Outbox
 from deathless.core.replica import Replica, ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.core.spool import Spool
+from deathless.core.suspicion import Runs
+from deathless.core.witness import Sighting
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.failures import as_ours
 from deathless.engine.intake import Intake
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
+from deathless.engine.own_history import counted_on_log
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.engine.shard import Shard
@@ -58,8 +64,10 @@ from deathless.execution.service import Service
 from deathless.simulation.clock import SimClock
 from deathless.simulation.line import (
     AddressesAre,
+    AskLock,
     Deaths,
     Diverged,
+    LockIs,
     PrimaryIs,
     RoleIs,
     Stop,
@@ -69,8 +77,9 @@ from deathless.simulation.line import (
     ToWorker,
 )
 from deathless.simulation.network import Endpoint, Network
+from deathless.simulation.page import Page
 from deathless.simulation.peer_links import PeerLinks
-from deathless.simulation.scheduler import Process, ProcessState, Timer
+from deathless.simulation.scheduler import Process, ProcessKilled, ProcessState, Timer
 from deathless.simulation.sockets import Accepted, Opened
 
 T = TypeVar("T")
@@ -81,27 +90,10 @@ LOCK_ANSWER_S: Final = 0.5  # an answer that takes longer is a miss
 PING_S: Final = 0.05  # an idle primary is heard by its followers this often
 ACTIVITY_MAX_S: Final = 0.05  # how long an activity takes, at most
 CRASH_SHARE: Final = 0.5  # of the attempts of a shaky activity
+WITNESS_S: Final = 0.5  # between two points of the witness in the lock store: a run is short
 STOP_US: Final = 5_000  # between the last words of a worker and its end
 FINGERPRINT: Final = bytes(range(16))
 CHECK_EVERY: Final = 16  # events between two looks at all invariants of the session table
-
-
-class Page:
-    """What a worker shows its supervisor, also after its death (I11)."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray(PAGE_BYTES)
-        self.running = Cells(self._buffer)
-        self.syncs = 0  # odd while one is under way
-        self.upstream_us = 0  # when the primary was last heard; 0: never
-        self.lsn = 0
-        self.full = self.outbox_full = False
-        self.unproved_s = 0.0
-        self.lock_answers_s = 0.0
-
-    def read_running(self) -> Running | None:
-        """The message that is, or was at its death, being run."""
-        return read_running(bytes(self._buffer))
 
 
 class LockChannel(Protocol):
@@ -136,6 +128,10 @@ class Host(Protocol):
 
     def open_filesystem(self, process: Process) -> FileSystem:
         """A view of the shared directory for one process."""
+        ...
+
+    def sightings(self) -> Sequence[Sighting]:
+        """What the pages of this machine say was confirmed."""
         ...
 
     def open_lock(self, filesystem: FileSystem) -> tuple[Lock, LockChannel]:
@@ -236,7 +232,7 @@ class WorkerNode:
         record = view.service
         if record is None:
             raise Internal("the service is not in the lock store; the supervisor writes it first")
-        sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
+        sessions, keys, place = SessionTable(limits), KeyTable(limits, self.host.safeguards), ShardPlace()
         executor = HandlerExecutor(
             host.definition, limits, record.seed, keys, self.page.running, sharding=host.sharding
         )
@@ -255,6 +251,7 @@ class WorkerNode:
             fingerprint=FINGERPRINT,
             outside=self,
             limits=limits,
+            witness_s=WITNESS_S,
             safeguards=host.safeguards,
         )
         self._intake = Intake(self.engine, self._admin)
@@ -302,6 +299,8 @@ class WorkerNode:
                 self.post(ev.DeathsReported(session, seq, deaths))
             case Diverged(replica, text):
                 self.post(ev.DivergenceReported(replica, text))
+            case AskLock():
+                self._tell_lock()
             case Stop():
                 self.post(ev.StopOrdered())
 
@@ -318,6 +317,7 @@ class WorkerNode:
             ping = packet(Type.PING)
             for number in list(self._followers):
                 self._connections[number].send(ping)
+            engine.witness.maybe_store(engine.holder)
         self._checkpoints.confirmed(engine.core.confirmed_lsn)
         self._call_later(PING_S, self._tick)
 
@@ -375,9 +375,42 @@ class WorkerNode:
         """See Outside."""
         return self.host.clock.wall_us()
 
+    def boot_us(self) -> int:
+        """See Outside."""
+        return self.host.clock.boot_us()
+
+    def anchor(self) -> Anchor | None:
+        """See Outside."""
+        return self.host.clock.anchor()
+
+    def note_anchor(self, anchor: Anchor) -> None:
+        """See Outside."""
+        self.host.clock.note(anchor)
+
     def nonce(self) -> bytes:
         """See Outside."""
         return self.host.nonce()
+
+    def try_out(self, runs: Runs) -> Running | None:
+        """See Outside: the copy is a shard of its own, made from what this one holds."""
+        engine, host, limits, cells = self.running, self.host, self.limits, bytearray(PAGE_BYTES)
+        service, keys = engine.service, KeyTable(limits)
+        executor = HandlerExecutor(host.definition, limits, service.seed, keys, Cells(cells), sharding=host.sharding)
+        copy = Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, host.safeguards)
+        held = engine.shard.snapshot(
+            service=service.name,
+            service_id=service.service_id,
+            incarnation=service.incarnation,
+            epoch=engine.log_epoch,
+            fingerprint=FINGERPRINT,
+        )
+        copy.restore(held)
+        try:
+            copy.execute(runs)
+        except ProcessKilled:
+            self.process.check()  # it may be this process that was killed
+            return read_running(bytes(cells))
+        return None
 
     def complete(self, event: ev.Event) -> None:
         """See Outside."""
@@ -428,6 +461,22 @@ class WorkerNode:
     def _broken(self, error: Exception) -> None:
         self.post(ev.Failed(as_ours(error, "asking the lock")))
 
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        """See Outside."""
+        self.page.confirmed = msgspec.structs.replace(point, boot=1)
+
+    def sightings(self) -> Sequence[Sighting]:
+        """See Outside."""
+        return self.host.sightings()
+
+    def boot(self) -> int:
+        """See Outside. A page that a power cut ended is gone: whatever stands is of this boot."""
+        return 1
+
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        """See Outside."""
+        self._call_later(seconds, lambda: self._answered(lambda _: done(), None))
+
     def send(self, conn: ev.Conn, data: bytes) -> None:
         """See Outside."""
         connection = self._connections.get(conn)
@@ -456,6 +505,16 @@ class WorkerNode:
             self.page.lock_answers_s = 0.0
             if self._lock_watch % 2:
                 self._ask_if_it_answers(self._lock_watch, None)
+
+    def _tell_lock(self) -> None:
+        """The supervisor doubts what others claim: say what the lock says, if it answers."""
+
+        def answered(view: object) -> None:
+            assert isinstance(view, LockView)
+            holder = view.holder.replica if view.holder is not None else ""
+            self.host.tell_supervisor(LockIs(view.epoch, holder))
+
+        self._lock.ask(self, lambda lock: lock.view(), answered, lambda _: None)
 
     def _ask_if_it_answers(self, watch: int, since: float | None) -> None:
         if watch != self._lock_watch:
@@ -512,9 +571,7 @@ class WorkerNode:
         record = engine.service
         host = self.host
         hello = PeerHello(host.definition.name, host.sharding.shard, record.service_id, record.incarnation)
-        return struct_packet(
-            Type.PEER_HELLO, PeerIntroduction(hello, primary.epoch, primary.messaging.outreach.first_kept(target))
-        )
+        return struct_packet(Type.PEER_HELLO, primary.messaging.outreach.introduction(target, hello, primary.epoch))
 
     def load_checkpoint(self) -> Snapshot | None:
         """See Outside."""
@@ -528,9 +585,13 @@ class WorkerNode:
         """See Outside."""
         self._checkpoints.verify(name, done)
 
-    def prune_checkpoints(self, lsn: int) -> None:
+    def prune_checkpoints(self, below: int) -> None:
         """See Outside."""
-        self._checkpoints.prune()
+        self._checkpoints.prune(below)
+
+    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """See Outside."""
+        self._checkpoints.count(head, done)
 
     # ---- the primary's stream --------------------------------------------------------------------------------
 
@@ -541,7 +602,13 @@ class WorkerNode:
             self.host.network,
             self.process,
             address,
-            Hello(1, "follower", self.host.service_name, self.host.name, fingerprint=self.running.fingerprint),
+            Hello(
+                PROTOCOL_VERSION,
+                "follower",
+                self.host.service_name,
+                self.host.name,
+                fingerprint=self.running.fingerprint,
+            ),
             received=self._upstream_packets,
             ready=lambda: self._upstream_ready(connection),
             lost=lambda: self._upstream_lost(connection),
@@ -624,6 +691,7 @@ class Checkpoints:
         self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
         self._confirmed_lsn = 0
         self._busy = False
+        self._counting = False
 
     def _open(self, filesystem: FileSystem) -> CheckpointStore:
         host = self._worker.host
@@ -655,7 +723,7 @@ class Checkpoints:
             self._waiting = (snapshot.lsn, name, done)
             self.confirmed(self._confirmed_lsn)
 
-        self._help(lambda store: store.write(snapshot), "", written)
+        self._help(lambda store, _: store.write(snapshot), "", written)
 
     def confirmed(self, lsn: int) -> None:
         """Everything up to `lsn` is confirmed: announce what waits for that."""
@@ -664,25 +732,46 @@ class Checkpoints:
             return
         (at, name, done), self._waiting = self._waiting, None
         self._busy = False
-        self._store.announce(name)
+        try:
+            self._store.announce(name)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) and not waits(error, Use.CHECKPOINT):
+                raise
+            done(at, "")
+            return
         self._worker.host.note(f"checkpoint {name[:16]}")
         done(at, name)
 
     def verify(self, name: str, done: Callable[[bool], None]) -> None:
         """Have the helper read one back."""
-        self._help(lambda store: bool(store.verify(name)), False, done)
+        self._help(lambda store, _: bool(store.verify(name)), False, done)
 
-    def prune(self) -> None:
-        """Remove all but the newest verified ones."""
-        self._store.prune()
+    def count(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """Have the helper look which ones stand verified on the log of this head."""
+        if self._counting:
+            return
+        self._counting = True
 
-    def _help(self, work: Callable[[CheckpointStore], T], failed: T, done: Callable[[T], None]) -> None:
+        def counted(lsns: list[int]) -> None:
+            self._counting = False
+            done(lsns)
+
+        safeguards = self._worker.host.safeguards
+        none: list[int] = []
+        self._help(lambda store, filesystem: counted_on_log(filesystem, store, head, safeguards), none, counted)
+
+    def prune(self, below: int) -> None:
+        """Remove those of less than this lsn."""
+        self._store.prune(below)
+
+    def _help(self, work: Callable[[CheckpointStore, FileSystem], T], failed: T, done: Callable[[T], None]) -> None:
         host, worker = self._worker.host, self._worker.process
         generation = worker.generation
 
         def run() -> None:
             try:
-                result = work(self._open(host.open_filesystem(host.helper)))
+                filesystem = host.open_filesystem(host.helper)
+                result = work(self._open(filesystem), filesystem)
             except (DeathlessError, OSError) as error:
                 host.note(f"helper: {error}")
                 result = failed

@@ -21,6 +21,7 @@ DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
 # The status of a worker (shell/worker.py), which the replica's metrics are made of.
 STATUS: dict[str, object] = {
     "role": "primary", "epoch": 1, "lsn": 1, "sessions": 1, "keys": 1, "states": 1, "parked": 0, "uptime_s": 1.0,
+    "clock_ahead_seconds": 0.0,
     "counters": {
         "calls": 1, "frames": 1, "bytes": 1, "refused": 0, "duplicates": 0, "dropped": 0, "queries": 0, "proofs": 0,
         "confirmed": 1, "full": False,

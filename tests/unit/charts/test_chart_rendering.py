@@ -63,7 +63,7 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 @EVERY
 def test_every_object_is_named_once_and_placed(values: Object) -> None:
     objects = render(values)
-    wide = {"ClusterRole", "ClusterRoleBinding"}
+    wide = {"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     keys: Counter[tuple[Any, ...]] = Counter()
     for each in objects:
         meta = each["metadata"]
@@ -71,6 +71,43 @@ def test_every_object_is_named_once_and_placed(values: Object) -> None:
         assert ("namespace" not in meta) == (each["kind"] in wide), each
         keys[each["kind"], meta.get("namespace"), meta["name"]] += 1
     assert [key for key, count in keys.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("watched", [[], ["blue", "green"]])
+def test_namespaced_installation_holds_nothing_of_the_whole_cluster(watched: list[str]) -> None:
+    objects = render({"scope": "Namespaced", "operator": {"watchNamespaces": watched}})
+    assert [each for each in objects if "namespace" not in each["metadata"]] == []
+    places = {each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"}
+    assert places == {NAMESPACE, *watched}
+    told = find(objects, "Deployment", "deathless-operator")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--watch-namespaces={','.join(watched) or NAMESPACE}" in told
+
+
+def test_namespaced_installation_drains_no_nodes() -> None:
+    with pytest.raises(Refused, match="nodes belong to no namespace"):
+        render({"scope": "Namespaced", "drills": {"nodeDrain": {"enabled": True}}})
+
+
+@pytest.mark.parametrize("values", [{}, {"operator": {"watchNamespaces": ["blue"]}}, ALL_ON])
+def test_policies_hold_the_operator_s_account_alone(values: Object) -> None:
+    objects = render(values)
+    place = values.get("namespaceOverride", NAMESPACE)
+    account = f"system:serviceaccount:{place}:{values.get('serviceAccount', {}).get('name', 'deathless-operator')}"
+    found = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"}
+    bound = {each["spec"]["policyName"] for each in objects if each["kind"] == "ValidatingAdmissionPolicyBinding"}
+    assert bound == set(found)
+    for name, spec in found.items():
+        if "places" in name or "drills" in name:
+            # It meets everybody, since parameters are looked for first: so it is about our own label alone.
+            labels = spec["matchConstraints"]["objectSelector"]["matchExpressions"]
+            assert labels[0]["values"] == ["deathless-operator"] and "matchConditions" not in spec
+        else:
+            assert spec["matchConditions"][0]["expression"] == f"request.userInfo.username == '{account}'"
+        assert spec["failurePolicy"] == "Fail"
+    assert len(found) == (4 if values is ALL_ON else 3)
+    assert not any("Admission" in each["kind"] for each in render(values | {"admissionPolicy": {"enabled": False}})), (
+        "who has no right to make them leaves them out"
+    )
 
 
 @EVERY

@@ -96,7 +96,7 @@ def test_the_modules_are_read() -> None:
     assert {
         "OtherFingerprint",
         "QuotaExceeded",
-        "ApplyRefused",
+        "ObjectRefused",
         "HalfCopy",
         "BudgetSpent",
         "SecretMissing",

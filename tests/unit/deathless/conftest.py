@@ -1,4 +1,4 @@
-"""What is put back after a test, and golden bytes: what format version 1 writes, so that a change of one is seen.
+"""What is put back after a test, and golden bytes: what the present versions write, so that a change of one is seen.
 
 `DEATHLESS_REWRITE_GOLDEN=1` writes the files anew; do that only together with a new format version.
 """
@@ -31,6 +31,6 @@ def golden() -> Callable[[str, bytes], None]:
         path = FOLDER / f"{name}.bin"
         if os.environ.get("DEATHLESS_REWRITE_GOLDEN") == "1":
             path.write_bytes(data)
-        assert path.read_bytes() == data, f"{path} differs: what is written is not format version 1 any more"
+        assert path.read_bytes() == data, f"{path} differs: what is written is not this version any more"
 
     return compare

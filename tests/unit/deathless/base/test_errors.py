@@ -10,15 +10,20 @@ import pytest
 
 from deathless.base import errors
 from deathless.base.errors import (
+    ActivityFailed,
     CallFailed,
     Closed,
     DataCorrupt,
     DeathlessError,
     DeliveryRefused,
     Fenced,
+    ForbiddenInTurn,
+    HandlerFailed,
     Internal,
     Invalid,
+    InvalidAwait,
     KeyReused,
+    ResultUnreadable,
     RetryLater,
 )
 
@@ -64,6 +69,8 @@ def test_the_tree_in_the_modules_docstring_names_every_error(kind: type[Deathles
 
 # What sysexits.h means by these numbers: usage, data, unavailable, software, can't create, try again, protocol,
 # permission, configuration.
+SERVICE_MUST_ACT = {ActivityFailed, ForbiddenInTurn, HandlerFailed, InvalidAwait, ResultUnreadable}
+"""Errors that callers can't mend: what failed is the service's own code."""
 EXIT_CODES = {64: Invalid, 65: DataCorrupt, 69: RetryLater, 70: Internal, 73: Fenced, 75: RetryLater, 76: Fenced}
 
 
@@ -71,6 +78,8 @@ EXIT_CODES = {64: Invalid, 65: DataCorrupt, 69: RetryLater, 70: Internal, 73: Fe
 def test_an_exit_code_is_one_that_scripts_know(kind: type[DeathlessError]) -> None:
     if kind is Closed:
         assert kind.exit_code == 1
+    elif kind in SERVICE_MUST_ACT:
+        assert kind.exit_code == 70
     elif kind.exit_code in {77, 78}:
         assert issubclass(kind, (Invalid, DataCorrupt))
     else:
@@ -81,6 +90,8 @@ def test_an_exit_code_is_one_that_scripts_know(kind: type[DeathlessError]) -> No
 def test_an_http_status_tells_who_must_act(kind: type[DeathlessError]) -> None:
     if issubclass(kind, RetryLater):
         assert kind.http_status in {429, 503, 504, 507}
+    elif kind in SERVICE_MUST_ACT:
+        assert kind.http_status == 500
     elif issubclass(kind, Invalid):
         assert 400 <= kind.http_status < 500
         assert kind.http_status != 429, "429 means: send the same again"

@@ -33,8 +33,14 @@ def test_the_defaults_hold() -> None:
     Limits().validate()
 
 
-@pytest.mark.parametrize("value", [0, -1])
-@pytest.mark.parametrize("name", NAMES)
+def test_a_hand_over_need_not_wait() -> None:
+    replace(Limits(), handover_wait_s=0.0).validate()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name in NAMES for value in (0, -1) if (name, value) != ("handover_wait_s", 0)],
+)
 def test_every_limit_is_above_zero(name: str, value: int) -> None:
     with pytest.raises(InvalidConfig, match=rf"limits\.{name} must be above 0"):
         replace(Limits(), **{name: value}).validate()
@@ -57,6 +63,7 @@ def test_every_limit_in_seconds_is_a_finite_number(name: str, value: float) -> N
         ({"peer_window_bytes_max": (1 << 20) - 1}, "message_bytes_max <= peer_window_bytes_max"),
         ({"outbox_bytes_max": (8 << 20) - 1}, "peer_window_bytes_max <= outbox_bytes_max"),
         ({"suspended_bytes_max": (1 << 20) - 1}, "message_bytes_max <= suspended_bytes_max"),
+        ({"handover_wait_s": 601.0}, "handover_wait_s <= 600"),
         ({"invocations_max": 1023}, "key_queue_max <= invocations_max"),
         ({"heartbeat_s": 0.2}, "3 * heartbeat_s <= suspect_after_s"),
         ({"reign_min_s": 31.0}, "reign_min_s <= reign_max_s"),
@@ -97,3 +104,21 @@ def test_the_longest_reply_fits_twice_into_what_a_client_reads() -> None:
 )
 def test_a_relation_that_just_holds_is_accepted(changes: dict[str, float]) -> None:
     replace(Limits(), **changes).validate()  # type: ignore[arg-type]  # which field is drawn
+
+
+def test_limits_fit_a_small_volume_and_leave_a_large_one_alone() -> None:
+    limits = Limits()
+    assert limits.fitted(1 << 40) == limits
+    assert limits.fitted(0) == limits, "a file system that does not say"
+    small = limits.fitted(1 << 30)
+    assert (small.segment_bytes_max, small.checkpoint_every_bytes) == (64 << 20, 128 << 20)
+    assert limits.fitted(1 << 30, 4).segment_bytes_max == 16 << 20, "each shard has a log of its own there"
+    for size in (1, 1 << 20, 100 << 20):
+        limits.fitted(size).validate()
+
+
+def test_least_volume_counts_spares_files_and_checkpoints() -> None:
+    limits = Limits()
+    assert limits.least_volume_bytes(3) == (3 * 16 + 4 * 12) << 20
+    assert limits.least_volume_bytes(3, state_bytes=1 << 20) == (3 * 16 + 4 * 12 + 3) << 20
+    assert limits.least_volume_bytes(1, shards=2) == 2 * (16 + 4 * 12) << 20

@@ -10,7 +10,6 @@ import pytest
 from deathless.base.config import ActivitiesConfig, DriverConfig, EtcdConfig, PeerConfig, TlsConfig
 from deathless.base.limits import Limits
 from deathless.base.manifest import (
-    LimitsSpec,
     Manifest,
     ServiceSpec,
     camel_words,
@@ -19,7 +18,7 @@ from deathless.base.manifest import (
     relation_problems,
     replica_configs,
 )
-from deathless.base.manifest_parts import Retention
+from deathless.base.manifest_parts import LimitsSpec, Retention
 from deathless.base.schema_check import show_path
 
 

@@ -38,7 +38,7 @@ def test_clean_service_of_a_manifest_gives_nought(tmp_path: Path, capsys: pytest
         "spec: {module: 'clean_service.py:leak'}\n"
     )
     assert main(["check", "--no-run", "-f", str(tmp_path / "service.yaml")]) == 0
-    assert capsys.readouterr().out == "clean; nothing was run\n"
+    assert capsys.readouterr().out == "note: the log's volume must have 96Mi at least\nclean; nothing was run\n"
 
 
 def test_module_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -10,6 +11,7 @@ from deathless.base.errors import HandlerFailed, Internal, InvalidConfig, NotPri
 from deathless.cli.output import (
     count,
     describe_error,
+    json_of,
     print_json,
     print_table,
     show_bytes,
@@ -95,3 +97,18 @@ def test_long_text_is_wrapped_behind_its_name(capsys: pytest.CaptureFixture[str]
     assert lines[1].startswith("  what    word")
     assert lines[2].startswith(" " * 10 + "word")
     assert max(map(len, lines)) <= 110
+
+
+def test_what_json_has_no_form_for_is_shown_as_text() -> None:
+    value = {
+        "nan": [math.nan, math.inf],
+        "keys": {(1, (2, "a")): 1, True: 2, None: 3, 4: 5, "4": 6, b"\xff": 7},
+        "set": frozenset([1]),
+        "bytes": b"\x00",
+    }
+    assert json.loads(json_of(value)) == {
+        "nan": ["nan", "inf"],
+        "keys": {'[1,[2,"a"]]': 1, "true": 2, "null": 3, "4": 5, '"4"': 6, "/w==": 7},
+        "set": [1],
+        "bytes": "AA==",
+    }

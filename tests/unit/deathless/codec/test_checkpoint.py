@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from deathless.base.errors import CorruptCheckpoint, NewerFormat, TooLarge
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.base.times import Times
 from deathless.codec import checkpoint
 from deathless.codec.checkpoint import (
     END,
@@ -36,6 +38,8 @@ from deathless.codec.snapshot import Head, KeyRecord, ParkedRecord, SessionRecor
 Part = tuple[int, int, bytes, int]
 """(type, count, payload, flags) of one section."""
 
+FOLDER = Path(__file__).parents[3] / "golden"
+
 
 def sample() -> Snapshot:
     return Snapshot(
@@ -46,7 +50,7 @@ def sample() -> Snapshot:
         lsn=Lsn(41),
         chain=ChainHash(bytes(range(16, 32))),
         digest=Digest(bytes(range(32, 48))),
-        time_us=1_700_000_000_000_000,
+        times=Times.at(1_700_000_000_000_000),
         fingerprint=Fingerprint(bytes(range(48, 64))),
         state={b"bob": b"\x07", b"alice": b"\x05", b"": b""},
         sessions=[
@@ -98,11 +102,17 @@ def with_payload(kind: Section, count: int, payload: bytes) -> list[Part]:
     return [(kind, count, payload, 1) if part[0] == kind else part for part in sample_parts()]
 
 
-def test_the_bytes_of_a_checkpoint_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+def test_the_bytes_of_a_checkpoint_are_version_2(golden: Callable[[str, bytes], None]) -> None:
     golden("checkpoint", b"".join(encode(sample())))
 
 
-def test_the_bytes_of_an_empty_checkpoint_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+def test_a_checkpoint_of_version_1_is_still_read_and_has_one_clock() -> None:
+    old = (FOLDER / "checkpoint_version_1.bin").read_bytes()
+    found = decode(chunk_reader([old]))
+    assert found == replace(sample(), times=Times.of_version_1(sample().times.time_us), state_digest=found.state_digest)
+
+
+def test_the_bytes_of_an_empty_checkpoint_are_version_2(golden: Callable[[str, bytes], None]) -> None:
     empty = replace(sample(), state={}, sessions=[], keys=[], parked=[], keys_floor_us=-1)
     data = b"".join(encode(empty))
     golden("checkpoint_empty", data)
@@ -261,9 +271,9 @@ def test_the_head_is_read_without_the_state() -> None:
 # ---------------------------------------------------------------- newer versions
 
 
-@pytest.mark.parametrize(("version", "algorithm"), [(2, 1), (0, 1), (1, 2)])
+@pytest.mark.parametrize(("version", "algorithm"), [(3, 1), (0, 1), (2, 2)])
 def test_a_newer_version_is_refused_by_name(version: int, algorithm: int) -> None:
-    with pytest.raises(NewerFormat, match=f"version {version}, checksum {algorithm}; this is version 1"):
+    with pytest.raises(NewerFormat, match=f"version {version}, checksum {algorithm}; this is version 2"):
         read_head(chunk_reader([file_header(version, algorithm), b"".join(encode(sample()))[16:]]))
 
 

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from deathless.base.ids import GENESIS_CHAIN, ChainHash, Digest, Epoch, Incarnat
 from deathless.codec import frames
 from deathless.codec.frames import BLOCK, CRC_AT, HEADER_BYTES, Frame, FrameKind, Run
 
+GOLDEN = Path(__file__).parents[3] / "golden"
 DIGEST = Digest(bytes(range(16)))
 CHAIN = ChainHash(bytes(range(16, 32)))
 U64 = st.integers(0, 2**64 - 1)
@@ -96,8 +98,13 @@ def reseal(data: bytearray) -> bytes:
     return bytes(data)
 
 
-def test_the_bytes_of_a_data_frame_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+def test_the_bytes_of_a_data_frame_are_version_2(golden: Callable[[str, bytes], None]) -> None:
     golden("frame_data", data_frame(SMALL))
+
+
+def test_a_data_frame_of_version_1_is_still_read() -> None:
+    old = (GOLDEN / "frame_data_without_marks.bin").read_bytes()
+    assert frames.decode_frame(old) == frames.decode_frame(data_frame(SMALL))
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -109,6 +116,15 @@ def test_the_bytes_of_the_other_frames_are_version_1(name: str, golden: Callable
     assert frame is not None
     assert frame.kind == kind
     assert msgspec.msgpack.decode(frame.payload, type=type(record)) == record
+
+
+@pytest.mark.parametrize("name", ["data", *CONTROLS])
+def test_a_frame_that_was_written_before_the_header_had_marks_is_still_read(name: str) -> None:
+    data = (GOLDEN / f"frame_{name}_without_marks.bin").read_bytes()
+    assert data[frames.HEADER_CRC_AT : frames.ZERO_SECTORS_AT + 4] == bytes(8)
+    frame = frames.decode_frame(data)
+    assert frame == frames.decode_frame((GOLDEN / f"frame_{name}.bin").read_bytes())
+    assert frame is not None
 
 
 def test_a_frame_reads_back_as_it_was_written() -> None:
@@ -201,7 +217,7 @@ def test_a_payload_of_random_bytes_is_data_or_a_typed_error(payload: bytes, coun
 
 @pytest.mark.parametrize(
     ("at", "value", "what"),
-    [(0, b"DLF2", "b'DLF2'"), (4, b"\x02\x00", "version 2"), (4, b"\x00\x00", "version 0"), (7, b"\x02", "checksum 2")],
+    [(0, b"DLF2", "b'DLF2'"), (4, b"\x03\x00", "version 3"), (4, b"\x00\x00", "version 0"), (7, b"\x02", "checksum 2")],
 )
 def test_a_newer_version_is_refused_by_name(at: int, value: bytes, what: str) -> None:
     data = bytearray(data_frame(SMALL))

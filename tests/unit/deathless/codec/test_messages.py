@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.base.errors import CorruptFrame, TooLarge
+from deathless.base.times import Times
 from deathless.codec import messages
 from deathless.codec.messages import HEADER_BYTES, Kind, Message
 from deathless.codec.traces import untraced
 
+FOLDER = Path(__file__).parents[3] / "golden"
 SHORT = st.binary(max_size=40)
 
 
@@ -30,7 +33,7 @@ def test_the_bytes_of_a_call_are_version_1(golden: Callable[[str, bytes], None])
 @pytest.mark.parametrize(
     ("name", "data", "kind"),
     [
-        ("message_time", messages.encode_time(1_700_000_000_000_000), Kind.TIME),
+        ("message_time", messages.encode_time(Times.at(1_700_000_000_000_000)), Kind.TIME),
         ("message_register", messages.encode_register(bytes(range(16))), Kind.REGISTER),
         ("message_parked", messages.encode_parked(7, 9, sample_call()), Kind.PARKED),
         ("message_rebased", messages.encode_rebased(42), Kind.REBASED),
@@ -41,6 +44,15 @@ def test_the_bytes_of_the_shards_own_records_are_version_1(
 ) -> None:
     golden(name, data)
     assert messages.decode(data).kind == kind
+
+
+def test_time_records_are_read_as_they_were_written_and_those_of_version_1_have_one_clock() -> None:
+    times = Times(4, 3, 2, 1)
+    assert messages.decode_time(messages.decode(messages.encode_time(times)).args) == times
+    old = (FOLDER / "message_time_version_1.bin").read_bytes()
+    assert messages.decode_time(messages.decode(old).args) == Times.of_version_1(1_700_000_000_000_000)
+    with pytest.raises(CorruptFrame, match="16 bytes, 32 expected"):
+        messages.decode_time(bytes(16))
 
 
 def test_a_parked_record_carries_the_message_verbatim() -> None:

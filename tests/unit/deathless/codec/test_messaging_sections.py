@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,18 @@ from tests.unit.deathless.codec.test_checkpoint import built, parts_of, sample
 from deathless.base.errors import CorruptCheckpoint
 from deathless.codec import messaging_sections
 from deathless.codec.checkpoint import SESSION, chunk_reader, decode, encode, verify
-from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, UNKNOWN, Reader, payloads
+from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, UNDELIVERED, UNKNOWN, Reader, payloads
 from deathless.codec.peer_messages import SELF_SESSION, Target
 from deathless.codec.sections import Section
-from deathless.codec.snapshot import OutboxRecord, PeerRecord, ResultRecord, SessionRecord, Snapshot, UnknownRecord
+from deathless.codec.snapshot import (
+    OutboxRecord,
+    PeerRecord,
+    ResultRecord,
+    SessionRecord,
+    Snapshot,
+    UndeliveredRecord,
+    UnknownRecord,
+)
 
 U64 = st.integers(0, 2**64 - 1)
 BLOB = st.binary(max_size=24)
@@ -46,6 +55,30 @@ def test_the_bytes_of_a_checkpoint_with_messaging_are_version_1(golden: Callable
     golden("checkpoint_messaging", b"".join(encode(busy())))
 
 
+def compared() -> Snapshot:
+    """The one with messaging, with the histories of what was sent and taken in."""
+    plain = busy()
+    peer, ours = plain.sessions[-2:]
+    shop = msgspec.structs.replace(plain.outbox[1], history=bytes(range(16, 32)))
+    sessions = [*plain.sessions[:-2], msgspec.structs.replace(peer, history=bytes(range(16))), ours]
+    return replace(plain, sessions=sessions, outbox=[plain.outbox[0], shop])
+
+
+def test_the_bytes_of_a_checkpoint_with_histories_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+    data = b"".join(encode(compared()))
+    golden("checkpoint_histories", data)
+    found = decode(chunk_reader([data]))
+    assert (found.outbox, found.sessions) == (compared().outbox, compared().sessions)
+
+
+def test_a_reader_that_does_not_know_histories_may_leave_them_out() -> None:
+    *others, (kind, _, _, flags) = parts_of(b"".join(encode(compared())))
+    assert (kind, flags) == (Section.HISTORIES, 0)
+    found = decode(built(others))
+    assert found.outbox == busy().outbox
+    assert found.sessions == busy().sessions
+
+
 def unsettled() -> Snapshot:
     """The sample, with activities of unknown outcome."""
     cases = [
@@ -61,6 +94,25 @@ def test_the_bytes_of_a_checkpoint_with_unknown_outcomes_are_version_1(golden: C
 
 def test_a_checkpoint_with_unknown_outcomes_reads_back_as_it_was_written() -> None:
     written = unsettled()
+    assert decode(chunk_reader(list(encode(written)))) == written
+
+
+def given_up() -> Snapshot:
+    """The sample, with messages that drivers gave up, one of them seen to."""
+    records = [
+        UndeliveredRecord(0, "mail", 0, 3, 0, "", b""),
+        UndeliveredRecord(30, "mail", 0, 4, 1_600_000_000_000_000, "503 (given up after 9 attempts)", b"message"),
+        UndeliveredRecord(31, "sms", 0, 1, 1_600_000_000_000_001, "", b""),
+    ]
+    return replace(sample(), undelivered=records)
+
+
+def test_the_bytes_of_a_checkpoint_with_messages_given_up_are_version_1(golden: Callable[[str, bytes], None]) -> None:
+    golden("checkpoint_undelivered", b"".join(encode(given_up())))
+
+
+def test_a_checkpoint_with_messages_given_up_reads_back_as_it_was_written() -> None:
+    written = given_up()
     assert decode(chunk_reader(list(encode(written)))) == written
 
 
@@ -148,6 +200,10 @@ def peer_row(session: int, name: bytes, shard: int = 0) -> bytes:
     return PEER.pack(session, 77, bytes(16), shard, len(name))
 
 
+def undelivered_row(number: int, service: int = 0, why: int = 0, message: int = 0) -> bytes:
+    return UNDELIVERED.pack(number, 1, 7, 0, service, why, message)
+
+
 def unknown_row(lsn: int, handler: int = 0, key: int = 0, activity: int = 0, activity_key: int = 0) -> bytes:
     return UNKNOWN.pack(1, 1, lsn, 5, handler, key, activity, activity_key)
 
@@ -174,6 +230,12 @@ WRONG: dict[str, tuple[list[tuple[int, int, bytes]], str]] = {
     "results whose times fall": (
         [(Section.RESULTS, 2, RESULT.pack(1, 2, 0, 0) + RESULT.pack(2, 1, 0, 0))],
         "times of results fall",
+    ),
+    "messages given up without their rows": ([(Section.UNDELIVERED, 1, bytes(39))], "columns pass"),
+    "messages given up without their texts": ([(Section.UNDELIVERED, 1, undelivered_row(1, 0, 0, 1))], "disagree"),
+    "messages given up whose ids do not ascend": (
+        [(Section.UNDELIVERED, 2, undelivered_row(5) + undelivered_row(5))],
+        "ids of messages that were given up do not ascend",
     ),
     "unknown outcomes without their rows": ([(Section.UNKNOWN, 1, bytes(47))], "columns pass"),
     "unknown outcomes without their texts": ([(Section.UNKNOWN, 1, unknown_row(1, 0, 0, 0, 1))], "disagree"),

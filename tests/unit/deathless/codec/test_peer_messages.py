@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from deathless.codec.peer_messages import (
     is_service_name,
 )
 
+GOLDEN = Path(__file__).parents[3] / "golden"
 CHAIN = ("bank/0/alice", "shop/0/cart")
 ARGS = b"\x81\xa6amount\x05"
 SERVICE_ID = bytes(range(16))
@@ -41,7 +43,7 @@ RECORDS: dict[Kind, msgspec.Struct] = {
     Kind.TRIM: Trim("shop", 0, 12),
     Kind.OUTCOME: Outcome(41, 2, 1, b"\x00\x05"),
     Kind.ATTEMPT: Attempt(41, 2, 1),
-    Kind.ADOPT: Adopt("shop", 0, SERVICE_ID, 78),
+    Kind.ADOPT: Adopt("shop", 0, SERVICE_ID, 78, True),
     Kind.ORDER: Order("resume", 41, 2, b"\x00\x05"),
 }
 MESSAGES: dict[Kind, bytes] = {
@@ -59,6 +61,11 @@ ENVELOPES: dict[Kind, type[msgspec.Struct]] = {
     Kind.RESPONSE: Reference,
     Kind.CANCEL: Reference,
 }
+
+
+def test_an_adopt_record_of_a_build_before_histories_is_read() -> None:
+    record = (GOLDEN / "message_adopt_bare.bin").read_bytes()
+    assert decode_body(Adopt, decode(record).args) == Adopt("shop", 0, SERVICE_ID, 78, False)
 
 
 @pytest.mark.parametrize("kind", MESSAGES)

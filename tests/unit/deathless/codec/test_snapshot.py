@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.base.times import Times
 from deathless.codec.snapshot import (
     Head,
     KeyRecord,
@@ -29,7 +30,7 @@ def empty() -> Snapshot:
         lsn=Lsn(41),
         chain=ChainHash(bytes(range(16))),
         digest=Digest(bytes(range(16, 32))),
-        time_us=5,
+        times=Times.at(5),
         fingerprint=Fingerprint(bytes(range(32, 48))),
         state={b"alice": b"\x05", b"bob": b"\x07"},
     )
@@ -46,7 +47,7 @@ def test_a_snapshot_needs_no_more_than_place_and_state() -> None:
 def test_the_head_says_whose_it_is_where_it_stands_and_how_much_state_follows() -> None:
     snapshot = empty()
     assert snapshot.head() == Head(
-        "bank", bytes(16), 77, 2, 41, snapshot.chain, snapshot.digest, 5, snapshot.fingerprint, -1, 2
+        "bank", bytes(16), 77, 2, 41, snapshot.chain, snapshot.digest, 5, snapshot.fingerprint, -1, 2, 5, 5, 5
     )
 
 

@@ -34,10 +34,36 @@ def body_of(packet: bytes) -> bytes:
 
 
 STRUCTS: dict[Type, msgspec.Struct] = {
-    Type.HELLO: wire.Hello(1, "follower", "bank", "r1", "secret", 12, 77, bytes(range(16))),
-    Type.WELCOME: wire.Welcome(1, "bank", "r1", "PRIMARY", 2, 77, "127.0.0.1:7001", 5, 1 << 20, 65536),
+    Type.HELLO: wire.Hello(
+        1,
+        "follower",
+        "bank",
+        "r1",
+        "secret",
+        12,
+        77,
+        bytes(range(16)),
+        service_id=bytes(range(16, 32)),
+        secret=bytes(range(32, 48)),
+        proof="000102030405060708090a0b0c0d0e0f",
+    ),
+    Type.CHALLENGE: wire.Challenge(".proof.000102030405060708090a0b0c0d0e0f", bytes(range(16)), bytes(range(32))),
+    Type.WELCOME: wire.Welcome(
+        1,
+        "bank",
+        "r1",
+        "PRIMARY",
+        2,
+        77,
+        "127.0.0.1:7001",
+        5,
+        1 << 20,
+        65536,
+        ".proof.0f0e0d0c0b0a09080706050403020100",
+        1_700_000_000_000_000,
+    ),
     Type.REFUSED: wire.Refused("DL3010", "token is wrong"),
-    Type.ROLE: wire.Role("STANDBY", 2, "127.0.0.1:7001"),
+    Type.ROLE: wire.RoleAt("STANDBY", 2, "127.0.0.1:7001", 1_700_000_000_000_000),
     Type.REGISTERED: wire.Registered(bytes(range(16)), 12),
     Type.BATCH_REFUSED: wire.BatchRefused(12, 5, "DL1002", "full", 20),
     Type.ADMIN: wire.Admin(1, "status", b"{}"),
@@ -45,8 +71,8 @@ STRUCTS: dict[Type, msgspec.Struct] = {
     Type.FOLLOW: wire.Follow("r2", 41, bytes(16), True),
     Type.FOLLOWING: wire.Following(True, 2, 41, "r2"),
     Type.HANDOVER: wire.Handover(2, 41),
-    Type.PEER_HELLO: wire.PeerIntroduction(PeerHello("shop", 0, bytes(range(16)), 77), 2, 5),
-    Type.PEER_WELCOME: wire.PeerWelcome(12, 5),
+    Type.PEER_HELLO: wire.PeerIntroduction(PeerHello("shop", 0, bytes(range(16)), 77), 2, 5, bytes(range(16)), "no"),
+    Type.PEER_WELCOME: wire.PeerWelcome(12, 5, bytes(range(16))),
     Type.PEER_REFUSED: wire.Refused("DL3016", "created anew"),
 }
 PACKETS: dict[str, bytes] = {
@@ -84,6 +110,21 @@ def test_records_read_back_as_they_were_written(kind: Type) -> None:
 def test_a_hello_may_leave_out_what_it_does_not_know() -> None:
     body = msgspec.msgpack.encode([1, "tool", "bank", "cli"])
     assert wire.decode_struct(wire.Hello, body) == wire.Hello(1, "tool", "bank", "cli", "", 0, 0)
+
+
+@pytest.mark.parametrize("kind", [Type.HELLO, Type.WELCOME])
+def test_a_handshake_of_a_build_before_the_proof_of_the_directory_is_read(kind: Type) -> None:
+    packet = (GOLDEN / f"wire_{kind.name.lower()}_unproved.bin").read_bytes()
+    said = wire.decode_struct(type(STRUCTS[kind]), body_of(packet))
+    rest = {"service_id": b"", "secret": b"", "proof": ""} if kind == Type.HELLO else {"proof": "", "time_us": 0}
+    assert said == msgspec.structs.replace(STRUCTS[kind], **rest)
+
+
+@pytest.mark.parametrize("kind", [Type.PEER_HELLO, Type.PEER_WELCOME])
+def test_what_peers_of_a_build_before_histories_say_is_read(kind: Type) -> None:
+    packet = (GOLDEN / f"wire_{kind.name.lower()}_bare.bin").read_bytes()
+    rest = {"history": b"", "complaint": ""} if kind == Type.PEER_HELLO else {"history": b""}
+    assert wire.decode_struct(type(STRUCTS[kind]), body_of(packet)) == msgspec.structs.replace(STRUCTS[kind], **rest)
 
 
 def test_a_record_of_a_newer_peer_may_have_more_fields() -> None:

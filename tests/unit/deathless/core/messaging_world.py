@@ -9,6 +9,7 @@ from tests.unit.deathless.core.primary_world import SMALL, World, batch
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.base.times import Due, Times
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import (
     ActivityStart,
@@ -19,6 +20,7 @@ from deathless.codec.peer_messages import (
 )
 from deathless.codec.wire import (
     AdminReply,
+    PeerIntroduction,
     PeerWelcome,
     Type,
     decode_peer_commit,
@@ -43,7 +45,7 @@ class Scripted(Relay):
         self.give = Outputs([], [], [], [], [])
         self.pending: list[ActivityStart] = []
         self.held: set[int] = set()
-        self.due = 0
+        self.due_us = 0
         self.suspended_here = Crowd(0, 0, 0)
         self.advanced: list[int] = []
 
@@ -63,13 +65,13 @@ class Scripted(Relay):
     def crowd(self) -> Crowd:
         return self.suspended_here
 
-    def due_us(self) -> int:
-        return self.due
+    def due(self) -> Due:
+        return Due(self.due_us)
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
-        super().advance(lsn, now_us, caught_up=caught_up)
-        self.advanced.append(now_us)
-        self.due = 0
+    def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> None:
+        super().advance(lsn, times, caught_up=caught_up)
+        self.advanced.append(times.elapsed_us)
+        self.due_us = 0
 
 
 def start(operation: int, *, once: bool = False) -> ActivityStart:
@@ -94,7 +96,7 @@ class Place(World):
 
     def introduce(self, hello: PeerHello = A, conn: ev.Conn = PEER) -> int:
         """A peer introduces itself, to the end; gives its session."""
-        self.tell(ev.PeerHelloReceived(conn, hello, 1))
+        self.tell(ev.PeerHelloReceived(conn, PeerIntroduction(hello, 1)))
         self.settle()
         return self.welcomes(conn)[-1].session
 

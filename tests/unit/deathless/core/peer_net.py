@@ -15,14 +15,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.unit.deathless.core.primary_world import WALL_US, Echo, batch, call
+from tests.unit.deathless.core.primary_world import SECRET, WALL_US, Echo, batch, call, owners_showing
 
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.base.times import Times
 from deathless.codec.frames import Frame, FrameKind, chain_after
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import SELF, SELF_SESSION, Outputs, PeerHello, Target
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     PacketReader,
     PeerIntroduction,
@@ -133,7 +135,7 @@ class Life:
         self.accepted: dict[ev.Conn, Link] = {}
         self.todo: list[fx.RunFrame | fx.WriteControl] = []
         self.proofs: list[tuple[int, bool]] = []  # (number, the answer)
-        self.place = ShardPlace(time_us=WALL_US)
+        self.place = ShardPlace(times=Times.at(WALL_US))
         self.executor = Relay()
         self.sessions = SessionTable(net.limits)
         self.shard = Shard(self.executor, self.sessions, KeyTable(net.limits), self.place, net.limits)
@@ -147,14 +149,17 @@ class Life:
             safeguards=net.safeguards,
             lsn=self.place.lsn,
             chain=self.place.chain,
-            time_us=WALL_US,
+            times=self.place.times,
+            wall_us=WALL_US,
             now=net.now,
             deaths={},
             tables=Tables(
                 outbox=self.shard.outbox, peers=self.shard.peers, results=self.shard.results,
+                undelivered=self.shard.undelivered,
                 unknown=self.shard.unknown,
-                due_us=lambda: self.place.due_us,
+                due=lambda: self.place.due,
             ),
+            owners=owners_showing(CLIENT, net.safeguards),
         )  # fmt: skip
 
     def begin(self) -> None:
@@ -188,6 +193,8 @@ class Life:
                     self.proofs.append((number, owned))
                 case fx.RunFrame() | fx.WriteControl():
                     self.todo.append(effect)
+                case fx.NoteConfirmed():
+                    pass  # nobody puts a log back here
                 case fx.StopReplica():
                     self.dead = True
                 case _:
@@ -242,7 +249,7 @@ class Life:
         self.frames.append(frame)
         self.primary.digest = self.place.digest
         return ev.FrameSynced(
-            frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
+            frame, done.payload, 0, 4096, done.results, done.registered, self.place.times,
             done.sent, done.starts, done.stops, done.finished,
         )  # fmt: skip
 
@@ -296,7 +303,7 @@ class Service:
         """The client sends, or sends again, what has no answer."""
         life = self.life
         if not self.session:
-            life.do(life.primary.register_received(CLIENT, bytes(16)))
+            life.do(life.primary.register_received(CLIENT, nonce_of(SECRET)))
         elif not self.served:
             texts = self.asks[self.answers : self.answers + WINDOW]
             sent = batch(self.session, self.answers + 1, list(map(call, texts)), acked=self.answers)
@@ -341,7 +348,8 @@ class Net:
         life.links[target] = link
         receiver.accepted[link.conn] = link
         self.links.append(link)
-        said = struct_packet(Type.PEER_HELLO, PeerIntroduction(life.service.hello, life.epoch))
+        outreach = life.primary.messaging.outreach
+        said = struct_packet(Type.PEER_HELLO, outreach.introduction(target, life.service.hello, life.epoch))
         link.there.extend(PacketReader(1 << 20).feed(said))
 
     def connect_all(self, chance: random.Random | None = None) -> None:
@@ -364,7 +372,7 @@ class Net:
         life = link.receiver
         if kind == Type.PEER_HELLO:
             said = decode_struct(PeerIntroduction, body)
-            life.tell(ev.PeerHelloReceived(link.conn, said.hello, said.epoch))
+            life.tell(ev.PeerHelloReceived(link.conn, said))
         else:
             life.do(life.primary.batches_received([(link.conn, decode_batch(body))]))
             life.do(life.primary.buffers_drained(self.now, WALL_US))
@@ -380,7 +388,7 @@ class Net:
         if kind == Type.PEER_WELCOME:
             told = decode_struct(PeerWelcome, body)
             link.ready = True
-            life.tell(ev.PeerReady(link.target, told.session, told.next_position))
+            life.tell(ev.PeerReady(link.target, told.session, told.next_position, told.history))
         elif kind == Type.PEER_COMMIT:
             life.tell(ev.PeerCommitted(link.target, decode_peer_commit(body)[1]))
         else:
@@ -402,8 +410,8 @@ class Net:
         if life.accepted.pop(link.conn, None) is not None and not life.dead:
             life.do(life.primary.connection_lost(link.conn, life.net.now, WALL_US))
 
-    def settle(self, steps: int = 3000) -> None:
-        """Let everything come to its end: no more faults, deposed primaries learn that they are."""
+    def settle(self, steps: int = 3000, *, must: bool = True) -> None:
+        """Let everything come to its end, which it must: no more faults, deposed primaries learn that they are."""
         for service in self.services.values():
             for life in service.former:
                 life.end()
@@ -429,7 +437,7 @@ class Net:
                 life.do(life.primary.timer_fired(self.now, WALL_US))
             if self.quiet:
                 return
-        raise AssertionError("it does not come to its end")
+        assert not must, "it does not come to its end"
 
     @property
     def quiet(self) -> bool:
@@ -446,7 +454,7 @@ class Net:
         replayed: dict[str, Relay] = {}
         for name, service in self.services.items():
             executor = Relay()
-            place = ShardPlace(time_us=WALL_US)
+            place = ShardPlace(times=Times.at(WALL_US))
             shard = Shard(executor, SessionTable(self.limits), KeyTable(self.limits), place, self.limits)
             for frame in service.life.frames:
                 shard.apply(frame)

@@ -16,6 +16,7 @@ from deathless.base.errors import Deposed
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.base.times import Due, Times
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import (
@@ -32,6 +33,7 @@ from deathless.codec.peer_messages import (
     ScheduleView,
     Target,
 )
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     Batch,
     BatchRefused,
@@ -50,11 +52,13 @@ from deathless.core.keys import KeyTable
 from deathless.core.messaging import Tables
 from deathless.core.primary import Primary
 from deathless.core.replica import ShardPlace
+from deathless.core.session_owners import SessionOwners
 from deathless.core.sessions import SessionTable
 from deathless.engine.shard import Executed, Shard
 
 E = TypeVar("E", bound=fx.Effect)
 SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count
+SECRET = b"known to one client"
 WALL_US = 1_700_000_000_000_000
 
 
@@ -100,7 +104,10 @@ class Echo:
         self.ran += messages
         return [len(message) for message in messages]
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
+    def moved(self, times: Times) -> None:
+        """See the port."""
+
+    def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> None:
         self.ran.append(b"advance")
 
     def outcome(self, lsn: int, now_us: int, outcome: Outcome) -> None:
@@ -125,8 +132,8 @@ class Echo:
     def limit_targets(self, known: Known) -> None:
         """See the port."""
 
-    def due_us(self) -> int:
-        return 0
+    def due(self) -> Due:
+        return Due()
 
     def activities(self) -> list[ActivityStart]:
         return []
@@ -174,6 +181,13 @@ def batch(session: int, first_seq: int, messages: Sequence[bytes], acked: int = 
     return Batch(Run(session, first_seq, acked, len(messages)), ends, b"".join(messages))
 
 
+def owners_showing(conn: int, safeguards: Safeguards = ALL_SAFEGUARDS) -> SessionOwners:
+    """Bindings that know one connection, which showed SECRET."""
+    owners = SessionOwners(safeguards)
+    owners.opened(ev.Conn(conn), SECRET, "")
+    return owners
+
+
 class World:
     """A primary of epoch 1 at lsn 0, and what it has sent."""
 
@@ -187,11 +201,12 @@ class World:
         self.now = 100.0
         self.run_s = 0.0  # what running one message takes
         self.wall_us = WALL_US
-        self.place = ShardPlace(time_us=WALL_US)
+        self.place = ShardPlace(times=Times.at(WALL_US))
         self.sessions = SessionTable(limits)
         self.executor = executor or Echo()
         self.shard = Shard(self.executor, self.sessions, KeyTable(limits), self.place, limits, safeguards)
         self.deaths = {} if deaths is None else deaths
+        self.owners = SessionOwners(safeguards)
         self.primary = Primary(
             replica="r0",
             epoch=1,
@@ -200,22 +215,27 @@ class World:
             safeguards=safeguards,
             lsn=0,
             chain=bytes(16),
-            time_us=WALL_US,
+            times=Times.at(WALL_US),
+            wall_us=WALL_US,
             now=self.now,
             deaths=self.deaths,
             tables=Tables(
                 outbox=self.shard.outbox,
                 peers=self.shard.peers,
                 results=self.shard.results,
+                undelivered=self.shard.undelivered,
                 unknown=self.shard.unknown,
                 activities=self.executor.activities,
                 crowd=self.executor.crowd,
                 holds=self.executor.holds,
                 retried=self.shard.take_retried,
-                due_us=lambda: self.place.due_us,
+                due=lambda: self.place.due,
             ),
+            owners=self.owners,
         )
         self.todo: list[fx.Effect] = []
+        self.standing: list[int] = []  # lsns of verified checkpoints in the directory
+        self.noted: list[fx.NoteConfirmed] = []
         self.sent: list[tuple[int, int, bytes]] = []
 
     # ---- effects ---------------------------------------------------------------------------------------------
@@ -226,6 +246,10 @@ class World:
             if isinstance(effect, fx.Send):
                 for kind, body in PacketReader(1 << 30).feed(effect.data):
                     self.sent.append((effect.conn, kind, body))
+            elif isinstance(effect, fx.NoteConfirmed):  # it asks for no answer
+                self.noted.append(effect)
+            elif isinstance(effect, fx.ListCheckpoints):
+                self.do(self.primary.checkpoints_found(self.standing, self.now, self.wall_us))
             else:
                 self.todo.append(effect)
         self.primary.check_invariants()
@@ -244,7 +268,11 @@ class World:
 
     # ---- clients ---------------------------------------------------------------------------------------------
 
-    def register(self, conn: int = 1, nonce: bytes = bytes(16)) -> int:
+    def show(self, conn: int, secret: bytes = SECRET, name: str = "") -> None:
+        """A connection whose HELLO showed a secret."""
+        self.owners.opened(ev.Conn(conn), secret, name)
+
+    def register(self, conn: int = 1, nonce: bytes = nonce_of(SECRET)) -> int:
         """Register a session, to the end; gives its id."""
         self.do(self.primary.register_received(ev.Conn(conn), nonce))
         self.settle()
@@ -272,6 +300,11 @@ class World:
         self.do(self.primary.queries_answered(event))
 
     # ---- the log ---------------------------------------------------------------------------------------------
+
+    def pass_us(self, us: int) -> None:
+        """Let so much pass on all clocks."""
+        self.now += us / 1e6
+        self.wall_us += us
 
     def drained(self) -> None:
         """Every socket was read."""
@@ -304,7 +337,7 @@ class World:
         )
         self.place.chain = chain
         event = ev.FrameSynced(
-            frame, done.payload, 0, 4096, done.results, done.registered, self.place.time_us,
+            frame, done.payload, 0, 4096, done.results, done.registered, self.place.times,
             done.sent, done.starts, done.stops, done.finished, done.spans, done.count * self.run_s, done.unknown,
         )  # fmt: skip
         self.primary.digest = self.place.digest
@@ -349,7 +382,7 @@ class World:
     def applied(self, conn: int, lsn: int | None = None) -> None:
         """A follower tells what it applied; None: all that is confirmed."""
         at = self.primary.confirmed_lsn if lsn is None else lsn
-        self.do(self.primary.applied_received(ev.Conn(conn), at))
+        self.do(self.primary.applied_received(ev.Conn(conn), at, self.now))
 
     # ---- what was sent ---------------------------------------------------------------------------------------
 

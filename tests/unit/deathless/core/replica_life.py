@@ -112,7 +112,7 @@ class Life:
         numbers = (FrameKind.DATA, Epoch(self.epoch), Lsn(first), Lsn(confirmed), done.count, Incarnation(1))
         self.place.chain = chain
         frame = Frame(*numbers, prev, chain, 0, done.payload)
-        return ev.FrameSynced(frame, done.payload, 0, 0, done.results, done.registered, self.place.time_us)
+        return ev.FrameSynced(frame, done.payload, 0, 0, done.results, done.registered, self.place.times)
 
     def is_in(self, state: State) -> bool:
         """Is the replica in this state?"""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from deathless.base.errors import OutcomeUnknown, TooLarge
+from deathless.base.errors import NotRetryable, OutcomeUnknown
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode
@@ -38,11 +38,13 @@ def start(
 class Desk:
     """The activities of one primary, and what it logs."""
 
-    def __init__(self, *, at_most: int = 10, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+    def __init__(
+        self, *, at_most: int = 10, processes: int | None = None, safeguards: Safeguards = ALL_SAFEGUARDS
+    ) -> None:
         self.now = 50.0
         self.records = OwnRecords()
         limits = Limits(activities_max=at_most, message_bytes_max=100)
-        self.activities = Activities(limits=limits, safeguards=safeguards, records=self.records)
+        self.activities = Activities(limits=limits, safeguards=safeguards, records=self.records, processes=processes)
         self.lsn = 0
 
     def begin(self, *pending: ActivityStart) -> list[str]:
@@ -118,7 +120,7 @@ def test_an_outcome_that_is_too_large_for_a_message_becomes_an_error() -> None:
     desk = Desk()
     desk.confirm(start(1))
     desk.ended(1, reply=b"\x00" + b"x" * 100)
-    assert desk.log() == [f"outcome 1.1 {TooLarge.code}"]
+    assert desk.log() == [f"outcome 1.1 {NotRetryable.code}"]
 
 
 def test_no_more_run_than_the_maximum_and_the_rest_waits_in_order() -> None:
@@ -224,3 +226,75 @@ def test_an_attempt_that_was_replaced_before_its_record_was_confirmed_is_not_beg
     assert desk.proved() == []
     assert desk.log() == ["attempt 1.2"]
     assert desk.proved() == ["start 1.2"]
+
+
+def test_while_its_primary_lets_go_none_begins_that_must_run_at_most_once() -> None:
+    desk = Desk()
+    assert desk.said(desk.activities.hold(True)) == []
+    assert desk.confirm(start(1, once=True), start(2), start(3, once=True)) == ["start 2.1"]
+    assert desk.log() == []
+    assert desk.activities.under_way == 0
+    assert desk.said(desk.activities.hold(True)) == []
+
+
+def test_what_was_held_begins_in_its_order_when_the_primary_stays_and_what_was_stopped_meanwhile_does_not() -> None:
+    desk = Desk(at_most=2)
+    desk.activities.hold(True)
+    desk.confirm(start(1, once=True), start(2, once=True), start(3, once=True), start(4, once=True))
+    desk.confirm(stops=[2])
+    assert desk.said(desk.activities.hold(False)) == []
+    assert desk.log() == ["attempt 1.1", "attempt 3.1"]
+    assert desk.proved() == ["start 1.1", "start 3.1"]
+    assert desk.said(desk.activities.hold(False)) == []
+    desk.ended(1)
+    desk.log()
+    desk.proved()
+    assert desk.log() == ["attempt 4.1"]
+
+
+def test_one_that_must_run_at_most_once_is_under_way_from_its_attempt_to_its_confirmed_outcome() -> None:
+    desk = Desk()
+    desk.confirm(start(1, once=True), start(2))
+    seen = [desk.activities.under_way]
+    desk.activities.hold(True)
+    for step in (desk.log, desk.proved, lambda: desk.ended(2), lambda: desk.ended(1), desk.log, desk.proved):
+        step()
+        seen.append(desk.activities.under_way)
+    assert seen == [1, 1, 1, 1, 1, 1, 0]
+
+
+def test_one_that_was_stopped_is_not_under_way_any_more() -> None:
+    desk = Desk()
+    desk.confirm(start(1, once=True))
+    desk.log()
+    desk.proved()
+    assert desk.confirm(stops=[1]) == ["stop 1"]
+    assert desk.activities.under_way == 0
+
+
+def test_no_more_have_an_attempt_in_the_log_than_there_are_processes_and_others_pass_them() -> None:
+    desk = Desk(processes=2)
+    assert desk.confirm(*(start(operation, once=True) for operation in (1, 2, 3, 4)), start(5)) == ["start 5.1"]
+    assert desk.log() == ["attempt 1.1", "attempt 2.1"]
+    assert desk.confirm(start(6, once=True)) == []
+    assert desk.proved() == ["start 1.1", "start 2.1"]
+    assert desk.ended(5) == []
+    assert desk.ended(2) == []
+    assert desk.log() == ["outcome 5.1 ok", "outcome 2.1 ok", "attempt 3.1"], "in one frame"
+    assert desk.proved() == ["start 3.1"]
+    assert desk.confirm(stops=[4, 1]) == ["stop 1"]
+    assert desk.log() == ["attempt 6.1"]
+
+
+def test_of_those_that_no_process_was_free_for_a_primary_that_lets_go_has_none_under_way() -> None:
+    desk = Desk(processes=1)
+    desk.confirm(*(start(operation, once=True) for operation in (1, 2, 3)))
+    desk.log()
+    desk.proved()
+    desk.activities.hold(True)
+    desk.ended(1)
+    assert desk.log() == ["outcome 1.1 ok"]
+    desk.proved()
+    assert desk.activities.under_way == 0
+    assert desk.said(desk.activities.hold(False)) == []
+    assert desk.log() == ["attempt 2.1"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.deathless.core.primary_world import SMALL, WALL_US, World, batch, call
+from tests.unit.deathless.core.primary_world import SECRET, SMALL, WALL_US, World, batch, call
 
 from deathless.base.errors import InvalidArgument, Overloaded, SessionExpired, TooLarge
 from deathless.base.safeguards import Safeguards
+from deathless.base.times import Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import decode, encode_time
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
@@ -142,6 +144,7 @@ def test_duplicate_of_an_acknowledged_message_has_no_reply_any_more() -> None:
 def test_replies_go_to_the_newest_connection_of_a_session() -> None:
     world = World()
     session = world.register()
+    world.show(2)
     world.send(session, 1, b"a", conn=1)
     world.send(session, 1, b"a", conn=2)
     world.do(world.primary.connection_lost(ev.Conn(1), world.now, world.wall_us))
@@ -157,6 +160,7 @@ def test_replies_to_a_lost_connection_wait_in_the_table() -> None:
     world.do(world.primary.connection_lost(ev.Conn(1), world.now, world.wall_us))
     world.settle()
     assert world.replies(session) == []
+    world.show(2)
     world.send(session, 1, b"a", conn=2)
     assert world.replies(session) == [(1, b"a")]
 
@@ -174,8 +178,10 @@ def test_i5_session_id_is_the_lsn_of_its_logged_registration() -> None:
 
 def test_i5_registration_sent_again_while_under_way_is_one_and_goes_to_the_newest_connection() -> None:
     world = World()
-    world.do(world.primary.register_received(ev.Conn(1), NONCE))
-    world.do(world.primary.register_received(ev.Conn(2), NONCE))
+    world.show(2)
+    nonce = nonce_of(SECRET)
+    world.do(world.primary.register_received(ev.Conn(1), nonce))
+    world.do(world.primary.register_received(ev.Conn(2), nonce))
     world.drained()
     assert len(runs_due(world)) == 1
     world.settle()
@@ -201,7 +207,7 @@ def test_i5_unknown_session_is_refused_for_good() -> None:
 def test_i1_session_that_an_unconfirmed_frame_ended_is_refused_only_with_that_frame() -> None:
     world = World(replace(SMALL, clock_step_us=1, session_idle_max_s=1))
     session = world.register()
-    world.wall_us += 5_000_000
+    world.pass_us(5_000_000)
     world.do(world.primary.register_received(ev.Conn(2), NONCE))
     world.drained()
     world.sync()  # its time record ended the session, but a successor may not have it
@@ -226,7 +232,7 @@ def test_i5_session_that_ends_between_admission_and_turn_is_told_so_in_a_recorde
     world = World(replace(SMALL, clock_step_us=1, session_idle_max_s=1))
     session = world.register()
     world.send(session, 1, b"a", b"b")
-    world.wall_us += 5_000_000
+    world.pass_us(5_000_000)
     world.settle()
     assert [seq for seq, _ in world.replies(session)] == [1, 2]
     assert all(SessionExpired.code.encode() in reply for _, reply in world.replies(session))
@@ -238,7 +244,7 @@ def test_i5_parked_message_of_a_session_that_ended_is_answered_as_well() -> None
     session = world.register()
     world.send(session, 1, b"killer")
     world.deaths[(session, 1)] = 2
-    world.wall_us += 5_000_000
+    world.pass_us(5_000_000)
     world.settle()
     assert [seq for seq, _ in world.replies(session)] == [1]
     world.primary.check_invariants()
@@ -290,7 +296,7 @@ def test_frame_of_acknowledgements_alone_holds_a_time_record_so_that_its_lsns_te
     world.send(session, 2, acked=1)
     world.drained()
     frame = world.take(fx.RunFrame)
-    assert frame.runs[0] == (Run(0, 0, 0, 1), (encode_time(WALL_US),))
+    assert frame.runs[0] == (Run(0, 0, 0, 1), (encode_time(Times.at(WALL_US)),))
 
 
 def test_acknowledgement_of_a_session_that_ended_meanwhile_is_left_out() -> None:
@@ -310,7 +316,7 @@ def test_acknowledgement_of_a_session_that_its_own_frame_ends_is_nothing() -> No
     world.send(session, 1, b"a")
     world.settle()
     world.send(session, 2, acked=1)
-    world.wall_us += 5_000_000
+    world.pass_us(5_000_000)
     world.settle()
     assert world.sessions.get(session) is None
 
@@ -424,7 +430,11 @@ def test_i10_registration_beyond_pending_messages_max_is_refused_under_session_0
 
 @pytest.mark.parametrize(
     ("message", "code"),
-    [(call(bytes(100)), TooLarge.code), (b"\x01", InvalidArgument.code), (encode_time(5), InvalidArgument.code)],
+    [
+        (call(bytes(100)), TooLarge.code),
+        (b"\x01", InvalidArgument.code),
+        (encode_time(Times.at(5)), InvalidArgument.code),
+    ],
 )
 def test_message_that_is_none_of_a_clients_is_refused_for_good(message: bytes, code: str) -> None:
     world = World(replace(SMALL, message_bytes_max=64))
@@ -466,7 +476,7 @@ def test_frame_of_one_message_at_most_still_goes_on(clock_step_us: int) -> None:
     session = world.register()
     world.send(session, 1, b"a", b"b")
     for _ in range(4):
-        world.wall_us += 10
+        world.pass_us(10)
         world.settle()
     assert len(world.replies(session)) == 2
 
@@ -474,7 +484,7 @@ def test_frame_of_one_message_at_most_still_goes_on(clock_step_us: int) -> None:
 def test_bookkeeping_of_what_is_pending_is_exact() -> None:
     world = World(replace(SMALL, frame_messages_max=4, clock_step_us=1))
     session = world.register()
-    world.wall_us += 5
+    world.pass_us(5)
     world.send(session, 1, *[b"x" * i for i in range(9)])
     world.drained()  # check_invariants compares counts and bytes after each step
     world.send(session, 10, b"y")

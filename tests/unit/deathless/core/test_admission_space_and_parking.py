@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.deathless.core.primary_world import World, call
 
 from deathless.base.errors import OutOfSpace
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
-from deathless.codec.wire import Type
+from deathless.codec.refusals import RegistrationRefused
+from deathless.codec.wire import Type, decode_struct
 from deathless.core import effects as fx
 from deathless.core import events as ev
+from deathless.core.checkpoint_plan import SHORT_RETRY_S
 
 NONCE = bytes(range(16))
 
@@ -35,6 +40,56 @@ def test_i8_full_disk_refuses_each_sender_once_and_takes_them_again_with_room() 
     world.send(session, 1, b"a", b"b")
     world.settle()
     assert world.replies(session) == [(1, b"a"), (2, b"b")]
+
+
+def full(standing: list[int], safeguards: Safeguards = ALL_SAFEGUARDS) -> World:
+    """A primary that has confirmed five messages, with these checkpoints in the directory, and has no room."""
+    world = World(safeguards=safeguards)
+    session = world.register()
+    for seq in range(1, 5):
+        world.send(session, seq, b"a")
+        world.settle()
+    world.standing = standing
+    world.send(session, 5, b"a")
+    world.drained()
+    world.refuse()
+    return world
+
+
+def test_full_log_is_collected_by_the_newest_checkpoint_that_stands_whoever_took_it() -> None:
+    world = full([2, 4])
+    world.take(fx.TakeCheckpoint)  # above it there is more to gain
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(4, 4)
+
+
+def test_full_log_without_a_checkpoint_takes_one_and_one_is_enough() -> None:
+    world = full([])
+    world.take(fx.TakeCheckpoint)
+    world.do(world.primary.checkpoint_written(5, "c5", world.now))
+    world.take(fx.VerifyCheckpoint)
+    world.do(world.primary.checkpoint_verified(5, True, world.now, world.wall_us))
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(4, 5), "what a synced header calls confirmed"
+    world.fire(1)
+    assert world.owes(fx.TakeCheckpoint) == 0, "nothing more is to be gained"
+    world.take(fx.ProbeSpace)
+
+
+def test_checkpoint_for_want_of_room_that_failed_is_tried_again_after_a_while() -> None:
+    world = full([])
+    world.take(fx.TakeCheckpoint)
+    world.do(world.primary.checkpoint_written(5, "", world.now))
+    world.fire(1)
+    assert world.owes(fx.TakeCheckpoint) == 0
+    world.fire(SHORT_RETRY_S)
+    assert world.owes(fx.TakeCheckpoint) == 1
+
+
+def test_without_the_safeguard_a_full_log_is_stuck_with_one_checkpoint() -> None:
+    world = full([4], replace(ALL_SAFEGUARDS, collect_when_full=False))
+    world.fire(60)
+    assert (world.owes(fx.TakeCheckpoint), world.owes(fx.Collect)) == (0, 0)
 
 
 def test_i8_full_disk_answers_duplicates_still() -> None:
@@ -90,6 +145,12 @@ def test_i8_frame_in_flight_of_a_session_that_ended_since_is_released_behind_a_r
     assert world.replies(session) == [(1, b"a")]
 
 
+def registrations_refused(world: World) -> list[bytes]:
+    """Nonces of the refusals that are about a registration."""
+    told = [decode_struct(RegistrationRefused, body) for _, kind, body in world.sent if kind == Type.BATCH_REFUSED]
+    return [each.nonce for each in told if each.nonce]
+
+
 def test_i8_refused_registration_is_told_and_one_in_flight_is_answered() -> None:
     world = World()
     world.do(world.primary.register_received(ev.Conn(1), bytes(16)))
@@ -98,6 +159,8 @@ def test_i8_refused_registration_is_told_and_one_in_flight_is_answered() -> None
     world.sync()
     world.refuse()
     assert [(r.session, r.code) for r in world.refusals()] == [(0, OutOfSpace.code)]
+    assert world.refusals()[0].text == "no session was registered: no room in the log"
+    assert registrations_refused(world) == [NONCE]
     world.prove()
     assert world.to(1) == [Type.REGISTERED]
     assert world.to(2) == [Type.BATCH_REFUSED]

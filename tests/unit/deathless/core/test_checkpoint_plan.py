@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.base.limits import Limits
-from deathless.core.checkpoint_plan import REBASE_RETRY_S, CheckpointPlan, Own
+from deathless.core.checkpoint_plan import REBASE_RETRY_S, SHORT_RETRY_S, CheckpointPlan, Own
 from deathless.core.effects import Effect, TakeCheckpoint, VerifyCheckpoint
 
 LIMITS = Limits(checkpoint_every_messages=100, checkpoint_every_bytes=1000)
@@ -170,3 +170,20 @@ def test_no_order_of_events_breaks_an_invariant(steps: list[str | int | bool]) -
         plan.check_invariants()
         assert plan.floor >= floor  # what was collected is never needed again
         floor = plan.floor
+
+
+def test_for_want_of_room_one_follows_another_at_once_unless_one_failed() -> None:
+    plan = CheckpointPlan(LIMITS)
+    for lsn in (5, 9):
+        assert plan.maybe_take(1.0, alone=False, short_of=lsn) == TAKE
+        plan.written(lsn, f"c{lsn}", 1.0)
+        plan.verified(lsn, True, 1.0)
+    assert plan.maybe_take(1.0, alone=False, short_of=9) == [], "nothing more is to be gained"
+    assert plan.maybe_take(2.0, alone=False, short_of=12) == TAKE
+    plan.written(12, "", 2.0)
+    assert plan.maybe_take(2.0 + SHORT_RETRY_S / 2, alone=False, short_of=12) == []
+    assert plan.maybe_take(2.0 + SHORT_RETRY_S, alone=False, short_of=12) == TAKE
+    plan.written(12, "c12", 10.0)
+    plan.verified(12, False, 10.0)
+    assert plan.maybe_take(10.0, alone=False, short_of=12) == []
+    assert plan.maybe_take(10.0 + SHORT_RETRY_S, alone=False, short_of=12) == TAKE

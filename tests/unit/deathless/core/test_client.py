@@ -8,6 +8,7 @@ import pytest
 from client_net import Net
 from replica_fake import FakeShard
 
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     BatchRefused,
     Type,
@@ -421,14 +422,14 @@ def test_registration_that_is_refused_for_now_is_asked_again() -> None:
     assert machine.state is State.REGISTERING
     deadline = machine.deadline
     assert deadline is not None
-    assert sends(machine.handle(TimerFired(), deadline)) == packet(Type.REGISTER, bytes(16))
+    assert sends(machine.handle(TimerFired(), deadline)) == packet(Type.REGISTER, nonce_of(bytes(16)))
 
 
 # ---- by hand -----
 
 
 def machine_() -> ClientMachine[str]:
-    return ClientMachine(service="bank", name="c", jitter=lambda: 0.0, nonce=lambda: bytes(16))
+    return ClientMachine(service="bank", name="c", jitter=lambda: 0.0, secret=lambda: bytes(16))
 
 
 def greeted(role: str = "primary", epoch: int = 1) -> tuple[ClientMachine[str], LinkId]:

@@ -6,7 +6,15 @@ import importlib.util
 
 import pytest
 
-from deathless.base.errors import DeathlessError, HandlerFailed, Internal, Invalid, Overloaded, SessionExpired
+from deathless.base.errors import (
+    CallRefused,
+    DeathlessError,
+    HandlerFailed,
+    Internal,
+    Invalid,
+    Overloaded,
+    SessionExpired,
+)
 from deathless.core.client_events import CompleteCalls, LinkId, Send, error_of
 
 
@@ -70,7 +78,8 @@ def test_errors_that_a_service_defined_before_the_import_are_none_of_ours() -> N
     assert type(again.error_of(Locked.code, "gone")) is SessionExpired
 
 
-def test_code_of_the_services_own_comes_as_a_failed_handler_that_names_it() -> None:
+def test_code_of_the_services_own_comes_as_a_refused_call_that_names_it() -> None:
     error = error_of("BANK01", "too little", kind="Overdrawn")
-    assert isinstance(error, HandlerFailed)
+    assert isinstance(error, CallRefused)
     assert (error.kind, error.message) == ("Overdrawn", "BANK01 too little")
+    assert (error.code, error.http_status, error.exit_code) == ("DL3048", 409, 64)

@@ -9,11 +9,13 @@ from client_net import Net, message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     BatchRefused,
     Registered,
     ReplyError,
     Role,
+    RoleAt,
     Type,
     Welcome,
     encode_queries,
@@ -47,7 +49,7 @@ OK = {name: ok_reply(name.encode()) for name in "abcdefgh"}
 
 
 def machine_() -> ClientMachine[str]:
-    return ClientMachine(service="bank", name="c", jitter=lambda: 0.0, nonce=lambda: bytes(16))
+    return ClientMachine(service="bank", name="c", jitter=lambda: 0.0, secret=lambda: bytes(16))
 
 
 def greeted(role: str = "primary", epoch: int = 1) -> tuple[ClientMachine[str], LinkId]:
@@ -83,10 +85,22 @@ def test_link_that_opens_twice_greets_once() -> None:
 
 def test_same_role_told_again_does_not_send_everything_again() -> None:
     machine, link = greeted()
-    machine.handle(BytesReceived(link=link, data=struct_packet(Type.REGISTERED, Registered(bytes(16), 9))), 0.0)
+    machine.handle(
+        BytesReceived(link=link, data=struct_packet(Type.REGISTERED, Registered(nonce_of(bytes(16)), 9))), 0.0
+    )
     machine.handle(CallsSubmitted(messages=[message("a")], waiters=["a"]), 0.0)
     role = struct_packet(Type.ROLE, Role("primary", 1, "p"))
     assert machine.handle(BytesReceived(link=link, data=role), 0.0) == []
+
+
+def test_time_goes_on_by_our_own_clock_from_what_a_primary_told_last() -> None:
+    machine, link = greeted()
+    assert machine.time_us(0.0) is None
+    told = struct_packet(Type.ROLE, RoleAt("primary", 1, "p", 5_000_000))
+    machine.handle(BytesReceived(link=link, data=told), 10.0)
+    assert machine.time_us(12.5) == 7_500_000
+    machine.handle(BytesReceived(link=link, data=struct_packet(Type.ROLE, Role("standby", 2, "z"))), 20.0)
+    assert machine.time_us(20.0) == 15_000_000
 
 
 def test_registration_of_another_nonce_is_not_ours() -> None:
@@ -160,7 +174,9 @@ def test_equal_histories_give_equal_effects() -> None:
 
 def test_completion_is_per_batch_not_per_call() -> None:
     machine, link = greeted()
-    machine.handle(BytesReceived(link=link, data=struct_packet(Type.REGISTERED, Registered(bytes(16), 9))), 0.0)
+    machine.handle(
+        BytesReceived(link=link, data=struct_packet(Type.REGISTERED, Registered(nonce_of(bytes(16)), 9))), 0.0
+    )
     machine.handle(CallsSubmitted(messages=[b"m"] * 3, waiters=["a", "b", "c"]), 0.0)
     replies = encode_replies(9, [1, 2, 3], [b"\0"] * 3)
     effects = machine.handle(BytesReceived(link=link, data=replies), 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from client_net import Net
 
+from deathless.base.errors import ServiceRolledBack
 from deathless.codec.wire import (
     Registered,
     Type,
@@ -86,7 +87,26 @@ def test_service_that_lost_messages_of_the_session_is_told_from_a_good_one() -> 
     net.call("d")
     net.advance(0.5)
     assert net.machine.session != 100
-    assert net.done.keys() == {"a", "b", "c", "d"}
+    assert net.done.keys() == {"a", "b", "c"}
+    assert net.failed["d"][0] == ServiceRolledBack.code
+    net.call("e")
+    net.advance(0.5)
+    assert net.done.keys() == {"a", "b", "c", "e"}
+
+
+def test_service_that_forgot_what_it_answered_is_told_to_the_next_call_where_none_waits() -> None:
+    net = Net("p").start()
+    net.call("a", "b", "c")
+    net.kill("p")
+    net.shard.sessions[100].next_seq = 3
+    net.down.clear()
+    net.advance(1.0)
+    assert net.machine.session != 100
+    net.call("d", "e")
+    assert {waiter: code for waiter, (code, _) in net.failed.items()} == dict.fromkeys("de", ServiceRolledBack.code)
+    net.call("f")
+    net.advance(0.5)
+    assert net.done.keys() == {"a", "b", "c", "f"}
 
 
 def test_service_created_anew_ends_the_session() -> None:
@@ -327,7 +347,7 @@ def test_call_that_was_never_sent_can_be_withdrawn() -> None:
 
 
 def machine_() -> ClientMachine[str]:
-    return ClientMachine(service="bank", name="c", jitter=lambda: 0.0, nonce=lambda: bytes(16))
+    return ClientMachine(service="bank", name="c", jitter=lambda: 0.0, secret=lambda: bytes(16))
 
 
 def greeted(role: str = "primary", epoch: int = 1) -> tuple[ClientMachine[str], LinkId]:

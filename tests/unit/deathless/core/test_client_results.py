@@ -40,7 +40,9 @@ def test_an_answer_that_comes_before_it_is_asked_again_counts() -> None:
 def test_one_who_does_not_wait_any_more_is_forgotten() -> None:
     window: ResultWindow[str] = ResultWindow()
     window.submit([30, 31], ["a", "b"])
+    assert [window.invocation_of(waiter) for waiter in ("a", "b", "c")] == [30, 31, 0]
     assert window.withdraw("b")
+    assert window.invocation_of("b") == 0
     assert not window.withdraw("b")
     assert window.take(9) == ([1], [30])
     assert window.clear() == ["a"]

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from deathless.base.limits import REFUSED_PAUSE_MAX_S
 from deathless.codec.messages import Kind, encode
+from deathless.codec.refusals import RegistrationRefused
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.wire import (
     BatchRefused,
     PacketReader,
@@ -18,7 +21,15 @@ from deathless.codec.wire import (
     encode_replies,
     struct_packet,
 )
-from deathless.core.client_events import CallsSubmitted, CompleteCalls, Effect, FailCalls, LinkId, QueriesSubmitted
+from deathless.core.client_events import (
+    CallsSubmitted,
+    CompleteCalls,
+    Effect,
+    FailCalls,
+    LinkId,
+    QueriesSubmitted,
+    TellRefusal,
+)
 from deathless.core.client_link import BATCH_COUNT_MAX, RESEND_S, Link, LinkState
 from deathless.core.client_session import ClientSession
 
@@ -31,7 +42,7 @@ class End:
     def __init__(self) -> None:
         self.nonces = 0
         self.session: ClientSession[str] = ClientSession(
-            jitter=lambda: 0.0, nonce=self._nonce, window_max=10_000, window_bytes_max=1 << 20
+            jitter=lambda: 0.0, secret=self._nonce, window_max=10_000, window_bytes_max=1 << 20
         )
         self.link = Link(LinkId(1), "p", 0.0)
         self.link.incarnation = 5
@@ -71,8 +82,8 @@ def test_registration_is_asked_once_and_answered_once() -> None:
     assert [kind for kind, _ in end.pump()] == [Type.REGISTER]
     assert end.pump() == []
     assert end.session.owed
-    end.receive(struct_packet(Type.REGISTERED, Registered(b"\x01" * 16, 9)))
-    end.receive(struct_packet(Type.REGISTERED, Registered(b"\x01" * 16, 10)))
+    end.receive(struct_packet(Type.REGISTERED, Registered(nonce_of(b"\x01" * 16), 9)))
+    end.receive(struct_packet(Type.REGISTERED, Registered(nonce_of(b"\x01" * 16), 10)))
     assert end.session.id == 9
     assert not end.session.owed
 
@@ -82,6 +93,50 @@ def test_lost_registration_is_asked_again_under_its_nonce() -> None:
     (_, first) = end.pump()[0]
     end.session.timer_fired(heard_at=RESEND_S, now=RESEND_S)
     assert end.pump() == [(Type.REGISTER, first)]
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["as ours", "whatever else it says"])
+def test_refused_registration_is_told_to_those_who_wait_and_is_asked_again_in_time(first: int) -> None:
+    end = End()
+    end.submit("a")
+    (_, nonce) = end.pump()[0]
+    refused = RegistrationRefused(0, first, "DL1003", "no session was registered: no room", 100, nonce)
+    end.receive(struct_packet(Type.BATCH_REFUSED, refused))
+    told = [effect for effect in end.out if isinstance(effect, TellRefusal)]
+    assert [(list(each.waiters), each.code, each.text) for each in told] == [(["a"], "DL1003", refused.text)]
+    assert end.session.unregistered == ("DL1003", refused.text)
+    assert end.pump(0.05) == []
+    assert end.pump(0.1) == [(Type.REGISTER, nonce)]
+    assert end.session.unregistered, "the reason stands until there is a session"
+    end.receive(struct_packet(Type.REGISTERED, Registered(nonce, 9)))
+    assert end.session.unregistered is None
+
+
+def test_refusal_of_another_registration_changes_nothing() -> None:
+    end = End()
+    end.pump()
+    end.receive(struct_packet(Type.BATCH_REFUSED, RegistrationRefused(0, 0, "DL1003", "t", 100, bytes(16))))
+    assert end.session.registering
+    assert end.session.unregistered is None
+
+
+def test_refused_query_is_no_refused_registration() -> None:
+    end = End()
+    end.session.queries_submitted(QueriesSubmitted(messages=[b"q"], waiters=["q"], stale=False), end.out)
+    end.pump()
+    end.refuse(0, 1, "DL1002", 100)
+    assert end.session.registering
+    assert end.session.unregistered is None
+    assert [kind for kind, _ in end.pump(0.1)] == [Type.QUERIES]
+
+
+def test_reason_of_one_primary_is_not_told_of_the_next() -> None:
+    end = End()
+    end.pump()
+    end.refuse(0, 0, "DL1003", 100)
+    assert end.session.unregistered == ("DL1003", "t")
+    end.session.begin_service(end.link, 0.0, end.out)
+    assert end.session.unregistered is None
 
 
 def test_large_submission_goes_in_several_batches() -> None:
@@ -111,6 +166,15 @@ def test_refusal_without_a_time_waits_a_moment() -> None:
     assert end.session.blocked_until > 0
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_no_refusal_silences_a_client_for_good(first: int) -> None:
+    end = End() if first == 0 else End().register()
+    end.submit("a")
+    end.pump()
+    end.refuse(9 if first else 0, first, "DL1002", 2**62)
+    assert 0 < end.session.blocked_until <= 1.5 * REFUSED_PAUSE_MAX_S
+
+
 def test_refused_seq_is_never_given_to_another_call_of_the_session() -> None:
     end = End().register()
     end.submit("a", "b", "c")
@@ -122,7 +186,7 @@ def test_refused_seq_is_never_given_to_another_call_of_the_session() -> None:
     kinds = end.pump()
     assert [kind for kind, _ in kinds] == [Type.BATCH, Type.REGISTER]
     assert decode_batch(kinds[0][1]).run.acked == 1, "the old session's last reply is acknowledged"
-    assert kinds[1][1] == b"\x02" * 16, "another session needs another nonce"
+    assert kinds[1][1] == nonce_of(b"\x02" * 16), "another session needs another secret"
 
 
 def test_refusal_for_good_of_an_answered_call_fails_nobody() -> None:

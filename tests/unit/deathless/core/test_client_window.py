@@ -112,6 +112,16 @@ def test_call_can_be_withdrawn_until_it_is_sent() -> None:
     calls.check_invariants()
 
 
+def test_many_calls_are_withdrawn_in_one_step_but_those_that_were_sent() -> None:
+    calls: CallWindow[str] = CallWindow(window_max=1, window_bytes_max=100)
+    calls.submit([b"a", b"bb", b"c", b"d"], ["a", "b", "c", "d"])
+    calls.take(count_max=9, bytes_max=100)
+    assert calls.withdraw_many(["a", "b", "d", "e"]) == ["b", "d"]
+    assert calls.waiting_from(1) == ["a"]
+    assert (calls.queued, calls.queued_bytes) == (1, 1)
+    calls.check_invariants()
+
+
 def test_longer_calls_are_taken_back_before_they_get_a_seq() -> None:
     calls: CallWindow[str] = CallWindow(window_max=9, window_bytes_max=100)
     assert calls.withdraw_longer(1) == []

@@ -425,6 +425,7 @@ def test_no_reports_make_it_order_from_below_what_it_knows(
 def test_order_names_what_any_follower_has_applied_also_one_that_forgot_it_since() -> None:
     made = with_primary()
     tell(made, "r2", "checkpointer", lsn=104)
+    tell(made, "r2", "starting", state=WorkerState.STARTING)
     tell(made, "r2", "recovering", lsn=0)
     tell(made, "r0", "dead", state=WorkerState.DEAD)
     order = made.decide(0.0, NEVER)

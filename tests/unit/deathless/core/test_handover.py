@@ -15,6 +15,7 @@ from deathless.core.handover import HANDOVER_MAX_S, Departure, Stage
 from deathless.core.stream import Stream
 
 ASKER = Conn(9)
+WAIT_S = 8.0
 
 
 def stream_of(*replicas: str) -> Stream:
@@ -25,15 +26,27 @@ def stream_of(*replicas: str) -> Stream:
     return stream
 
 
+def switched(*replicas: str, target: str = "", wait_s: float = WAIT_S) -> Departure:
+    """A switchover is ordered at 0 s, and nothing is under way."""
+    departure = Departure(wait_s)
+    stream = stream_of(*replicas)
+    departure.switchover_ordered(ASKER, 4, target, stream, 0.0)
+    departure.look(stream, 0, 0.0)
+    return departure
+
+
 def in_stage(stage: Stage, *, stopping: bool = False) -> Departure:
-    departure = Departure()
-    if stage is Stage.HANDING_OVER:
+    departure = Departure(WAIT_S)
+    under_way = int(stage is Stage.WAITING)
+    if stage in (Stage.WAITING, Stage.HANDING_OVER):
         if stopping:
-            departure.stop_ordered(stream_of("r1", "r2"), 0.0)
+            departure.stop_ordered(0.0, at_once=False)
         else:
             departure.switchover_ordered(ASKER, 4, "", stream_of("r1", "r2"), 0.0)
+        departure.look(stream_of("r1", "r2"), under_way, 0.0)
     elif stage is Stage.ALONE:
-        departure.stop_ordered(stream_of(), 0.0)
+        departure.stop_ordered(0.0, at_once=False)
+        departure.look(stream_of(), 0, 0.0)
     elif stage is Stage.GONE:
         departure.gone()
     assert departure.stage is stage
@@ -44,52 +57,98 @@ Step = Callable[[Departure], None]
 STEPS: dict[str, Step] = {
     "switchover": lambda d: d.switchover_ordered(ASKER, 5, "", stream_of("r1", "r2"), 1.0),
     "switchover, nobody there": lambda d: d.switchover_ordered(ASKER, 5, "", stream_of(), 1.0),
-    "stop": lambda d: d.stop_ordered(stream_of("r1", "r2"), 1.0),
-    "stop, nobody there": lambda d: d.stop_ordered(stream_of(), 1.0),
+    "stop": lambda d: d.stop_ordered(1.0, at_once=False),
     "target lost": lambda d: d.follower_lost("r2"),
     "another lost": lambda d: d.follower_lost("r1"),
     "early": lambda d: d.timer_fired(HANDOVER_MAX_S - 0.1),
     "late": lambda d: d.timer_fired(HANDOVER_MAX_S),
+    "one under way": lambda d: d.look(stream_of("r1", "r2"), 1, 1.0),
+    "none under way": lambda d: d.look(stream_of("r1", "r2"), 0, 1.0),
+    "none under way, nobody there": lambda d: d.look(stream_of(), 0, 1.0),
+    "one under way at the end of the wait": lambda d: d.look(stream_of("r1", "r2"), 1, 1.0 + WAIT_S),
+    "the same, nobody there": lambda d: d.look(stream_of(), 1, 1.0 + WAIT_S),
     "gone": lambda d: d.gone(),
 }
-S, H, A, G = Stage.STAYING, Stage.HANDING_OVER, Stage.ALONE, Stage.GONE
+S, W, H, A, G = Stage.STAYING, Stage.WAITING, Stage.HANDING_OVER, Stage.ALONE, Stage.GONE
 
 
 @pytest.mark.parametrize(
     ("step", "then"),
     [
-        # from      S  H  H while stopping  A  G
-        ("switchover", (H, H, H, A, G)),
-        ("switchover, nobody there", (S, H, H, A, G)),
-        ("stop", (H, H, H, A, G)),
-        ("stop, nobody there", (A, H, H, A, G)),
-        ("target lost", (S, S, A, A, G)),
-        ("another lost", (S, H, H, A, G)),
-        ("early", (S, H, H, A, G)),
-        ("late", (S, S, A, A, G)),
-        ("gone", (G, G, G, G, G)),
+        # from S, W, W while stopping, H, H while stopping, A, G
+        ("switchover", (W, W, W, H, H, A, G)),
+        ("switchover, nobody there", (S, W, W, H, H, A, G)),
+        ("stop", (W, W, W, H, H, A, G)),
+        ("target lost", (S, W, W, S, A, A, G)),
+        ("another lost", (S, W, W, H, H, A, G)),
+        ("early", (S, W, W, H, H, A, G)),
+        ("late", (S, W, W, S, A, A, G)),
+        ("one under way", (S, W, W, H, H, A, G)),
+        ("none under way", (S, H, H, H, H, A, G)),
+        ("none under way, nobody there", (S, S, A, H, H, A, G)),
+        ("one under way at the end of the wait", (S, H, H, H, H, A, G)),
+        ("the same, nobody there", (S, S, A, H, H, A, G)),
+        ("gone", (G, G, G, G, G, G, G)),
     ],
 )
 def test_table_of_stages(step: str, then: tuple[Stage, ...]) -> None:
-    begun = [in_stage(S), in_stage(H), in_stage(H, stopping=True), in_stage(A), in_stage(G)]
+    begun = [in_stage(S), in_stage(W), in_stage(W, stopping=True), in_stage(H), in_stage(H, stopping=True)]
+    begun += [in_stage(A), in_stage(G)]
     for departure, stage in zip(begun, then, strict=True):
         STEPS[step](departure)
         departure.check_invariants()
         assert departure.stage is stage
+        assert departure.serving == (stage in (S, W))
+
+
+def test_the_wait_is_bounded_from_the_first_order_on_and_the_hand_over_has_its_own_time_behind_it() -> None:
+    departure = in_stage(Stage.WAITING)
+    assert departure.deadline() == WAIT_S
+    departure.stop_ordered(5.0, at_once=False)
+    assert departure.deadline() == WAIT_S
+    departure.look(stream_of("r1", "r2"), 1, WAIT_S - 0.1)
+    assert departure.stage.name == "WAITING"
+    departure.look(stream_of("r1", "r2"), 1, WAIT_S)
+    assert departure.stage.name == "HANDING_OVER"
+    assert departure.deadline() == WAIT_S + HANDOVER_MAX_S
+
+
+@pytest.mark.parametrize("under_way", [0, 1])
+def test_without_a_wait_it_is_handed_over_at_once(under_way: int) -> None:
+    departure = Departure(0.0)
+    departure.switchover_ordered(ASKER, 4, "", stream_of("r1"), 3.0)
+    departure.look(stream_of("r1"), under_way, 3.0)
+    assert (departure.stage, departure.target) == (Stage.HANDING_OVER, "r1")
+
+
+@pytest.mark.parametrize("order", ["the first", "another"])
+def test_a_stop_at_once_does_not_wait_and_ends_a_wait(order: str) -> None:
+    departure = Departure(WAIT_S) if order == "the first" else in_stage(Stage.WAITING)
+    departure.stop_ordered(1.0, at_once=True)
+    departure.look(stream_of("r1"), 1, 1.0)
+    assert departure.stage is Stage.HANDING_OVER
+
+
+def test_who_takes_over_is_chosen_after_the_wait() -> None:
+    departure = in_stage(Stage.WAITING)
+    assert departure.target == ""
+    departure.look(stream_of("r1", "r3"), 0, 1.0)
+    assert departure.target == "r3"
+    named = Departure(WAIT_S)
+    named.switchover_ordered(ASKER, 4, "r2", stream_of("r1", "r2"), 0.0)
+    named.look(stream_of("r1", "r2"), 1, 0.0)
+    named.look(stream_of("r1"), 0, 1.0)
+    assert named.failed == (ASKER, 4, "r2 is not a follower that is up to date (r1)")
+    assert named.stage is Stage.STAYING
 
 
 def test_best_standby_is_chosen_and_the_checkpointer_only_when_alone() -> None:
-    departure = Departure()
-    departure.switchover_ordered(ASKER, 1, "", stream_of("r1", "r2", "r3"), 0.0)
-    assert departure.target == "r3"
-    departure = Departure()
-    departure.switchover_ordered(ASKER, 1, "", stream_of("r1"), 0.0)
-    assert departure.target == "r1"
+    assert switched("r1", "r2", "r3").target == "r3"
+    assert switched("r1").target == "r1"
 
 
 def test_named_target_is_taken_even_if_it_is_the_checkpointer() -> None:
-    departure = Departure()
-    departure.switchover_ordered(ASKER, 1, "r1", stream_of("r1", "r2"), 0.0)
+    departure = switched("r1", "r2", target="r1")
     assert departure.target == "r1"
     assert departure.deadline() == HANDOVER_MAX_S
 
@@ -99,8 +158,7 @@ def test_named_target_is_taken_even_if_it_is_the_checkpointer() -> None:
     [((), "", "no follower is up to date"), (("r1",), "r9", "r9 is not a follower that is up to date (r1)")],
 )
 def test_switchover_that_can_not_be_is_told_to_who_asked(replicas: tuple[str, ...], target: str, why: str) -> None:
-    departure = Departure()
-    departure.switchover_ordered(ASKER, 4, target, stream_of(*replicas), 0.0)
+    departure = switched(*replicas, target=target)
     assert departure.failed == (ASKER, 4, why)
     assert departure.deadline() is None
 
@@ -123,7 +181,7 @@ def test_switchover_called_off_is_told_once_to_who_asked(step: str, why: str) ->
 
 def test_stop_during_a_switchover_goes_on_with_it_and_when_that_fails_alone() -> None:
     departure = in_stage(Stage.HANDING_OVER)
-    STEPS["stop, nobody there"](departure)
+    STEPS["stop"](departure)
     assert departure.stage.name == "HANDING_OVER"
     STEPS["target lost"](departure)
     assert departure.stage.name == "ALONE"
@@ -132,14 +190,14 @@ def test_stop_during_a_switchover_goes_on_with_it_and_when_that_fails_alone() ->
 
 def test_second_stop_changes_nothing() -> None:
     departure = in_stage(Stage.HANDING_OVER, stopping=True)
-    STEPS["stop, nobody there"](departure)
+    STEPS["stop"](departure)
     assert (departure.stage, departure.target) == (Stage.HANDING_OVER, "r2")
     assert departure.failed is None
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12))
 def test_no_order_of_events_breaks_an_invariant_and_nothing_comes_back_from_gone(steps: list[str]) -> None:
-    departure = Departure()
+    departure = Departure(WAIT_S)
     for step in steps:
         was = departure.stage
         STEPS[step](departure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
+from deathless.base.times import Times
 from deathless.codec.frames import Frame
 from deathless.core.events import FrameSynced
 from deathless.core.in_flight import InFlight
@@ -14,7 +15,7 @@ def synced(first_lsn: int, count: int) -> FrameSynced:
     """A frame whose bytes are as many as its messages."""
     chain = ChainHash(bytes(16))
     frame = Frame(3, Epoch(1), Lsn(first_lsn), Lsn(0), count, Incarnation(1), chain, chain, 0, b"")
-    return FrameSynced(frame, bytes(count), 0, 0, (), (), 0)
+    return FrameSynced(frame, bytes(count), 0, 0, (), (), Times())
 
 
 def test_frames_leave_in_order_up_to_what_a_proof_covers() -> None:

@@ -11,6 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from deathless.base.errors import KeyOutsideWindow, KeyReused
 from deathless.base.limits import Limits
+from deathless.base.safeguards import Safeguards
+from deathless.base.times import Times
 from deathless.codec.snapshot import KeyRecord
 from deathless.codec.wire import ReplyError, Status, decode_struct
 from deathless.core.keys import KEY_OUTSIDE_WINDOW_REPLY, KEY_REUSED_REPLY, KeyTable, time_of_key
@@ -19,6 +21,14 @@ MS, SECOND = 1_000, 1_000_000
 LIMITS = Limits(idempotency_keys_max=3, idempotency_window_s=100, time_jump_max_s=10)
 NOW = 1_700_000_000 * SECOND
 HASH, OTHER = bytes(16), bytes(15) + b"\x01"
+
+
+class Table(KeyTable):
+    """A table whose shard's times are told in the same breath, and stand at the same."""
+
+    def at(self, now_us: int) -> Table:
+        self.moved(Times.at(now_us))
+        return self
 
 
 def v7(time_us: int, number: int = 0) -> bytes:
@@ -30,27 +40,27 @@ def text_of(key: bytes) -> bytes:
     return str(uuid.UUID(bytes=key)).encode()
 
 
-def remembered(table: KeyTable, key: bytes, now_us: int = NOW, reply: bytes = b"\x00reply") -> None:
-    assert table.check(key, HASH, now_us) is None
-    table.remember(key, HASH, reply, now_us)
+def remembered(table: Table, key: bytes, now_us: int = NOW, reply: bytes = b"\x00reply") -> None:
+    assert table.at(now_us).check(key, (HASH,)) is None
+    table.at(now_us).remember(key, HASH, reply)
     table.check_invariants()
 
 
 def test_i10_above_the_bytes_the_oldest_keys_go_and_a_uuidv7_is_refused_from_then_on() -> None:
     limits = Limits(idempotency_bytes_max=100, idempotency_window_s=100, time_jump_max_s=10)
-    table = KeyTable(limits)
+    table = Table(limits)
     first, second = v7(NOW), v7(NOW + SECOND)
     remembered(table, first, reply=bytes(44))
     remembered(table, second, NOW + SECOND, bytes(24))
-    assert table.expire(NOW + SECOND) == 0
+    assert table.at(NOW + SECOND).expire() == 0
     remembered(table, b"third", NOW + SECOND, bytes(5))
-    assert (table.expire(NOW + SECOND), len(table)) == (1, 2)
+    assert (table.at(NOW + SECOND).expire(), len(table)) == (1, 2)
     table.check_invariants()
-    assert table.check(first, HASH, NOW + SECOND) == KEY_OUTSIDE_WINDOW_REPLY
-    again = KeyTable(limits)
+    assert table.at(NOW + SECOND).check(first, (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+    again = Table(limits)
     again.restore(table.snapshot(), table.floor_us)
     remembered(again, b"fourth", NOW + 2 * SECOND, bytes(200))
-    assert (again.expire(NOW + 2 * SECOND), len(again)) == (2, 1), "the youngest stays, however large"
+    assert (again.at(NOW + 2 * SECOND).expire(), len(again)) == (2, 1), "the youngest stays, however large"
 
 
 # ---------------------------------------------------------------- the time in a key
@@ -102,10 +112,10 @@ def test_a_key_that_is_no_uuid_of_version_7_is_opaque(key: bytes) -> None:
 
 @pytest.mark.parametrize("key", [b"order-4711", v7(NOW), text_of(v7(NOW))])
 def test_the_same_key_gives_the_same_answer(key: bytes) -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     remembered(table, key, reply=b"\x00first")
-    assert table.check(key, HASH, NOW + SECOND) == b"\x00first"
-    assert table.check(key, OTHER, NOW + SECOND) == KEY_REUSED_REPLY
+    assert table.at(NOW + SECOND).check(key, (HASH,)) == b"\x00first"
+    assert table.at(NOW + SECOND).check(key, (OTHER,)) == KEY_REUSED_REPLY
     assert len(table) == 1
 
 
@@ -123,89 +133,104 @@ def test_a_refusal_is_a_typed_reply(reply: bytes, code: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("offset_us", "runs"),
-    [(-100 * SECOND, True), (-100 * SECOND - MS, False), (0, True), (10 * SECOND, True), (10 * SECOND + MS, False)],
+    [(-(10**6) * SECOND, True), (0, True), (10 * SECOND, True), (10 * SECOND + MS, False)],
 )
-def test_a_key_that_carries_its_time_runs_only_inside_the_window(offset_us: int, runs: bool) -> None:
-    answer = KeyTable(LIMITS).check(v7(NOW + offset_us), HASH, NOW)
+def test_a_key_that_carries_its_time_runs_unless_that_lies_too_far_ahead(offset_us: int, runs: bool) -> None:
+    answer = Table(LIMITS).at(NOW).check(v7(NOW + offset_us), (HASH,))
     assert answer == (None if runs else KEY_OUTSIDE_WINDOW_REPLY)
 
 
 def test_a_remembered_key_is_answered_though_its_window_has_passed() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     remembered(table, v7(NOW))
-    assert table.check(v7(NOW), HASH, NOW + 999 * SECOND) == b"\x00reply"
-    assert table.expire(NOW + 999 * SECOND) == 1
-    assert table.check(v7(NOW), HASH, NOW + 999 * SECOND) == KEY_OUTSIDE_WINDOW_REPLY
+    assert table.at(NOW + 999 * SECOND).check(v7(NOW), (HASH,)) == b"\x00reply"
+    assert table.at(NOW + 999 * SECOND).expire() == 1
+    assert table.at(NOW + 999 * SECOND).check(v7(NOW), (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
 
 
 def test_a_key_is_not_remembered_twice() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     remembered(table, b"k")
     with pytest.raises(AssertionError, match="does not run again"):
-        table.remember(b"k", HASH, b"\x00", NOW)
+        table.at(NOW).remember(b"k", HASH, b"\x00")
 
 
-@pytest.mark.parametrize(("key", "request_hash"), [(b"", HASH), (b"k", b""), (b"k", bytes(17))])
-def test_a_check_needs_a_key_and_a_hash_of_16_bytes(key: bytes, request_hash: bytes) -> None:
+def test_a_check_needs_a_key() -> None:
     with pytest.raises(AssertionError):
-        KeyTable(LIMITS).check(key, request_hash, NOW)
+        Table(LIMITS).at(NOW).check(b"", (HASH,))
+
+
+@pytest.mark.parametrize("request_hash", [b"", bytes(17)])
+def test_what_is_remembered_has_a_hash_of_16_bytes(request_hash: bytes) -> None:
+    with pytest.raises(AssertionError):
+        Table(LIMITS).at(NOW).remember(b"k", request_hash, b"\x00")
+
+
+def test_a_call_is_known_by_any_of_the_ways_in_which_it_may_have_been_remembered() -> None:
+    table = Table(LIMITS)
+    remembered(table, b"k")
+    assert b"k" in table
+    assert table.at(NOW).check(b"k", (OTHER, HASH)) == table.at(NOW).check(b"k", (HASH,))
+    assert table.at(NOW).check(b"k", (OTHER,)) == KEY_REUSED_REPLY
+    assert b"other" not in table
+    assert table.at(NOW).check(b"other", ()) is None
 
 
 # ---------------------------------------------------------------- forgetting
 
 
 def test_an_opaque_key_is_forgotten_after_the_window_and_not_before() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     remembered(table, b"k")
-    assert table.expire(NOW + 100 * SECOND) == 0
-    assert table.expire(NOW + 100 * SECOND + 1) == 1
-    assert table.check(b"k", HASH, NOW + 100 * SECOND + 1) is None
+    assert table.at(NOW + 100 * SECOND).expire() == 0
+    assert table.at(NOW + 100 * SECOND + 1).expire() == 1
+    assert table.at(NOW + 100 * SECOND + 1).check(b"k", (HASH,)) is None
 
 
 def test_a_key_from_ahead_is_remembered_until_its_own_time_leaves_the_window() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     ahead = v7(NOW + 10 * SECOND)
     remembered(table, ahead)
-    assert table.expire(NOW + 105 * SECOND) == 0
-    assert table.expire(NOW + 110 * SECOND + 1) == 1
-    assert table.check(ahead, HASH, NOW + 110 * SECOND + 1) == KEY_OUTSIDE_WINDOW_REPLY
-    assert table.floor_us == -1, "no key was forgotten for lack of room"
+    assert table.at(NOW + 105 * SECOND).expire() == 0
+    assert table.at(NOW + 110 * SECOND + 1).expire() == 1
+    assert table.at(NOW + 110 * SECOND + 1).check(ahead, (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+    assert table.floor_us == NOW + 10 * SECOND
 
 
 def test_beyond_the_maximum_the_oldest_keys_go_first() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     for number, key in enumerate([b"d", b"c", b"b", b"a"]):
         remembered(table, key, NOW + number // 2)
-    assert table.expire(NOW + 9) == 1
+    assert table.at(NOW + 9).expire() == 1
     assert [record.key for record in table.snapshot()] == [b"d", b"a", b"b"]
     assert table.floor_us == -1, "opaque keys leave no floor"
 
 
 def test_a_timed_key_forgotten_for_lack_of_room_never_runs_again() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     keys = [v7(NOW + number * SECOND) for number in (3, 1, 4, 2)]
     for key in keys:
         remembered(table, key)
-    assert table.expire(NOW) == 1
-    assert table.check(keys[1], HASH, NOW) == KEY_OUTSIDE_WINDOW_REPLY
-    assert table.check(v7(NOW), HASH, NOW) == KEY_OUTSIDE_WINDOW_REPLY, "nor does one that is older"
-    assert table.check(v7(NOW + SECOND + MS), HASH, NOW) is None
-    assert table.check(keys[0], HASH, NOW) == b"\x00reply"
+    assert table.at(NOW).expire() == 1
+    assert table.at(NOW).check(keys[1], (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+    assert table.at(NOW).check(v7(NOW), (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY, "nor does one that is older"
+    assert table.at(NOW).check(v7(NOW + SECOND + MS), (HASH,)) is None
+    assert table.at(NOW).check(keys[0], (HASH,)) == b"\x00reply"
     assert table.floor_us == NOW + SECOND
 
 
 def test_a_table_restored_from_a_snapshot_goes_on_as_the_first_one_does() -> None:
-    first, second = KeyTable(LIMITS), KeyTable(LIMITS)
+    first, second = Table(LIMITS), Table(LIMITS)
     for number in (3, 1, 4, 2):
         remembered(first, v7(NOW + number * SECOND))
-    first.expire(NOW)
+    first.at(NOW).expire()
     records = first.snapshot()
     remembered(second, b"left over")
     second.restore(records, first.floor_us)
     for table in (first, second):
         remembered(table, b"opaque", NOW + 2 * SECOND)
-        assert table.expire(NOW + 2 * SECOND) == 1
-        assert table.check(v7(NOW + SECOND), HASH, NOW) == KEY_OUTSIDE_WINDOW_REPLY
+        assert table.at(NOW + 2 * SECOND).expire() == 1
+        assert table.at(NOW).check(v7(NOW + SECOND), (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
         assert table.floor_us == NOW + 2 * SECOND
     assert first.snapshot() == second.snapshot() != records
 
@@ -214,21 +239,82 @@ def test_a_table_restored_from_a_snapshot_goes_on_as_the_first_one_does() -> Non
     ("record", "floor_us"),
     [
         (KeyRecord(b"k", b"", b"", NOW), -1),
-        (KeyRecord(v7(NOW), HASH, b"", NOW + MS), -1),
         (KeyRecord(v7(NOW), HASH, b"", NOW), NOW + 1),
     ],
 )
 def test_a_snapshot_that_breaks_an_invariant_is_not_restored(record: KeyRecord, floor_us: int) -> None:
     with pytest.raises(AssertionError):
-        KeyTable(LIMITS).restore([record], floor_us)
+        Table(LIMITS).restore([record], floor_us)
 
 
 def test_an_entry_under_another_key_is_found() -> None:
-    table = KeyTable(LIMITS)
+    table = Table(LIMITS)
     remembered(table, b"k")
     table._entries[b"l"] = table._entries.pop(b"k")
     with pytest.raises(AssertionError):
         table.check_invariants()
+
+
+def test_age_alone_forgets_an_opaque_key_whatever_the_wall_clock_says() -> None:
+    table = Table(LIMITS)
+    remembered(table, b"k")
+    table.moved(Times(NOW + 10**6 * SECOND, NOW + 10**6 * SECOND, NOW + SECOND, NOW + 10**6 * SECOND))
+    assert table.expire() == 0
+    assert table.check(b"k", (HASH,)) == b"\x00reply"
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_a_timed_key_never_runs_again_after_its_window_was_passed_by_a_wrong_clock(every: bool) -> None:
+    table = Table(LIMITS, Safeguards(floor_for_every_key=every))
+    remembered(table, v7(NOW))
+    wrong = NOW + 200 * SECOND
+    table.moved(Times(wrong, wrong, wrong, wrong))
+    assert table.expire() == 1
+    table.moved(Times(wrong, wrong + SECOND, wrong + SECOND, NOW + SECOND))  # and the clock is put right
+    refused = table.check(v7(NOW), (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+    assert refused == every
+
+
+@pytest.mark.parametrize("times", [Times(NOW, NOW, NOW, NOW + 60 * SECOND), Times(NOW + 60 * SECOND, NOW, NOW, NOW)])
+def test_a_timed_key_is_judged_by_the_later_of_time_and_the_wall_clock(times: Times) -> None:
+    table = Table(LIMITS)
+    table.moved(times)
+    assert table.check(v7(NOW + 70 * SECOND), (HASH,)) is None
+    assert table.check(v7(NOW + 70 * SECOND + MS), (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+
+
+def test_a_timed_key_outlives_its_window_while_either_clock_says_that_it_is_young() -> None:
+    table = Table(LIMITS)
+    remembered(table, v7(NOW))
+    late = NOW + 200 * SECOND
+    for times in (Times(NOW, late, late, late), Times(late, late, late, NOW), Times(late, late, NOW, late)):
+        table.moved(times)
+        assert table.expire() == 0
+
+
+def test_room_takes_the_key_that_was_seen_first_of_either_kind() -> None:
+    table = Table(LIMITS)
+    remembered(table, v7(NOW + 5 * SECOND))
+    remembered(table, b"opaque", NOW + SECOND)
+    for number in (2, 3):
+        remembered(table, b"%d" % number, NOW + number * SECOND)
+    assert table.expire() == 1
+    assert sorted(record.key for record in table.snapshot()) == [b"2", b"3", b"opaque"]
+    assert table.floor_us == NOW + 5 * SECOND
+
+
+def test_records_of_version_1_are_judged_as_that_version_did_until_the_first_of_version_2() -> None:
+    table = Table(LIMITS)
+    table.moved(Times.of_version_1(NOW))
+    old = v7(NOW - 100 * SECOND)
+    assert table.check(old, (HASH,)) is None
+    table.remember(old, HASH, b"\x00old")
+    table.moved(Times.of_version_1(NOW + MS))
+    assert (table.expire(), table.floor_us) == (1, -1)
+    assert table.check(old, (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+    table.moved(Times.at(NOW + SECOND))
+    assert table.check(old, (HASH,)) == KEY_OUTSIDE_WINDOW_REPLY
+    assert table.check(v7(NOW - 100 * SECOND + MS), (HASH,)) is None, "what that version would have run"
 
 
 class Keys(RuleBasedStateMachine):
@@ -236,9 +322,10 @@ class Keys(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = KeyTable(LIMITS)
+        self.table = Table(LIMITS)
         self.naive: dict[bytes, tuple[int, bytes, bytes]] = {}
         self.timed_that_ran: set[bytes] = set()
+        self.floor_us = -1
         self.now = NOW
         self.answers = 0
 
@@ -255,7 +342,7 @@ class Keys(RuleBasedStateMachine):
         request=st.sampled_from([HASH, OTHER]),
     )
     def called(self, key: bytes, request: bytes) -> None:
-        answer = self.table.check(key, request, self.now)
+        answer = self.table.at(self.now).check(key, (request,))
         if key in self.naive:
             _, known, reply = self.naive[key]
             assert answer == (reply if known == request else KEY_REUSED_REPLY)
@@ -264,29 +351,43 @@ class Keys(RuleBasedStateMachine):
         if answer is not None:
             assert answer == KEY_OUTSIDE_WINDOW_REPLY
             assert at is not None, "an opaque key is never outside the window"
+            assert at > self.now + 10 * SECOND or at <= self.floor_us
             return
         assert key not in self.timed_that_ran, "a key that carries its time ran twice"
         if at is not None:
-            assert self.now - 100 * SECOND <= at <= self.now + 10 * SECOND
+            assert at <= self.now + 10 * SECOND
             self.timed_that_ran.add(key)
         self.answers += 1
         reply = b"\x00%d" % self.answers
-        self.naive[key] = (self.now if at is None else at, request, reply)
-        self.table.remember(key, request, reply, self.now)
+        self.naive[key] = (self.now, request, reply)
+        self.table.at(self.now).remember(key, request, reply)
 
     @rule()
     def expired(self) -> None:
-        order = sorted((at, key) for key, (at, _, _) in self.naive.items())
-        gone = [key for at, key in order if at < self.now - 100 * SECOND]
-        gone += [key for _, key in order[len(gone) : max(len(gone), len(order) - 3)]]
-        for key in gone:
-            del self.naive[key]
-        assert self.table.expire(self.now) == len(gone)
+        before = len(self.naive)
+        oldest = self.now - 100 * SECOND
+        opaque = sorted((seen, key) for key, (seen, _, _) in self.naive.items() if time_of_key(key) is None)
+        timed = sorted((time_of_key(key) or 0, key) for key in self.naive if time_of_key(key) is not None)
+        while opaque and opaque[0][0] < oldest:
+            del self.naive[opaque.pop(0)[1]]
+        while timed and timed[0][0] < oldest and self.naive[timed[0][1]][0] < oldest:
+            self.forget_timed(timed)
+        while len(self.naive) > 3:
+            if timed and (not opaque or (self.naive[timed[0][1]][0], timed[0][1]) < opaque[0]):
+                self.forget_timed(timed)
+            else:
+                del self.naive[opaque.pop(0)[1]]
+        assert self.table.at(self.now).expire() == before - len(self.naive)
+
+    def forget_timed(self, timed: list[tuple[int, bytes]]) -> None:
+        at, key = timed.pop(0)
+        self.floor_us = max(self.floor_us, at)
+        del self.naive[key]
 
     @rule()
     def restored(self) -> None:
         records, floor_us = self.table.snapshot(), self.table.floor_us
-        self.table = KeyTable(LIMITS)
+        self.table = Table(LIMITS).at(self.now)
         self.table.restore(records, floor_us)
 
     @invariant()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.deathless.core.messaging_world import Place
 
 from deathless.base.limits import Limits
+from deathless.base.times import Due
 from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import (
     SELF,
@@ -106,8 +107,8 @@ def test_own_work_that_killed_twice_is_parked_and_the_next_goes_on() -> None:
 
 def test_i11_an_invocation_whose_timer_killed_twice_is_set_aside_before_time_goes_on() -> None:
     place = Place(deaths={(0, 9): 2, (0, 8): 1, (0, 7): 2, (5, 9): 2})
-    place.script.held, place.script.due = {8, 9}, place.wall_us
-    place.shard.place.due_us = place.wall_us
+    place.script.held, place.script.due_us = {8, 9}, place.wall_us
+    place.shard.place.due = Due(place.wall_us)
     place.script.order = lambda lsn, now_us, order: place.script.held.discard(order.invocation)  # type: ignore[method-assign]
     place.do(place.primary.begin(place.now, place.wall_us))
     assert place.records() == [Kind.PARKED, Kind.TIME]

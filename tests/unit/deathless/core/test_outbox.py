@@ -10,8 +10,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
 
 from deathless.base.errors import Internal
+from deathless.codec.peer_history import NOTHING, UNKNOWN, extended
 from deathless.codec.peer_messages import SELF, Target
 from deathless.codec.snapshot import OutboxRecord
 from deathless.core import outbox as outbox_module
@@ -96,11 +98,25 @@ def test_a_copy_does_not_change_with_the_outbox() -> None:
     copy = outbox.snapshot()
     outbox.append(SHOP, b"b")
     outbox.trim(SHOP, 1)
-    assert copy == [OutboxRecord("shop", 0, 1, [b"a"])]
+    assert copy == [OutboxRecord("shop", 0, 1, [b"a"], NOTHING)]
     other = Outbox()
     other.restore(copy)
     other.append(SHOP, b"c")
-    assert copy == [OutboxRecord("shop", 0, 1, [b"a"])]
+    assert copy == [OutboxRecord("shop", 0, 1, [b"a"], NOTHING)]
+
+
+def test_history_of_what_was_sent_before_any_was_kept_stays_unknown() -> None:
+    outbox = Outbox()
+    outbox.restore([OutboxRecord("shop", 0, 3, [b"c"]), OutboxRecord("", 0, 1, [b"own"])])
+    outbox.append(SHOP, b"d")
+    assert outbox.history_before(SHOP, 5) == UNKNOWN
+    outbox.trim(SHOP, 4)
+    assert outbox.history_before(SHOP, 5) == UNKNOWN
+    assert outbox.history_before(SELF, 2) == UNKNOWN, "we need not compare with ourselves"
+    assert outbox.history_before(BANK, 1) == NOTHING
+    outbox.reset(SHOP)
+    outbox.append(SHOP, b"anew")
+    assert outbox.history_before(SHOP, 2) == extended(NOTHING, [b"anew"])
 
 
 def test_a_snapshot_with_a_position_below_one_is_not_restored() -> None:
@@ -334,7 +350,8 @@ class Outboxes(RuleBasedStateMachine):
                 loader.begin(Target(record.service, record.shard), record.first_position)
                 for message in record.messages:
                     loader.extend(Target(record.service, record.shard), [message])
-            records = loader.snapshot()
+            found = {(r.service, r.shard): r.history for r in records}
+            records = [structs.replace(r, history=found[r.service, r.shard]) for r in loader.snapshot()]
         self.outbox = Outbox(self.spool if spills else None, memory)
         self.memory = memory
         self.outbox.restore(records)
@@ -366,6 +383,8 @@ class Outboxes(RuleBasedStateMachine):
             assert self.outbox.memory_bytes <= self.memory
         for target, (held, gone) in self.naive.items():
             assert (self.outbox.first_position(target), self.outbox.next_position(target)) == (gone + 1, len(held) + 1)
+            for behind in range(gone, len(held) + 1) if target != SELF else ():
+                assert self.outbox.history_before(target, behind + 1) == extended(NOTHING, held[:behind])
 
     def expected(self) -> list[OutboxRecord]:
         return [OutboxRecord(*target, gone + 1, held[gone:]) for target, (held, gone) in sorted(self.naive.items())]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode
+from deathless.codec.peer_history import NOTHING, UNKNOWN, extended
 from deathless.codec.peer_messages import SELF, Adopt, PeerHello, Target, Trim, decode_body
-from deathless.codec.wire import PacketReader, Type, decode_batch
+from deathless.codec.wire import PacketReader, PeerIntroduction, Type, decode_batch
 from deathless.core import effects as fx
 from deathless.core.admission import cut_messages
 from deathless.core.outbox import Outbox
@@ -17,6 +20,7 @@ from deathless.core.peer_table import PeerTable
 
 B = Target("b", 0)
 C = Target("c", 0)
+US = PeerHello("a", 0, b"a" * 16, 1)
 SMALL = Limits(peer_window_bytes_max=10, message_bytes_max=6, frame_bytes_max=10, segment_bytes_max=20)
 
 
@@ -43,8 +47,19 @@ class Desk:
         upto = self.outbox.next_position(target) if upto is None else upto
         return self.checked(self.outreach.frame_confirmed([(target, upto)], self.now))
 
-    def ready(self, next_position: int, target: Target = B) -> Sequence[fx.Effect]:
-        return self.checked(self.outreach.ready(target, 7, next_position, self.now))
+    def ready(self, next_position: int, target: Target = B, history: bytes = UNKNOWN) -> Sequence[fx.Effect]:
+        return self.checked(self.outreach.ready(target, 7, next_position, self.now, history))
+
+    def proved(self) -> None:
+        """The fence is asked, and knows of no successor."""
+        self.outreach.proof_began()
+        self.outreach.proved()
+
+    def problem(self, target: Target = B) -> str:
+        return next(view.problem for view in self.outreach.views() if view.target == target)
+
+    def complaint(self, target: Target = B) -> str:
+        return self.outreach.introduction(target, US, 1).complaint
 
     def committed(self, through: int, target: Target = B) -> Sequence[fx.Effect]:
         return self.checked(self.outreach.committed(target, through, self.now))
@@ -232,8 +247,89 @@ def test_a_peer_that_lost_what_it_confirmed_is_told_to_operators_and_tried_again
         assert desk.fire(pause / 2) == []
         assert desk.fire(pause / 2) == [fx.DialPeer(B)]
         pause = min(2 * pause, STALL_MAX_S)
+    assert "DL4010" in desk.complaint(), "its own operators hear of it too"
+    assert desk.ready(3) == [fx.DropPeer(B)]
+    assert desk.complaint() == ""
+    assert desk.fire(0) == [fx.DialPeer(B)]
     assert sent(desk.ready(3)) == [(3, [b"c"])]
     assert desk.outreach.views()[0].problem == ""
+
+
+# ---- histories -----------------------------------------------------------------------------------------------------
+
+
+def test_what_we_say_on_connecting_is_the_history_before_the_first_message_that_is_kept() -> None:
+    desk = begun(b"a", b"b", b"c", trimmed=2)
+    said = desk.outreach.introduction(B, US, 4)
+    assert said == PeerIntroduction(US, 4, 3, extended(NOTHING, [b"a", b"b"]), "")
+    desk.ready(3)
+    desk.committed(3)  # not logged yet
+    assert desk.outreach.introduction(B, US, 4).history == extended(NOTHING, [b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+def test_a_peer_with_our_history_is_sent_what_follows(position: int) -> None:
+    messages = [b"a", b"b", b"c"]
+    desk = begun(*messages)
+    behind = extended(NOTHING, messages[: position - 1])
+    assert sent(desk.ready(position, history=behind)) == [(position, messages[position - 1 :])]
+
+
+def test_a_peer_with_another_history_is_sent_nothing_until_it_is_adopted() -> None:
+    desk = begun(b"a", b"b", b"c")
+    other = extended(NOTHING, [b"a", b"x"])
+    for _ in range(3):
+        assert desk.ready(3, history=other) == [fx.DropPeer(B)]
+        assert "DL4012" in desk.problem()
+        assert "DL4012" in desk.complaint()
+        assert desk.outreach.differing() == {B}
+        assert fx.DialPeer(B) in desk.fire(STALL_MAX_S)
+    desk.outreach.adopt_ordered(B)
+    assert (desk.outreach.differing(), desk.problem(), desk.complaint()) == (set(), "", "")
+
+
+def test_without_peer_history_messages_are_sent_that_the_peer_swallows() -> None:
+    desk = begun(b"a", b"b", b"c", safeguards=Safeguards(peer_history=False))
+    assert sent(desk.ready(3, history=extended(NOTHING, [b"a", b"x"]))) == [(3, [b"c"])]
+
+
+def test_a_peer_that_is_ahead_of_a_proved_primary_shows_that_we_were_put_back() -> None:
+    desk = begun(b"a")
+    assert desk.ready(9) == [fx.DropPeer(B)]
+    assert desk.outreach.doubted
+    assert "DL4012" not in desk.problem(), "a successor of ours may have sent them"
+    desk.outreach.proved()  # of a question asked before the peer was heard
+    assert "DL4012" not in desk.problem()
+    desk.proved()
+    assert "DL4012" in desk.problem()
+    assert "DL4012" in desk.complaint()
+    desk.keep(b"b")
+    assert desk.confirm() == [], "nothing more is sent to it"
+
+
+def test_a_commit_of_what_a_proved_primary_never_sent_shows_the_same() -> None:
+    desk = begun(b"a")
+    desk.ready(1)
+    assert desk.committed(5) == [fx.DropPeer(B)]
+    desk.proved()
+    assert "DL4012" in desk.problem()
+
+
+def test_without_peer_history_a_peer_that_is_ahead_is_only_tried_again() -> None:
+    desk = begun(b"a", safeguards=Safeguards(peer_history=False))
+    desk.ready(9)
+    desk.proved()
+    assert "DL4012" not in desk.problem()
+
+
+def test_a_peer_that_has_our_history_again_is_greeted_without_complaint_before_anything_is_sent() -> None:
+    desk = begun(b"a", b"b")
+    desk.ready(2, history=extended(NOTHING, [b"x"]))
+    desk.fire(STALL_MAX_S)
+    good = extended(NOTHING, [b"a"])
+    assert desk.ready(2, history=good) == [fx.DropPeer(B)]
+    assert desk.fire(0) == [fx.DialPeer(B)]
+    assert sent(desk.ready(2, history=good)) == [(2, [b"b"])]
 
 
 def test_a_commit_that_is_not_logged_yet_counts_against_a_peer_that_goes_back() -> None:

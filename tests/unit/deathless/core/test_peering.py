@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from deathless.base.errors import Deposed, NotPrimary, Overloaded, PeerReplaced
+import pytest
+
+from deathless.base.errors import Deposed, HistoryDiffers, NotPrimary, Overloaded, PeerReplaced
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode
+from deathless.codec.peer_history import NOTHING, UNKNOWN
 from deathless.codec.peer_messages import Adopt, PeerHello, Target, decode_body
-from deathless.codec.wire import PacketReader, PeerWelcome, Refused, Type, decode_struct
+from deathless.codec.wire import PacketReader, PeerIntroduction, PeerWelcome, Refused, Type, decode_struct
 from deathless.core import effects as fx
 from deathless.core.events import Conn
 from deathless.core.own_records import OwnRecords
 from deathless.core.peer_table import PeerTable
-from deathless.core.peering import REFUSALS_MAX, Peering
+from deathless.core.peering import COMPLAINT_CHARS_MAX, REFUSALS_MAX, Peering
 
 A = PeerHello("a", 0, b"a" * 16, 1)
 A_ANEW = PeerHello("a", 0, b"n" * 16, 1)
@@ -33,14 +37,21 @@ class Door:
             self.peers.introduce(hello, self.lsn)
         self.records = OwnRecords()
         self.routes: list[tuple[int, Conn]] = []
-        self.peering = Peering(peers=self.peers, records=self.records, safeguards=safeguards, position=self.position)
+        self.peering = Peering(
+            peers=self.peers, records=self.records, safeguards=safeguards, stands=self.stands, welcome=self.welcome
+        )
+        self.position = 5
+        self.history = UNKNOWN
 
-    def position(self, session: int, conn: Conn) -> int:
+    def stands(self, _session: int) -> tuple[int, bytes]:
+        return self.position, self.history
+
+    def welcome(self, session: int, conn: Conn) -> tuple[int, bytes]:
         self.routes.append((session, conn))
-        return 5
+        return self.stands(session)
 
-    def hello(self, conn: Conn, hello: PeerHello = A, epoch: int = 1) -> list[str]:
-        return self.said(self.peering.hello_received(conn, hello, epoch, self.lsn))
+    def hello(self, conn: Conn, hello: PeerHello = A, epoch: int = 1, **said: Any) -> list[str]:
+        return self.said(self.peering.hello_received(conn, PeerIntroduction(hello, epoch, **said), self.lsn))
 
     def run_record(self) -> None:
         """The record that waits is run, and its frame synced."""
@@ -124,24 +135,24 @@ def test_a_lower_epoch_than_was_seen_is_refused() -> None:
     door = Door(A)
     door.hello(NEW, epoch=3)
     assert door.hello(OLD, epoch=2) == [f"1 refused {Deposed.code}"]
-    assert door.peering.refused[TARGET].startswith(Deposed.code)
+    assert door.peering.refused()[TARGET].startswith(Deposed.code)
     assert door.hello(NEW, epoch=3) == ["2 welcome 1 5"]
-    assert door.peering.refused == {}
+    assert door.peering.refused() == {}
 
 
 def test_another_incarnation_is_refused_and_shown_until_it_is_adopted() -> None:
     door = Door(A)
     door.hello(OLD)
     assert door.hello(NEW, A_ANEW) == [f"2 refused {PeerReplaced.code}"]
-    assert door.peering.refused.keys() == {TARGET}
+    assert door.peering.refused().keys() == {TARGET}
     door.peers.adopt(Adopt("a", 0, A_ANEW.service_id, 1), 9)
     assert door.hello(NEW, A_ANEW) == [f"2 refused {Overloaded.code}"]  # no proof covers the adoption yet
-    assert door.said(door.peering.adopted(TARGET)) == ["1 ends"]
-    assert door.said(door.peering.adopted(TARGET)) == []
+    assert door.said(door.peering.adopted(TARGET, anew=False)) == ["1 ends"]
+    assert door.said(door.peering.adopted(TARGET, anew=False)) == []
     door.lsn = 9
     assert door.hello(NEW, A_ANEW) == ["2 welcome 9 5"]
-    assert door.said(door.peering.adopted(TARGET)) == []
-    assert door.peering.refused == {}
+    assert door.said(door.peering.adopted(TARGET, anew=False)) == []
+    assert door.peering.refused() == {}
 
 
 def test_two_that_call_themselves_the_same_are_not_introduced_at_once() -> None:
@@ -175,11 +186,75 @@ def test_refusals_are_kept_up_to_a_maximum() -> None:
     door = Door(A, peers_max=1)
     for number in range(REFUSALS_MAX + 2):
         door.hello(NEW, PeerHello(f"p{number}", 0, bytes(16), 1))
-    assert len(door.peering.refused) == REFUSALS_MAX
-    assert Target("p0", 0) not in door.peering.refused
+    assert len(door.peering.refused()) == REFUSALS_MAX
+    assert Target("p0", 0) not in door.peering.refused()
 
 
 def test_no_more_are_introduced_at_a_time_than_there_is_room_for() -> None:
     door = Door(peers_max=1)
     assert door.hello(NEW) == []
     assert door.hello(OLD, PeerHello("other", 0, b"o" * 16, 1)) == [f"1 refused {Overloaded.code}"]
+
+
+# ---- histories -----------------------------------------------------------------------------------------------------
+
+
+def test_a_sender_with_another_history_at_our_position_is_refused_and_takes_nobodys_place() -> None:
+    door = Door(A)
+    door.history = NOTHING
+    door.hello(OLD, first=5, history=NOTHING)
+    said = door.hello(NEW, epoch=9, first=5, history=b"x" * 16)
+    assert said == [f"2 refused {HistoryDiffers.code}"]
+    assert door.peering.connected() == [TARGET], "the connection of before stands"
+    assert HistoryDiffers.code in door.peering.refused()[TARGET]
+    assert door.peering.differing() == {TARGET}
+    assert door.hello(NEW, epoch=2, first=5, history=NOTHING) != said, "and the refused one's epoch does not count"
+    assert door.peering.differing() == {TARGET}, "operators see it until messages are taken in again"
+    door.position += 1
+    assert (door.peering.refused(), door.peering.differing()) == ({}, set())
+
+
+@pytest.mark.parametrize(
+    ("ours", "said"),
+    [
+        (UNKNOWN, {"first": 5, "history": b"x" * 16}),
+        (NOTHING, {"first": 5, "history": UNKNOWN}),
+        (NOTHING, {"first": 3, "history": b"x" * 16}),  # the sender compares, which has the messages in between
+    ],
+)
+def test_what_can_not_be_compared_here_is_welcomed_with_our_history(ours: bytes, said: dict[str, Any]) -> None:
+    door = Door(A)
+    door.history = ours
+    (send,) = door.peering.hello_received(NEW, PeerIntroduction(A, 1, **said), door.lsn)
+    assert isinstance(send, fx.Send)
+    ((kind, body),) = PacketReader(1 << 10).feed(send.data)
+    assert (kind, decode_struct(PeerWelcome, body)) == (Type.PEER_WELCOME, PeerWelcome(1, 5, ours))
+
+
+def test_without_peer_history_a_sender_with_another_history_is_welcomed() -> None:
+    door = Door(A, safeguards=Safeguards(peer_history=False))
+    door.history = NOTHING
+    assert door.hello(NEW, first=5, history=b"x" * 16) != []
+    assert door.peering.differing() == set()
+
+
+def test_a_sender_that_complains_is_told_where_we_stand_and_leaves_the_place_to_the_true_one() -> None:
+    door = Door(A)
+    door.history = NOTHING
+    door.hello(OLD, epoch=3)
+    door.hello(NEW, epoch=9)  # a copy, whose epochs went on by themselves; its history shows only to itself
+    routes = list(door.routes)
+    (told,) = door.hello(NEW, epoch=9, complaint="DL4012 it is not what was sent from here" + "!" * 5000)
+    assert told.startswith("2 welcome")
+    assert door.routes == routes, "nothing is taken in on that connection that was not before"
+    assert len(door.peering.refused()[TARGET]) == COMPLAINT_CHARS_MAX
+    assert door.peering.differing() == {TARGET}
+    assert door.hello(OLD, epoch=3)[-1].startswith("1 welcome"), "the original's lower epoch is good again"
+
+
+def test_a_peer_that_is_adopted_anew_is_let_go_so_that_it_comes_back_with_its_new_session() -> None:
+    door = Door(A)
+    door.hello(OLD)
+    assert door.said(door.peering.adopted(TARGET, anew=False)) == []
+    assert door.said(door.peering.adopted(TARGET, anew=True)) != []
+    assert door.peering.connected() == []

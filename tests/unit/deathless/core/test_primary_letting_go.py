@@ -58,9 +58,20 @@ def test_collection_waits_for_two_that_read_back_well_a_header_and_a_proof() -> 
         world.do(primary.checkpoint_verified(lsn, True, world.now, world.wall_us))
     assert world.owes(fx.Collect) == 0
     world.prove()
-    assert world.take(fx.Collect) == fx.Collect(3)
+    assert world.take(fx.Collect) == fx.Collect(3, 3)
     world.settle()
     assert world.owes(fx.Collect) == 0
+
+
+def test_checkpoints_of_a_former_epoch_count_once_another_is_verified() -> None:
+    world, session = serving()
+    world.standing = [2, 4]
+    for seq in range(1, 5):
+        world.send(session, seq, b"a")
+        world.settle()
+    world.do(world.primary.checkpoint_verified(4, True, world.now, world.wall_us))
+    world.prove()
+    assert world.take(fx.Collect) == fx.Collect(2, 2)
 
 
 def test_collection_is_carried_out_also_while_calls_keep_coming() -> None:
@@ -91,7 +102,7 @@ def test_never_collected_below_a_follower_a_header_or_without_a_good_checkpoint(
     for lsn, good in ((3, True), (4, False), (5, True)):
         world.do(primary.checkpoint_verified(lsn, good, world.now, world.wall_us))
     world.prove()
-    assert world.take(fx.Collect) == fx.Collect(1)  # what r2 has applied
+    assert world.take(fx.Collect) == fx.Collect(1, 3)  # what r2 has applied
     assert world.todo == []
 
 
@@ -103,9 +114,9 @@ def test_newer_floor_that_comes_during_the_proof_of_an_older_one_waits_for_the_n
     for lsn in (2, 3, 4):
         world.do(world.primary.checkpoint_verified(lsn, True, world.now, world.wall_us))
     world.prove()
-    assert world.take(fx.Collect) == fx.Collect(2)
+    assert world.take(fx.Collect) == fx.Collect(2, 3)
     world.prove()
-    assert world.take(fx.Collect) == fx.Collect(3)
+    assert world.take(fx.Collect) == fx.Collect(3, 3)
 
 
 def test_checkpoint_announced_by_a_follower_is_read_back_and_by_anybody_else_is_not_believed() -> None:

@@ -68,11 +68,43 @@ def test_changed_address_of_the_same_primary_is_told_and_the_stream_kept() -> No
     assert len(life.roles(CLIENT)) == told
 
 
-@pytest.mark.parametrize("seen", [ev.PrimarySeen(2, "r2", "h:2"), ev.PrimarySeen(9, "r1", "h:1")])
-def test_older_primary_and_our_own_former_life_are_not_believed(seen: ev.PrimarySeen) -> None:
+def test_our_own_former_life_is_not_followed() -> None:
     life = following()
-    assert life.post(seen) == []
+    assert life.post(ev.PrimarySeen(9, "r1", "h:1")) == []
     assert life.core.known_primary == "r0"
+
+
+def test_a_primary_that_the_lock_knows_nothing_of_is_left_for_the_one_before() -> None:
+    life = following()
+    life.post(ev.PrimarySeen(1 << 62, "r2", "h:2"))
+    assert (life.core.known_epoch, life.core.known_primary) == (1 << 62, "r2")
+    life.post(ev.PrimarySeen(3, "r0", "h:0"))  # the supervisor has asked the lock
+    assert (life.core.known_epoch, life.core.known_primary) == (3, "r0")
+
+
+def test_without_the_safeguard_a_false_primary_is_followed_for_ever() -> None:
+    life = following()
+    life.core.safeguards = Safeguards(claims_bounded=False)
+    life.post(ev.PrimarySeen(1 << 62, "r2", "h:2"))
+    assert life.post(ev.PrimarySeen(3, "r0", "h:0")) == []
+    assert life.core.known_primary == "r2"
+
+
+def test_a_primary_whose_proof_holds_forgets_a_successor_that_it_heard_of() -> None:
+    life = in_state(State.PRIMARY)
+    epoch = life.core.known_epoch
+    life.post(ev.PrimarySeen(1 << 62, "r2", "h:2"))
+    assert life.core.role_for_clients == "standby"
+    life.settle()  # the proof that the hearsay began is answered
+    assert (life.core.role_for_clients, life.core.known_epoch) == ("primary", epoch)
+
+
+def test_a_primary_forgets_a_successor_that_its_supervisor_takes_back() -> None:
+    life = in_state(State.PRIMARY)
+    epoch = life.core.known_epoch
+    life.post(ev.PrimarySeen(1 << 62, "r2", "h:2"))
+    life.post(ev.PrimarySeen(epoch, "r1", "h:1"))
+    assert (life.core.role_for_clients, life.core.known_epoch) == ("primary", epoch)
 
 
 def test_replica_named_checkpointer_says_so() -> None:
@@ -371,8 +403,10 @@ def test_i11_deaths_are_remembered_bounded_and_forgotten_when_the_message_is_in_
     for seq in range(DEATHS_MAX + 3):
         life.post(ev.DeathsReported(1, seq, 2))
     life.post(ev.DeathsReported(1, 5, 1))
-    assert len(life.core.deaths) == DEATHS_MAX
-    assert life.core.deaths[(1, 5)] == 2
+    assert len(life.core.deaths) == DEATHS_MAX, "the oldest went"
+    assert life.core.deaths[(1, 5)] == 1, "who counted more has taken it back"
+    life.post(ev.DeathsReported(1, 5, 0))
+    assert (1, 5) not in life.core.deaths
     life.core.deaths.clear()
     life.sessions.register(ev_session(7), bytes(16), 0)
     life.sessions._sessions[7].next_seq = 4

@@ -13,9 +13,10 @@ from tests.unit.deathless.core.replica_life import CLIENT, FOLLOWER, HELLO, OTHE
 
 from deathless.base.errors import CorruptFrame
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
+from deathless.base.times import Times
 from deathless.codec.frames import ORIGIN, Frame
 from deathless.codec.peer_messages import Adopt, Order, PeerHello, Target
-from deathless.codec.wire import Follow, Following, Handover
+from deathless.codec.wire import Follow, Following, Handover, PeerIntroduction
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.replica import State
@@ -57,11 +58,12 @@ SAMPLES: list[ev.Event] = [
     ev.CheckpointWritten(2, "c2"),
     ev.CheckpointVerified(2, "c2", True),
     ev.CheckpointVerified(1, "c1", True),
+    ev.CheckpointsFound([1, 2]),
     ev.FramesApplied(0, 1, 10, True),
     ev.UpstreamAnswered(Following(True, 3, 0, "r1")),
     ev.UpstreamAnswered(Following(False, 3, 0, "")),
-    ev.PeerHelloReceived(OTHER, PEER, 1),
-    ev.PeerHelloReceived(ev.Conn(6), PEER, 2),
+    ev.PeerHelloReceived(OTHER, PeerIntroduction(PEER, 1)),
+    ev.PeerHelloReceived(ev.Conn(6), PeerIntroduction(PEER, 2)),
     ev.PeerReady(B, 3, 1),
     ev.PeerReady(B, 3, 9),
     ev.PeerCommitted(B, 1),
@@ -90,7 +92,9 @@ COMPLETIONS: list[ev.Event] = [
     ev.SpaceRefused(()),
     ev.SpaceRefused([(batch(2, 1, [call()]).run, [call()])]),
     ev.SpaceFound(),
-    ev.FrameSynced(FRAME, b"", 0, 0, (), (), 0),
+    ev.MachineSlept(5),
+    ev.ClockTold(),
+    ev.FrameSynced(FRAME, b"", 0, 0, (), (), Times()),
     ev.Failed(CorruptFrame("x")),
 ]
 

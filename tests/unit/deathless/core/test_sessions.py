@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
 from deathless.codec.frames import Run
+from deathless.codec.peer_history import NOTHING, UNKNOWN, extended
 from deathless.codec.peer_messages import SELF_SESSION
 from deathless.codec.snapshot import SessionRecord
 from deathless.core.sessions import Session, SessionTable
@@ -149,10 +150,10 @@ def test_a_reply_to_a_message_that_was_not_accepted_is_our_bug() -> None:
         table.record(1, 1, [b"a", b"b"])
 
 
-def test_logical_time_that_goes_back_is_our_bug() -> None:
+def test_age_that_goes_back_is_our_bug() -> None:
     table = table_of(1)
     table.accept(Run(1, 1, 0, 0), 5)
-    with pytest.raises(AssertionError, match="time goes back"):
+    with pytest.raises(AssertionError, match="age goes back"):
         table.accept(Run(1, 1, 0, 0), 4)
 
 
@@ -221,7 +222,9 @@ def test_a_snapshot_that_breaks_an_invariant_is_not_restored(records: list[Sessi
 
 
 def peer(session_id: int, next_seq: int = 1) -> SessionRecord:
-    return SessionRecord(session_id, next_seq, next_seq - 1, 0, bytes(16), {}, True)
+    """Of a peer whose messages were all empty, or of ourselves."""
+    history = UNKNOWN if session_id == SELF_SESSION else extended(NOTHING, [b""] * (next_seq - 1))
+    return SessionRecord(session_id, next_seq, next_seq - 1, 0, bytes(16), {}, True, history)
 
 
 def test_i3_a_peers_session_moves_on_and_keeps_no_replies() -> None:
@@ -248,6 +251,20 @@ def test_sessions_of_peers_never_expire_and_take_no_clients_place() -> None:
     assert (len(table), table.expire(0)) == (3, [])
     assert table.expire(11 * SECOND) == [1, 2, 3]
     assert known(table, 7).peer
+
+
+def test_the_history_of_a_peer_goes_on_behind_a_restart_and_stays_unknown_where_none_was_kept() -> None:
+    table = SessionTable(LIMITS)
+    table.register_peer(7)
+    table.accept_peer(Run(7, 1, 0, 2), [b"a", b"b"])
+    other = SessionTable(LIMITS)
+    other.restore(table.snapshot())
+    other.accept_peer(Run(7, 3, 0, 1), [b"c"])
+    assert known(other, 7).history == extended(NOTHING, [b"a", b"b", b"c"])
+    of_before = SessionRecord(7, 3, 2, 0, bytes(16), {}, True)
+    other.restore([of_before, SessionRecord(8, 1, 0, 0, bytes(16), {}, True)])
+    other.accept_peer(Run(7, 3, 0, 1), [b"c"])
+    assert (known(other, 7).history, known(other, 8).history) == (UNKNOWN, NOTHING), "nothing was sent on 8 yet"
 
 
 def test_our_own_session_exists_always_and_is_copied_once_it_was_used() -> None:
@@ -333,7 +350,7 @@ class Sessions(RuleBasedStateMachine):
     def peer_sent(self, which: int, count: int) -> None:
         number = [SELF_SESSION, *self.peers][which % (1 + len(self.peers))]
         first = self.peers.setdefault(number, 1)
-        self.table.accept_peer(Run(number, first, 0, count))
+        self.table.accept_peer(Run(number, first, 0, count), [b""] * count)
         self.peers[number] = first + count
 
     @rule(which=st.integers(0, 5))

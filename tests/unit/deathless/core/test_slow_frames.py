@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.deathless.core.primary_world import World
 
+from deathless.base.times import Due
 from deathless.core import effects as fx
 from deathless.core.pace import RUN_S
 
@@ -59,10 +60,10 @@ def test_slow_timers_do_not_shrink_what_clients_get_of_a_frame() -> None:
     session = world.register()
     world.run_s = 3 * RUN_S
     for seq in range(1, 4):
-        world.place.due_us = world.wall_us  # a timer is due in each frame
+        world.place.due = Due(world.wall_us)  # a timer is due in each frame
         world.send(session, seq, b"x")
         world.settle()
-    world.place.due_us = world.wall_us
+    world.place.due = Due(world.wall_us)
     world.send(session, 4, *[b"y"] * 5)
     assert sizes_of_frames(world) == [5]
 

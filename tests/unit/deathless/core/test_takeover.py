@@ -1,4 +1,7 @@
-"""The takeover: the order of its steps is the safety argument (design section 5); a table of every step and event."""
+"""The takeover: the order of its steps is the safety argument; a table of every step and event.
+
+What each step is there for stands in design 0003, "Takeover".
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ PATH: list[tuple[Step, ev.Event, list[fx.Effect]]] = [
         [fx.WriteControl(FrameKind.OPENING, msgspec.msgpack.encode(Opening(47, 77, 3)), 47)],
     ),
     (Step.OPENING, ev.ControlSynced(FrameKind.OPENING, 47), [fx.Prove(OPENING_PROOF)]),
-    (Step.PROVING, ev.ProofAnswered(OPENING_PROOF, True), [fx.ApplyCopies()]),
+    (Step.PROVING, ev.ProofAnswered(OPENING_PROOF, True), [fx.RemoveUnread(), fx.ApplyCopies()]),
     (Step.APPLYING, ev.CopiesApplied(47), []),
 ]
 ANSWERS: list[ev.Event] = [

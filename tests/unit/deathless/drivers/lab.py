@@ -45,8 +45,9 @@ from deathless.core.outbox import Outbox
 from deathless.core.outreach import Outreach
 from deathless.core.peer_table import PeerTable
 from deathless.drivers.host import Host
+from deathless.shell.listening import listen
 from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection, listen
+from deathless.shell.packets import ServerConnection
 from deathless.shell.peer_links import PeerLinks
 
 LEDGER = Target("ledger", 0)
@@ -153,7 +154,7 @@ class Primary:
 
     def _introduce(self, target: Target) -> bytes:
         hello = PeerHello("shop", 0, b"i" * 16, 1)
-        return struct_packet(Type.PEER_HELLO, PeerIntroduction(hello, self.epoch, self.outreach.first_kept(target)))
+        return struct_packet(Type.PEER_HELLO, self.outreach.introduction(target, hello, self.epoch))
 
     def _confirm(self) -> None:
         sent = [(LEDGER, self.outbox.next_position(LEDGER))]

@@ -13,6 +13,7 @@ from tests.unit.deathless.drivers.memory_sink import MEMORIES, Memory
 
 from deathless.base.config import DriverConfig
 from deathless.base.errors import InvalidConfig, InvalidService, PortTaken, SinkUnavailable
+from deathless.codec.peer_messages import Reference
 from deathless.codec.wire import ReplyError, ok_reply
 from deathless.core import outreach
 from deathless.drivers import answers, host, session
@@ -178,7 +179,9 @@ def test_a_refused_message_may_be_skipped(tmp_path: Path) -> None:
         primary.fork(1, 2, 3, 4)
         await primary.wait(lambda: primary.kept == 0)
         assert memory.positions == [1, 4]
-        assert driver._running[LEDGER._replace(service="shop")].session.skipped == 2
+        assert driver._running[LEDGER._replace(service="shop")].session.given_up == 2
+        # The service knows them by their positions, in answers to nobody, before they are acknowledged.
+        assert set(primary.answers) == {Reference(0, 2), Reference(0, 3)}
         await closed(primary, driver)
 
     run(tmp_path, story)

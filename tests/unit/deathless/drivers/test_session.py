@@ -13,8 +13,10 @@ from deathless.base.errors import CorruptFrame, DeathlessError, Deposed, SinkUna
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import Request, encode_fork, encode_request
 from deathless.codec.wire import ReplyError
+from deathless.drivers.key_queues import ASKED_MAX_S
 from deathless.drivers.port import Answer, Delivery, DeliveryRefused, Source
-from deathless.drivers.session import AGAIN_MAX_S, AGAIN_MIN_S, ASKED_MAX_S, REFUSED_MAX_S, Policy, Session
+from deathless.drivers.session import AGAIN_MAX_S, AGAIN_MIN_S, REFUSED_MAX_S, Session
+from deathless.drivers.source_link import Policy
 
 SOURCE = Source("shop", 0, b"i" * 16, 1, 2)
 

@@ -17,6 +17,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
+from deathless.codec.session_proof import nonce_of
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import (
@@ -30,11 +31,14 @@ from deathless.codec.wire import (
     decode_struct,
     struct_packet,
 )
+from deathless.codec.witness import Point
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.keys import KeyTable
+from deathless.core.logical_time import Anchor
 from deathless.core.replica import Replica, ShardPlace, State
 from deathless.core.sessions import SessionTable
+from deathless.core.witness import Sighting
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake
 from deathless.engine.log_route import Identity
@@ -48,6 +52,7 @@ from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
 
 FINGERPRINT = bytes(16)
 CLIENT = ev.Conn(1)
+SECRET = b"the client's own"
 
 
 class Node:
@@ -76,6 +81,8 @@ class Node:
         self.admin: list[Admin] = []
         self.held: list[Callable[[], None]] | None = None  # answers of the lock that wait; None: they come at once
         self.take_fails = False
+        self.paused: list[float] = []
+        self.noted: list[tuple[int, Point, bool]] = []  # packets sent before, the witness, is it a reign's first
         fs = world.disk.view(name)
         self.lock_store = DirectoryLock(fs, process=name, fresh_store_id=STORE)
         self.lock_store.prepare()
@@ -94,8 +101,10 @@ class Node:
             outside=self,
             limits=world.limits,
             adopted=adopted,
+            what_differs=lambda theirs: f"it was {theirs.hex()[:4]}",
             safeguards=safeguards,
         )
+        self.engine.core.owners.opened(CLIENT, SECRET, "")
         self.intake = Intake(self.engine, lambda conn, request: self.admin.append(request))
 
     # ---- Outside ---------------------------------------------------------------------------------------------
@@ -106,8 +115,20 @@ class Node:
     def wall_us(self) -> int:
         return WALL_US
 
+    def boot_us(self) -> int:
+        return round(self.world.now * 1e6)
+
+    def anchor(self) -> Anchor | None:
+        return None
+
+    def note_anchor(self, anchor: Anchor) -> None:
+        """There is no process to come."""
+
     def nonce(self) -> bytes:
         return self.world.rng.randbytes(16)
+
+    def try_out(self, runs: object) -> None:
+        """Nothing kills here."""
 
     def complete(self, event: ev.Event) -> None:
         self.engine.post(event)
@@ -123,6 +144,20 @@ class Node:
             done(None)
         else:
             self.lock(lambda lock: lock.take(replica, nonce, seen), done)
+
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        self.noted.append((len(self.sent), point, first))
+        self.world.pages[self.name] = msgspec.structs.replace(point, boot=self.world.boot)
+
+    def sightings(self) -> list[Sighting]:
+        return [Sighting(point, f"page of {name}") for name, point in self.world.pages.items()]
+
+    def boot(self) -> int:
+        return self.world.boot
+
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        self.paused.append(seconds)
+        done()
 
     def send(self, conn: ev.Conn, data: bytes) -> None:
         self.sent += [(conn, kind, body) for kind, body in PacketReader(1 << 30).feed(data)]
@@ -176,8 +211,11 @@ class Node:
     def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
         done(True)
 
-    def prune_checkpoints(self, lsn: int) -> None:
-        self.world.pruned.append(lsn)
+    def prune_checkpoints(self, below: int) -> None:
+        self.world.pruned.append(below)
+
+    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+        done(sorted(snapshot.lsn for snapshot in self.world.checkpoints))
 
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         self.roles.append(role)
@@ -208,7 +246,7 @@ class Node:
 
     def register(self) -> int:
         """A session on the client's connection; gives its id."""
-        self.intake.packets(CLIENT, [(Type.REGISTER, bytes(16))])
+        self.intake.packets(CLIENT, [(Type.REGISTER, nonce_of(SECRET))])
         self.intake.drained()
         return next(decode_struct(Registered, body).session for _, kind, body in self.sent if kind == Type.REGISTERED)
 
@@ -250,6 +288,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.checkpoints: list[Snapshot] = []
         self.pruned: list[int] = []
+        self.pages: dict[str, Point] = {}  # by replica
+        self.boot = 1
         self.record = msgspec.structs.replace(RECORD, fence=fence)
 
     def node(self, name: str, **settings: Any) -> Node:

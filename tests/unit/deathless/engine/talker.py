@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from deathless.base.errors import CorruptFrame
+from deathless.base.times import Due, Times
 from deathless.codec.messages import Kind, decode
 from deathless.codec.peer_messages import (
     SELF,
@@ -132,8 +133,11 @@ class Talker:
         self.parts.append(written + self.mark)
         return written
 
-    def advance(self, lsn: int, now_us: int, *, caught_up: bool = True) -> None:
-        due = sorted((w.due_us, w.lsn) for w in self.waiting.values() if 0 < w.due_us <= now_us)
+    def moved(self, times: Times) -> None:
+        """See the port."""
+
+    def advance(self, lsn: int, times: Times, *, caught_up: bool = True) -> None:
+        due = sorted((w.due_us, w.lsn) for w in self.waiting.values() if 0 < w.due_us <= times.elapsed_us)
         assert due, "called when there is nothing to do"
         for _, invocation in due:
             self.end(lsn, invocation, b"\x00time")
@@ -171,8 +175,8 @@ class Talker:
     def limit_targets(self, known: Known) -> None:
         """See the port."""
 
-    def due_us(self) -> int:
-        return min((w.due_us for w in self.waiting.values() if w.due_us), default=0)
+    def due(self) -> Due:
+        return Due(min((w.due_us for w in self.waiting.values() if w.due_us), default=0))
 
     def activities(self) -> list[ActivityStart]:
         return []

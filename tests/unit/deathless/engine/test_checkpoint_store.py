@@ -11,6 +11,7 @@ import pytest
 
 from deathless.base.errors import CorruptCheckpoint, OutOfSpace
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.base.times import Times
 from deathless.codec import checkpoint as codec
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name, parse_checkpoint_name
@@ -27,7 +28,7 @@ def snapshot(lsn: int, *, fill: bytes = b"v", size: int = 100) -> Snapshot:
         lsn=Lsn(lsn),
         chain=ChainHash(lsn.to_bytes(16, "big")),
         digest=Digest(bytes(16)),
-        time_us=0,
+        times=Times.at(0),
         fingerprint=Fingerprint(bytes(16)),
         state={b"key": fill * size},
     )

@@ -1,4 +1,4 @@
-"""Every crash point of the file store (design section 12).
+"""Every crash point of the file store (design 0003, "How it is shown").
 
 A scenario runs on a simulated disk. Before each call that changes something, and after the last, the power is cut:
 each unsynced block is kept, undone or torn, each unsynced name kept or undone, several times by another chance. Then

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from deathless.base.errors import Deposed, Internal, OutOfSpace, PermissionRefused
+from deathless.base.errors import Deposed, Internal, OutOfSpace, PermissionRefused, StorageFailed, StorageReadOnly
 from deathless.engine.failures import as_ours
 
 
@@ -15,8 +15,11 @@ from deathless.engine.failures import as_ours
     [
         (OSError(errno.ENOSPC, "full", "log/x"), OutOfSpace),
         (OSError(errno.EDQUOT, "full"), OutOfSpace),
-        (OSError(errno.EROFS, "read-only"), PermissionRefused),
-        (OSError(errno.EIO, "io"), Internal),
+        (OSError(errno.EROFS, "read-only"), StorageReadOnly),
+        (OSError(errno.EACCES, "denied"), PermissionRefused),
+        (OSError(errno.ENOTCONN, "away", "log/x"), StorageFailed),
+        (OSError(errno.ENOTCONN, "a socket"), Internal),
+        (OSError(errno.EIO, "io"), StorageFailed),
         (KeyError("x"), Internal),
         (Deposed("x"), Deposed),
     ],

@@ -33,6 +33,8 @@ REPORT = Report(
     generation=2,
     unproved=True,
     outbox_full=True,
+    clock="behind",
+    slow_ms=35,
 )
 
 

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.unit.deathless.core.primary_world import batch, call
-from tests.unit.deathless.engine.replica_world import CLIENT, Node, World
+from tests.unit.deathless.core.primary_world import WALL_US, batch, call
+from tests.unit.deathless.engine.replica_world import CLIENT, SECRET, Node, World
 
-from deathless.base.errors import CorruptFrame, NewerFormat, Overloaded, Unauthorized, UnknownService, UpgradeRequired
+from deathless.base.errors import (
+    CorruptFrame,
+    Forbidden,
+    NewerFormat,
+    Overloaded,
+    Unauthorized,
+    UnknownService,
+    UpgradeRequired,
+)
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import PeerHello
 from deathless.codec.wire import (
@@ -123,8 +131,8 @@ def test_follower_that_is_refused_for_what_may_pass_goes_on() -> None:
 # ---- WELCOME -------------------------------------------------------------------------------------------------------
 
 
-def welcome(node: Node, session: int = 0) -> Welcome:
-    hello = msgspec.structs.replace(HELLO, session=session)
+def welcome(node: Node, session: int = 0, secret: bytes = SECRET) -> Welcome:
+    hello = msgspec.structs.replace(HELLO, session=session, secret=secret)
     return decode_struct(Welcome, packet_body(node.intake.opened(CLIENT, hello, "h:1")))
 
 
@@ -138,6 +146,17 @@ def test_welcome_names_role_epoch_and_what_the_session_sends_next() -> None:
     assert (told.service, told.replica, told.incarnation) == ("bank", "r0", 7)
     assert welcome(node, 99).next_seq == 0
     assert welcome(node).next_seq == 0
+    assert welcome(node, session, secret=b"another").next_seq == 0, "nobody else hears how far a session has come"
+    assert welcome(node, session, secret=b"").next_seq == 0
+
+
+def test_welcome_of_a_primary_alone_tells_the_time_and_none_that_a_forgotten_key_has_passed() -> None:
+    world = World()
+    node = world.primary()
+    assert welcome(node).time_us == WALL_US
+    node.engine.shard.keys.restore([], WALL_US + 5_000)
+    assert welcome(node).time_us == WALL_US + 6_000
+    assert welcome(world.node("r1").begin()).time_us == 0
 
 
 def test_i1_session_that_an_unconfirmed_frame_may_have_ended_is_not_called_unknown() -> None:
@@ -199,14 +218,21 @@ def test_ping_is_answered_and_a_command_is_given_to_who_knows_it() -> None:
     assert node.admin == [request]
 
 
-@pytest.mark.parametrize(("kind", "body"), [(Type.REGISTER, b"short"), (Type.WELCOME, b""), (200, b"")])
+@pytest.mark.parametrize(("kind", "body"), [(Type.WELCOME, b""), (200, b"")])
 def test_packet_that_means_nothing_here_is_left_out(kind: int, body: bytes) -> None:
     assert posted(World().node("r0"), kind, body) == []
 
 
 @pytest.mark.parametrize(
     ("kind", "body"),
-    [(Type.APPLIED, b"short"), (Type.BATCH, b"short"), (Type.QUERIES, b"short"), (Type.FOLLOW, b"\xff")],
+    [
+        (Type.APPLIED, b"short"),
+        (Type.BATCH, b"short"),
+        (Type.QUERIES, b"short"),
+        (Type.FOLLOW, b"\xff"),
+        (Type.REGISTER, b"short"),
+        (Type.REGISTER, bytes(17)),
+    ],
 )
 def test_malformed_packet_is_refused_before_the_core_sees_it(kind: int, body: bytes) -> None:
     node = World().node("r0")
@@ -264,7 +290,7 @@ def test_attach_and_peer_hello_become_events() -> None:
     hello = PeerHello("shop", 0, bytes(16), 3)
     said = msgspec.msgpack.encode(PeerIntroduction(hello, 5))
     introduce(node)
-    assert posted(node, Type.PEER_HELLO, said) == [ev.PeerHelloReceived(CLIENT, hello, 5)]
+    assert posted(node, Type.PEER_HELLO, said) == [ev.PeerHelloReceived(CLIENT, PeerIntroduction(hello, 5))]
 
 
 @pytest.mark.parametrize("kind", ["client", "tool", "follower"])
@@ -280,6 +306,17 @@ def test_only_another_service_introduces_itself_as_one(kind: str) -> None:
     node.intake.lost(CLIENT)  # its number says nothing any more
     with pytest.raises(Unauthorized):
         posted(node, Type.PEER_HELLO, said)
+
+
+def test_service_introduces_itself_only_as_the_one_that_its_certificate_names() -> None:
+    node = World().primary()
+    hello = PeerHello("shop", 0, bytes(16), 3)
+    said = msgspec.msgpack.encode(PeerIntroduction(hello, 5))
+    node.intake.opened(CLIENT, msgspec.structs.replace(HELLO, kind="peer"), "h:1", "orders")
+    with pytest.raises(Forbidden, match="'shop' introduced itself with a certificate of 'orders'"):
+        posted(node, Type.PEER_HELLO, said)
+    node.intake.opened(CLIENT, msgspec.structs.replace(HELLO, kind="peer"), "h:1", "shop")
+    assert posted(node, Type.PEER_HELLO, said) == [ev.PeerHelloReceived(CLIENT, PeerIntroduction(hello, 5))]
 
 
 def test_only_another_service_sends_what_is_of_a_peer_s_session() -> None:

@@ -11,6 +11,7 @@ import pytest
 from deathless.base.errors import CorruptFrame, DataCorrupt, LockUnavailable, LogTruncated
 from deathless.codec.frames import BLOCK, ORIGIN, Frame, Position
 from deathless.engine.log_reader import LogReader
+from deathless.engine.ports import Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import segment_path
 from deathless.simulation.disk import SimDisk
@@ -118,6 +119,19 @@ def test_raw_bytes_are_those_of_the_frame(lab: Lab) -> None:
     assert lab.disk.view("x").disk.inode(segment_path(1, 0)).read(2 * BLOCK, len(raw)) == raw
 
 
+def test_a_reader_that_has_all_of_an_epoch_needs_no_file_of_it_that_is_collected_behind_it(lab: Lab) -> None:
+    old = lab.primary()
+    old.call(b"one")
+    old.idle()
+    new = lab.primary()
+    reader = lab.reader()
+    ((frame, _),), _ = reader.read(2, 0, START, bytes_max=ALL)
+    lab.disk.view("collector").unlink(segment_path(1, 0))
+    new.call(b"two")
+    new.idle()
+    assert texts(reader.read(2, frame.last_lsn, frame.chain, bytes_max=ALL)[0]) == [b"two"]
+
+
 def test_what_the_old_writer_adds_behind_the_cut_is_ignored(lab: Lab) -> None:
     old = lab.primary()
     old.call(b"one")
@@ -134,6 +148,7 @@ def test_what_the_old_writer_adds_behind_the_cut_is_ignored(lab: Lab) -> None:
 
 
 def test_an_epoch_that_never_became_head_is_no_part_of_the_log(lab: Lab) -> None:
+    lab.safeguards = replace(ALL_SAFEGUARDS, remove_unread=False)  # its file would be gone
     first = lab.primary()
     first.call(b"one")
     lab.disk.fail("link", "lock/head.2")
@@ -168,7 +183,7 @@ def test_what_a_replica_knows_confirmed_moves_the_place(lab: Lab) -> None:
 
 def test_the_tail_of_a_log_without_an_epoch_is_empty(lab: Lab) -> None:
     reader = lab.reader()
-    assert reader.read_tail(0, 0, START, 0) == ([], [], ORIGIN)
+    assert reader.read_tail(0, 0, START, 0) == Tail([], [], ORIGIN)
     assert reader.read(0, 0, START, bytes_max=ALL) == ([], True)
     with pytest.raises(LogTruncated, match="lsn 5 is confirmed"):
         reader.read_tail(0, 0, START, 5)
@@ -209,6 +224,41 @@ def test_the_last_confirmed_frame_rotten_is_seen_by_the_idle_frame_behind_it(lab
     lab.disk.flip_bit(segment_path(1, 0), 2 * BLOCK + 140, 3)
     with pytest.raises(CorruptFrame, match=rf"e000000000001.r000000.seg offset {2 * BLOCK}: the frame at lsn 1"):
         lab.reader().read_tail(1, 0, START, 0)
+
+
+def test_the_last_frame_rotten_with_nothing_behind_it_is_told_from_a_torn_write(lab: Lab) -> None:
+    primary = lab.primary()
+    primary.call(b"one")
+    primary.call(b"two")
+    for at in (0, 20, 101, 140):
+        lab.disk.flip_bit(segment_path(1, 0), 3 * BLOCK + at, 3)
+        with pytest.raises(CorruptFrame, match=rf"offset {3 * BLOCK}: the frame at lsn 2 is not what was written"):
+            lab.reader().read_tail(1, 0, START, 0)
+        lab.disk.flip_bit(segment_path(1, 0), 3 * BLOCK + at, 3)
+    assert texts(lab.reader().read_tail(1, 0, START, 0).unconfirmed) == [b"two"]
+
+
+def test_without_judging_its_bytes_a_rotten_last_frame_passes_for_the_end(lab: Lab) -> None:
+    primary = lab.primary()
+    primary.call(b"one")
+    primary.call(b"two")
+    lab.disk.flip_bit(segment_path(1, 0), 3 * BLOCK + 140, 3)
+    blind = lab.reader(replace(ALL_SAFEGUARDS, judge_tail_by_bytes=False))
+    assert texts(blind.read_tail(1, 0, START, 0).unconfirmed) == [b"one"], "what was answered is gone without a word"
+
+
+def test_a_rotten_frame_behind_all_that_is_confirmed_is_passed_over_and_told(lab: Lab) -> None:
+    primary = lab.primary()
+    primary.call(b"one")
+    primary.idle()
+    lab.disk.flip_bit(segment_path(1, 0), 3 * BLOCK + 140, 3)
+    with pytest.raises(CorruptFrame):
+        lab.reader().read_tail(1, 0, START, 0)
+    tail = lab.reader().read_tail(1, 0, START, 1, ends_at=1)
+    assert texts(tail.confirmed) == [b"one"]
+    assert f"offset {3 * BLOCK}" in tail.passed_over
+    with pytest.raises(CorruptFrame):
+        lab.reader().read_tail(1, 0, START, 1, ends_at=2)
 
 
 def test_a_half_written_frame_is_nothing_to_a_follower_and_the_end_to_a_successor(lab: Lab) -> None:

@@ -264,6 +264,65 @@ def test_a_chain_of_takeovers_without_messages_stays_readable(disk: SimDisk) -> 
     last.check()
 
 
+def test_files_of_epochs_that_confirmed_nothing_go_with_the_next_takeover(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    first.idle()
+    for number in range(5):
+        successor = primary(disk, f"s{number}")
+        assert listed_segments(disk.view("x")) == [(1, 0), (successor.epoch, 0)]
+    last = driver(disk, "r9", first.released)
+    last.take_over()
+    last.call(b"two")
+    last.check()
+    assert last.applied == [b"one", b"two"]
+
+
+def test_files_that_were_left_before_head_was_set_go_too(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    first.idle()
+    names = disk.view("x")
+    for place in ((1, 1), (2, 0), (2, 1)):
+        names.close(names.create(segment_path(*place)))
+    gone = driver(disk, "r3", [])
+    assert gone.lock.take("r3", b"n" * 16, gone.lock.view()) is not None
+    successor = primary(disk, "r1")
+    assert listed_segments(names) == [(1, 0), (successor.epoch, 0)]
+    assert successor.applied == [b"one"]
+
+
+def test_copies_stay_and_so_does_what_they_were_made_of(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    first.idle()
+    primary(disk, "r1")
+    second = primary(disk, "r2")
+    second.call_unsynced(b"two")
+    second.log.sync()
+    third = primary(disk, "r1")
+    assert listed_segments(disk.view("x")) == [(1, 0), (second.epoch, 0), (third.epoch, 0)]
+    fourth = primary(disk, "r2")
+    assert third.applied == fourth.applied == [b"one", b"two"]
+    assert listed_segments(disk.view("x")) == [(1, 0), (second.epoch, 0), (third.epoch, 0), (fourth.epoch, 0)]
+
+
+def test_what_stood_when_the_log_was_adopted_is_left_for_the_collection(disk: SimDisk) -> None:
+    first = primary(disk)
+    first.call(b"one")
+    first.idle()
+    second = primary(disk, "r1")
+    third = driver(disk, "r2", first.released)
+    third.log.identify(Identity(SERVICE_ID, 7, "seal", STORE, second.epoch))
+    third.take_over()
+    assert (second.epoch, 0) in listed_segments(disk.view("x"))
+
+
+def test_only_a_primary_removes_files(disk: SimDisk) -> None:
+    with pytest.raises(Closed):
+        driver(disk, "r0", []).log.remove_unread()
+
+
 def test_the_identity_is_known_only_after_the_service_was_created(disk: SimDisk) -> None:
     first = primary(disk)
     first.call(b"one")

@@ -13,11 +13,13 @@ from tests.unit.deathless.engine.talker import SECOND, Talker
 from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, SessionExpired
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.codec.checkpoint import chunk_reader, decode, encode
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import Kind, encode_parked, encode_register, encode_time
 from deathless.codec.messages import decode as decode_message
 from deathless.codec.messages import encode as encode_message
+from deathless.codec.peer_history import NOTHING, extended
 from deathless.codec.peer_messages import (
     SELF,
     SELF_SESSION,
@@ -139,7 +141,8 @@ def test_i3_a_peer_is_introduced_once_and_its_runs_move_its_session_on() -> None
     session = pair.peer()
     pair.records(encode_record(SHOP_HELLO), encode_record(PeerHello("shop", 0, ID, 78)))
     done = pair.say(session, fork("one"), fork("two"))
-    assert done.results == [RunResult(Run(session, 1, 0, 2), ())]
+    history = extended(NOTHING, [fork("one"), fork("two")])
+    assert done.results == [RunResult(Run(session, 1, 0, 2), (), history)]
     known = pair.primary.sessions.get(session)
     assert known is not None
     assert (known.next_seq, known.replies, pair.primary.sessions.get(session + 1)) == (3, {}, None)
@@ -148,7 +151,7 @@ def test_i3_a_peer_is_introduced_once_and_its_runs_move_its_session_on() -> None
 def test_a_run_of_a_peer_without_messages_runs_nothing() -> None:
     pair = Pair()
     session = pair.peer()
-    assert pair.run((Run(session, 1, 0, 0), ())).results == [RunResult(Run(session, 1, 0, 0), ())]
+    assert pair.run((Run(session, 1, 0, 0), ())).results == [RunResult(Run(session, 1, 0, 0), (), NOTHING)]
 
 
 def test_an_executor_that_gives_too_few_digests_is_our_bug(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,14 +242,14 @@ def test_i5_the_result_of_a_handler_that_waited_is_kept_and_told() -> None:
     done = pair.say(session, encode_response(Reference(invocation, 1), b"\x00yes"))
     assert done.finished == [(invocation, b"\x00yes")]
     assert pair.primary.results.get(invocation) == pair.follower.results.get(invocation) == b"\x00yes"
-    pair.records(encode_time(11 * SECOND))
+    pair.records(encode_time(Times.at(11 * SECOND)))
     assert pair.primary.results.get(invocation) is None, "and forgotten after its time"
 
 
 OWN = {
     "outcome": encode_record(Outcome(2, 1, 1, b"\x00done")),
     "order": encode_record(Order("kill", 2)),
-    "time": encode_time(9 * SECOND),
+    "time": encode_time(Times.at(9 * SECOND)),
     "attempt": encode_record(Attempt(2, 1, 1)),
 }
 
@@ -268,10 +271,10 @@ def test_i6_what_the_turns_of_a_record_write_is_in_its_digest(name: str) -> None
 def test_time_is_told_to_the_executor_only_when_something_is_due() -> None:
     pair = Pair()
     invocation = waiting(pair, "timer 9")
-    assert pair.primary.place.due_us == pair.follower.place.due_us == 9 * SECOND
-    pair.records(encode_time(9 * SECOND - 1))  # the executor asserts that there is something to do
-    assert pair.records(encode_time(9 * SECOND)).finished == [(invocation, b"\x00time")]
-    assert pair.primary.place.due_us == 0
+    assert pair.primary.place.due.first_us == pair.follower.place.due.first_us == 9 * SECOND
+    pair.records(encode_time(Times.at(9 * SECOND - 1)))  # the executor asserts that there is something to do
+    assert pair.records(encode_time(Times.at(9 * SECOND))).finished == [(invocation, b"\x00time")]
+    assert pair.primary.place.due.first_us == 0
 
 
 def test_i6_a_divergence_names_handler_and_key_of_the_turns_that_a_record_caused() -> None:
@@ -326,7 +329,8 @@ def test_i11_a_peers_request_that_is_set_aside_is_answered_with_a_typed_error() 
     pair = Pair()
     session = pair.peer()
     done = pair.records(encode_parked(session, 1, request("send bank", invocation=5)))
-    assert (done.sent, done.results) == ([(SHOP, 2)], [RunResult(Run(session, 1, 0, 1), ())])
+    history = extended(NOTHING, [request("send bank", invocation=5)])
+    assert (done.sent, done.results) == ([(SHOP, 2)], [RunResult(Run(session, 1, 0, 1), (), history)])
     (message,) = pair.primary.outbox.messages_from(SHOP, 1, 1 << 20)
     kind, _, _, envelope, reply = decode_message(message)
     assert (kind, decode_body(Reference, envelope)) == (Kind.RESPONSE, Reference(5, 2))
@@ -351,7 +355,7 @@ def test_i11_the_invocation_whose_timer_ends_the_process_is_killed_by_a_record_o
     [(ended, reply)] = done.finished
     assert ended == invocation
     assert Parked.code.encode() in reply
-    assert (done.results, pair.primary.place.due_us) == ([], 0)
+    assert (done.results, pair.primary.place.due.first_us) == ([], 0)
     assert [(parked.session, parked.seq) for parked in pair.primary.parked] == [(0, invocation)]
 
 
@@ -394,7 +398,7 @@ def test_i11_a_message_to_ourselves_that_is_set_aside_leaves_the_outbox() -> Non
 def test_a_restored_shard_knows_when_its_next_timer_is_due() -> None:
     pair = Pair()
     waiting(pair, "timer 9")
-    assert reloaded(pair.primary).place.due_us == 9 * SECOND
+    assert reloaded(pair.primary).place.due.first_us == 9 * SECOND
 
 
 WORDS = st.sampled_from(
@@ -458,7 +462,7 @@ class Life:
             case "adopt", str(service), int(incarnation):
                 return encode_record(Adopt(service, 0, ID, incarnation))
             case "time", int(seconds), _:
-                return encode_time(place.time_us + seconds * SECOND)
+                return encode_time(Times.at(place.time_us + seconds * SECOND))
             case _:
                 session = self.session_of("shop")
                 known = self.pair.primary.sessions.get(session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from tests.unit.deathless.core.primary_world import Echo
 from tests.unit.deathless.engine.replica_world import CLIENT, Node, World
 
 from deathless.base.errors import (
+    CorruptFrame,
     Deposed,
     Diverged,
     ForeignDirectory,
@@ -18,12 +19,13 @@ from deathless.base.errors import (
     LockUnavailable,
     LogTruncated,
     OutOfSpace,
+    StorageFailed,
     StoreOlderThanLog,
     UpgradeRequired,
 )
 from deathless.base.ids import Fingerprint
 from deathless.base.safeguards import Safeguards
-from deathless.codec.frames import Cut
+from deathless.codec.frames import Cut, FrameKind
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import ActivityStart, Outputs, Reference, Target
 from deathless.codec.snapshot import UnknownRecord
@@ -31,7 +33,9 @@ from deathless.codec.wire import Follow, PacketReader, Type, struct_packet
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.replica import Replica, State
+from deathless.engine.log_overview import frames_of
 from deathless.engine.ports import Holder
+from deathless.engine.replica_engine import READ_AGAIN_S
 from deathless.simulation.log_driver import LIMITS
 
 OTHER_CODE = b"other code 12345"
@@ -299,6 +303,7 @@ def test_i6_other_code_never_replays_unless_an_operator_accepts_it_at_just_this_
         world.checkpoints[-1] = replace(world.checkpoints[-1], fingerprint=Fingerprint(OTHER_CODE))
     refused = world.node("r1", fingerprint=OTHER_CODE if not checkpoint else bytes(16)).begin()
     assert isinstance(refused.error(), UpgradeRequired)
+    assert refused.error().message.endswith(f": it was {(OTHER_CODE if checkpoint else bytes(16)).hex()[:4]}")
     lsn = node.engine.place.lsn if checkpoint else 0
     fingerprint = OTHER_CODE if checkpoint else bytes(16)
     adopts = world.node(
@@ -338,7 +343,7 @@ def test_i8_sync_error_stops_the_replica_and_nothing_of_that_frame_leaves() -> N
     world.disk.fail("sync", "log/")
     node.call(session, 2, b"b")
     assert node.replies() == [(1, b"1")]
-    assert node.error().code == Internal.code
+    assert node.error().code == StorageFailed.code
     world.disk.heal()
     assert world.primary("r1").stopped == []
 
@@ -609,6 +614,49 @@ def test_a_successor_has_everything_that_was_to_be_sent() -> None:
     assert successor.engine.shard.outbox.next_position(B) == 2
 
 
+class Acts(Echo):
+    """Executor whose calls ask for an activity that must run at most once, where `args` are not empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fresh: list[ActivityStart] = []
+
+    def execute(
+        self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
+    ) -> tuple[list[bytes], list[int]]:
+        self.fresh += [
+            ActivityStart(first_lsn + index, 1, 1, "charge", b"", "k", at_most_once=True, attempted=False)
+            for index, message in enumerate(messages)
+            if message[8:]
+        ]
+        return super().execute(session, first_seq, first_lsn, now_us, messages)
+
+    def take_outputs(self) -> Outputs | None:
+        fresh, self.fresh = self.fresh, []
+        return Outputs([], [], fresh, [], []) if fresh else None
+
+
+@pytest.mark.parametrize("order", [ev.SwitchoverOrdered(CLIENT, 1, "r1"), ev.StopOrdered()])
+def test_a_planned_hand_over_waits_for_what_must_run_at_most_once_and_serves(order: ev.Event) -> None:
+    world = World()
+    node = world.primary(executor=Acts())
+    target = world.follower("r1", node)
+    session = node.register()
+    node.call(session, 1, b"x")
+    (charge,) = node.reached
+    assert isinstance(charge, fx.StartActivity)
+    node.engine.post(order)
+    world.pump(node)
+    node.call(session, 2, b"")
+    node.call(session, 3, b"y")
+    assert [seq for seq, _ in node.replies()] == [1, 2, 3]
+    assert node.reached == [charge], "what was asked for meanwhile is the successor's"
+    node.engine.post(ev.ActivityEnded(charge.start.invocation, 1, 1, b"\x00done"))
+    world.pump(node)
+    assert isinstance(node.error(), Deposed)
+    assert target.state is State.PRIMARY
+
+
 def test_every_effect_of_messaging_is_carried_out() -> None:
     node = World().primary()
     start = ActivityStart(1, 1, 1, "mail", b"", "k", at_most_once=False, attempted=False)
@@ -618,3 +666,102 @@ def test_every_effect_of_messaging_is_carried_out() -> None:
     ]  # fmt: skip
     node.engine._carry_out(wanted)
     assert node.reached == wanted
+
+
+# ---- the end of the log ------------------------------------------------------------------------------------------
+
+
+def rot_of_the_last_frame(world: World) -> str:
+    """Flip a bit in the frame that was answered last; gives its file."""
+    path = "log/e000000000001.r000000.seg"
+    last = max(found.offset for found in frames_of(world.disk.view("look"), 1, 0) if found.frame.kind == FrameKind.DATA)
+    world.disk.flip_bit(path, last + 130, 2)
+    return path
+
+
+def test_an_answered_frame_that_rots_at_the_end_of_the_log_is_refused_after_a_second_look() -> None:
+    world = World()
+    served(world)
+    path = rot_of_the_last_frame(world)
+    late = world.node("r1").begin()
+    late.take_over(1)
+    error = late.error()
+    assert isinstance(error, CorruptFrame)
+    assert path in error.message
+    assert "lsn 5" in error.message
+    assert late.paused == [READ_AGAIN_S]
+
+
+def test_a_frame_that_reads_well_at_the_second_look_is_served() -> None:
+    world = World()
+    _, session = served(world)
+    path = rot_of_the_last_frame(world)
+    late = world.node("r1").begin()
+
+    def settled(seconds: float, done: Callable[[], None]) -> None:
+        last = max(found.end for found in frames_of(world.disk.view("look"), 1, 0))
+        world.disk.flip_bit(path, last + 130, 2)
+        done()
+
+    late.pause = settled  # type: ignore[method-assign]  # the storage shows what was written meanwhile
+    late.take_over(1)
+    assert late.engine.core.state is State.PRIMARY
+    late.call(session, 3, b"3")
+    assert late.replies() == [(3, b"3")]
+
+
+def test_without_judging_the_tail_by_its_bytes_an_answered_call_is_gone() -> None:
+    safeguards = Safeguards(judge_tail_by_bytes=False, witness_checked=False)
+    world = World()
+    node, _ = served(world)
+    rot_of_the_last_frame(world)
+    late = world.node("r1", safeguards=safeguards).begin()
+    late.take_over(1)
+    assert late.engine.core.state is State.PRIMARY
+    assert late.engine.place.lsn < node.engine.place.lsn
+
+
+# ---- sleep ---------------------------------------------------------------------------------------------------------
+
+
+def sleeps_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How long the core is told that the machine slept, from now on."""
+    told: list[int] = []
+    handle = node.engine.core.handle
+
+    def listen(event: ev.Event, now: float, wall_us: int) -> list[fx.Effect]:
+        if isinstance(event, ev.MachineSlept):
+            told.append(event.us)
+        return handle(event, now, wall_us)
+
+    monkeypatch.setattr(node.engine.core, "handle", listen)
+    return told
+
+
+def test_sleep_of_the_machine_is_told_once_before_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    node, session = served(world)
+    told = sleeps_told(node, monkeypatch)
+    monkeypatch.setattr(node, "boot_us", lambda: round(world.now * 1e6) + 60_000_000)
+    node.call(session, 4, b"x")
+    node.call(session, 5, b"x")
+    assert told == [60_000_000]
+
+
+def test_pause_of_the_process_between_two_readings_of_its_clocks_is_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    node, session = served(world)
+    told = sleeps_told(node, monkeypatch)
+
+    def paused(read: Callable[[], float]) -> Callable[[], float]:
+        def late() -> float:
+            world.now += 2.0
+            return read()
+
+        return late
+
+    monkeypatch.setattr(node, "now", paused(node.now))
+    monkeypatch.setattr(node, "boot_us", paused(node.boot_us))
+    node.call(session, 4, b"x")
+    node.call(session, 5, b"x")
+    assert told == []

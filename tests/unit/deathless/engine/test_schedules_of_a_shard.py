@@ -75,7 +75,7 @@ class Line:
             now_us = min(to_us, place.time_us + jump_us) if place.time_us else to_us
             self.log(Run(0, 0, 0, 1), [encode(Kind.TIME, args=U64.pack(now_us))])
             self.deliver()
-            if now_us == to_us and not 0 < place.due_us <= to_us:
+            if now_us == to_us and not 0 < place.due.first_us <= to_us:
                 return
 
     def deliver(self) -> None:
@@ -129,6 +129,6 @@ def test_jump_as_long_as_one_may_be_is_followed_by_one_more_record() -> None:
 
 def test_new_schedule_has_a_time_record_written_though_nothing_else_happens() -> None:
     line = Line("one")
-    assert line.primary.place.due_us == 1
+    assert line.primary.place.due.first_us == 1
     line.move(us(26, 12))
-    assert line.primary.place.due_us == us(27, 2)
+    assert line.primary.place.due.first_us == us(27, 2)

@@ -6,13 +6,14 @@ import errno
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from deathless.base.errors import Closed, Internal, OutOfSpace, StoreOlderThanLog
+from deathless.base.errors import Closed, Internal, OutOfSpace, StorageReadOnly, StoreOlderThanLog
 from deathless.codec.frames import BLOCK, ORIGIN, FrameKind
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import segment_path
-from deathless.engine.segment_writer import SegmentWriter
+from deathless.engine.segment_writer import GROW_MIN, SegmentWriter
 from deathless.engine.spare import Spare
 from deathless.simulation.disk import CHANGES, SimDisk
 from deathless.simulation.log_driver import LIMITS, data_payload
@@ -23,12 +24,14 @@ SPARE = LIMITS.spare_bytes
 class Bench:
     """A writer on a disk that notes every change."""
 
-    def __init__(self, capacity: int | None = None, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+    def __init__(
+        self, capacity: int | None = None, safeguards: Safeguards = ALL_SAFEGUARDS, *, spare: int = SPARE
+    ) -> None:
         self.disk = SimDisk(random.Random(1), capacity_bytes=capacity)
         self.calls: list[str] = []
         self.fs = self.disk.view("r0", self._note)
         self.fs.make_folder("log")
-        self.spare = Spare(self.fs, "r0", SPARE)
+        self.spare = Spare(self.fs, "r0", spare)
         self.writer = SegmentWriter(self.fs, LIMITS, self.spare, safeguards)
         self.lsn = 0
 
@@ -58,21 +61,32 @@ class Bench:
         self.writer.append(FrameKind.CONFIRM, b"c", first_lsn=self.lsn + 1, count=0, confirmed_lsn=self.lsn)
 
 
-def test_an_epochs_first_file_is_the_spare_and_durable_before_anything_follows() -> None:
+def test_an_epochs_first_file_is_durable_before_anything_follows_and_leaves_the_spare_alone() -> None:
     bench = Bench()
     bench.spare.prepare()
     bench.calls.clear()
     bench.begin()
     name = "e000000000001.r000000.seg"
-    assert bench.calls == [
-        f"link {name}",
-        "unlink spare",
-        "sync_folder r0",
-        f"write {name}",
-        f"sync {name}",
-        "sync_folder log",
-    ]
-    assert bench.fs.size(bench.fs.open(segment_path(1, 0))) == SPARE
+    assert bench.calls == [f"create {name}", f"allocate {name}", f"write {name}", f"sync {name}", "sync_folder log"]
+    assert bench.fs.size(bench.fs.open(segment_path(1, 0))) < SPARE
+    assert bench.spare.ready
+
+
+def test_an_epochs_first_file_is_the_spare_where_there_is_no_other_room_and_what_it_does_not_need_is_given_back() -> (
+    None
+):
+    bench = Bench(spare=2 * SPARE)
+    bench.spare.prepare()
+    bench.disk.capacity_bytes = bench.disk.used_bytes()
+    bench.calls.clear()
+    bench.begin()
+    name = "e000000000001.r000000.seg"
+    made = [f"create {name}", f"unlink {name}", f"link {name}", "unlink spare", "sync_folder r0", f"truncate {name}"]
+    assert [call for call in bench.calls if not call.startswith(("allocate", "make_folder"))][: len(made)] == made
+    assert bench.calls[-3:] == [f"write {name}", f"sync {name}", "sync_folder log"]
+    assert bench.fs.exists("replicas/r0/spare"), "what a takeover takes that has nothing to copy"
+    assert not bench.spare.ready
+    assert not bench.writer.reserve(BLOCK), "without a whole spare nothing is admitted"
 
 
 def test_a_roll_makes_the_next_file_durable_before_the_roll_frame_says_so() -> None:
@@ -91,6 +105,7 @@ def test_a_roll_makes_the_next_file_durable_before_the_roll_frame_says_so() -> N
         "sync_folder log",
         f"write {old}",
         f"sync {old}",
+        f"truncate {old}",
     ]
 
 
@@ -177,22 +192,69 @@ def test_a_full_disk_refuses_room_leaves_nothing_behind_and_goes_on_when_there_i
     bench.synced_data(4000)
 
 
-def test_a_takeover_fits_on_a_full_disk_and_opens_but_takes_nothing_new() -> None:
-    bench = Bench(2 * SPARE)
-    bench.begin()
-    bench.spare.prepare()
-    assert bench.disk.free_bytes() == 0
+def take_over(bench: Bench) -> None:
+    """One takeover after the other, each with cut, opening frame and a closing one."""
     bench.writer.close()
-    bench.begin(2)
+    bench.begin(bench.writer.epoch + 1)
     bench.control()
     bench.writer.sync()
-    assert not bench.writer.reserve(BLOCK), "there is no spare for the takeover after this one"
-    careless = replace(ALL_SAFEGUARDS, keep_spare=False)
-    other = SegmentWriter(bench.fs, LIMITS, bench.spare, careless)
-    bench.disk.capacity_bytes = 3 * SPARE
-    other.begin(3, b"cut", ORIGIN, [], 7)
-    assert other.reserve(BLOCK)
-    assert not bench.spare.ready
+
+
+def full(safeguards: Safeguards = ALL_SAFEGUARDS) -> Bench:
+    """A writer with its spare on a disk that others have filled."""
+    bench = Bench(safeguards=safeguards, spare=2 * SPARE)
+    bench.begin()
+    bench.spare.prepare()
+    bench.disk.capacity_bytes = bench.disk.used_bytes()
+    return bench
+
+
+def test_takeovers_fit_on_a_full_disk_one_after_the_other_but_take_nothing_new() -> None:
+    bench = full()
+    for _ in range(3):
+        take_over(bench)
+        assert not bench.writer.reserve(BLOCK), "there is no whole spare for the takeover after this one"
+
+
+def test_without_giving_back_the_second_takeover_on_a_full_disk_finds_no_room() -> None:
+    bench = full(replace(ALL_SAFEGUARDS, give_back_space=False))
+    take_over(bench)
+    with pytest.raises(OutOfSpace):
+        take_over(bench)
+
+
+def test_without_keeping_a_spare_the_last_room_goes_to_messages() -> None:
+    bench = Bench(2 * SPARE, replace(ALL_SAFEGUARDS, keep_spare=False))
+    bench.writer.begin(1, b"cut", ORIGIN, [], 7)
+    assert fill(bench) > 0
+    assert not bench.spare.prepare()
+
+
+@pytest.mark.parametrize("frames", [0, 1, 40])
+def test_epochs_that_follow_each_other_keep_no_more_space_than_twice_what_they_wrote(frames: int) -> None:
+    bench = Bench()
+    limits = replace(LIMITS, allocate_bytes=1 << 20, segment_bytes_max=1 << 24)
+    bench.writer = SegmentWriter(bench.fs, limits, bench.spare)
+    bench.begin()
+    bench.writer.reserve(BLOCK)
+    before = bench.disk.used_bytes()
+    for epoch in range(2, 22):
+        bench.writer = SegmentWriter(bench.fs, limits, bench.spare)  # each process was killed: nothing was closed
+        bench.writer.begin(epoch, b"cut", msgspec.structs.replace(ORIGIN, lsn=bench.lsn), [], 7)
+        for _ in range(frames):
+            bench.writer.reserve(BLOCK)
+            bench.synced_data()
+    wrote = 20 * (frames + 3) * BLOCK
+    assert bench.disk.used_bytes() - before <= 2 * wrote + 20 * GROW_MIN
+
+
+def test_an_epoch_that_ends_in_order_gives_back_all_that_it_did_not_write() -> None:
+    bench = Bench()
+    bench.begin()
+    bench.writer.reserve(BLOCK)
+    bench.synced_data()
+    bench.writer.close()
+    assert bench.fs.size(bench.fs.open(segment_path(1, 0))) == 2 * BLOCK
 
 
 def test_no_space_for_the_cut_leaves_nothing_behind() -> None:
@@ -275,9 +337,23 @@ def test_what_is_confirmed_by_a_header_counts_only_once_it_is_synced() -> None:
     assert bench.writer.confirmed == 1
 
 
-def test_an_error_of_the_file_system_other_than_no_space_is_raised_by_begin() -> None:
+def test_a_read_only_volume_refuses_a_beginning_and_room_and_leaves_nothing_behind() -> None:
     bench = Bench()
     bench.spare.prepare()
-    bench.disk.fail("link", "log/", number=errno.EROFS)
-    with pytest.raises(OSError, match="Read-only"):
+    for operation in ("create", "link"):
+        bench.disk.fail(operation, "log/", number=errno.EROFS)
+    with pytest.raises(StorageReadOnly):
+        bench.begin()
+    assert bench.fs.listing("log") == []
+    bench.begin()
+    bench.disk.fail("allocate", "log/", number=errno.EROFS, count=2)
+    assert not bench.writer.reserve(100 * BLOCK)
+    assert bench.writer.reserve(BLOCK)
+
+
+def test_an_error_of_the_file_system_that_says_neither_full_nor_read_only_is_raised_by_begin() -> None:
+    bench = Bench()
+    bench.spare.prepare()
+    bench.disk.fail("create", "log/")
+    with pytest.raises(OSError, match="Input/output"):
         bench.begin()

@@ -14,6 +14,7 @@ from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, Sess
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn, SessionId
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
+from deathless.base.times import Times
 from deathless.codec import checkpoint
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import (
@@ -100,11 +101,20 @@ def test_i6_first_message_that_differs_is_named_by_lsn_and_handler() -> None:
         follower.apply(frame)
 
 
-def test_i6_state_that_differs_while_every_reply_is_the_same_is_found_too() -> None:
+def test_i6_what_differs_although_no_message_does_by_itself_is_found_too() -> None:
     primary, follower = shard(), shard(Liar(b"", in_digest=False))
     follower.apply(execute(primary, REGISTER))
-    with pytest.raises(Diverged, match=r"lsn 3: handler 'b'"):
+    with pytest.raises(
+        Diverged, match=r"lsn 2: handler 'a' .*; lsn 3: handler 'b' .*: their states and replies are the"
+    ):
         follower.apply(execute(primary, [(Run(1, 1, 0, 2), [say(b"a"), say(b"b")])]))
+
+
+def test_i6_of_many_messages_that_may_differ_some_are_named() -> None:
+    primary, follower = shard(), shard(Liar(b"", in_digest=False))
+    follower.apply(execute(primary, REGISTER))
+    with pytest.raises(Diverged, match=r"lsn 9: [^;]* and 2 more: their states"):
+        follower.apply(execute(primary, [(Run(1, 1, 0, 10), [say(b"a")] * 10)]))
 
 
 def test_i6_record_of_ours_and_malformed_message_are_named_as_what_they_are() -> None:
@@ -158,7 +168,7 @@ def test_i5_reply_is_recorded_and_kept_until_it_is_acknowledged() -> None:
     execute(primary, REGISTER)
     execute(primary, [(Run(1, 1, 0, 1), [call(b"a")])])
     assert primary.sessions.replies_from(1, 1, 1) == ([1], [b"\x00a"])
-    execute(primary, [(Run(1, 2, 1, 0), ()), (SYSTEM, (encode_time(5),))])
+    execute(primary, [(Run(1, 2, 1, 0), ()), (SYSTEM, (encode_time(Times.at(5)),))])
     assert primary.sessions.replies_from(1, 1, 1) == ([], [])
 
 
@@ -183,14 +193,14 @@ def test_i5_message_of_a_session_that_is_gone_gets_a_typed_reply_and_no_turn() -
 
 def test_time_governs_what_follows_it_and_never_goes_back() -> None:
     primary = shard()
-    execute(primary, [(SYSTEM, (encode_time(50),)), (SYSTEM, (encode_time(40),))])
+    execute(primary, [(SYSTEM, (encode_time(Times.at(50)),)), (SYSTEM, (encode_time(Times.at(40)),))])
     assert primary.place.time_us == 50
 
 
 def test_time_ends_sessions_that_were_idle_for_too_long() -> None:
     primary = shard()
     execute(primary, REGISTER)
-    execute(primary, [(SYSTEM, (encode_time(11_000_000),))])
+    execute(primary, [(SYSTEM, (encode_time(Times.at(11_000_000)),))])
     assert len(primary.sessions) == 0
 
 
@@ -244,14 +254,18 @@ def test_what_a_service_without_messaging_logs_and_copies_is_byte_for_byte_what_
     again: Runs = [(SYSTEM, (encode_parked(1, 4, call(b"k")),)), (SYSTEM, (encode_rebased(1),))]
     for runs in (
         REGISTER,
-        [(Run(1, 1, 0, 2), [call(b"a"), call(b"b")]), (SYSTEM, (encode_time(5),)), (Run(1, 3, 1, 1), [call(b"c")])],
+        [
+            (Run(1, 1, 0, 2), [call(b"a"), call(b"b")]),
+            (SYSTEM, (encode_time(Times.at(5)),)),
+            (Run(1, 3, 1, 1), [call(b"c")]),
+        ],
         [*again, (Run(9, 1, 0, 1), [call(b"gone")])],
     ):
         taken_in.update(primary.execute(runs).payload)
     copy = primary.snapshot(service="s", service_id=bytes(16), incarnation=1, epoch=1, fingerprint=b"f")
     for chunk in checkpoint.encode(copy):
         taken_in.update(chunk)
-    assert taken_in.hexdigest() == "2df2cc33e8bdd9846bf32640249b9794"
+    assert taken_in.hexdigest() == "d77a8f934ef9043f73b28617b3cb2342"
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -270,7 +284,7 @@ def test_restored_shard_is_the_one_that_was_copied_and_goes_on_alike() -> None:
 def test_runs_of_a_frame_are_cut_as_they_were_put_in() -> None:
     primary = shard()
     execute(primary, REGISTER)
-    runs: Runs = [(Run(1, 1, 0, 0), []), (Run(1, 1, 0, 2), [call(b"a"), call()]), (SYSTEM, [encode_time(1)])]
+    runs: Runs = [(Run(1, 1, 0, 0), []), (Run(1, 1, 0, 2), [call(b"a"), call()]), (SYSTEM, [encode_time(Times.at(1))])]
     assert cut_runs(decode_data(execute(primary, runs))) == runs
 
 
@@ -295,7 +309,7 @@ def test_i6_any_frames_give_every_replica_the_same(steps: list[tuple[str, int, i
         if what == "call":
             runs: Runs = [(Run(session, seq, max(seq - 2, 0), count), [call(b"x" * i) for i in range(count)])]
         elif what == "time":
-            runs = [(SYSTEM, (encode_time(primary.place.time_us + number),))]
+            runs = [(SYSTEM, (encode_time(Times.at(primary.place.time_us + number)),))]
         elif what == "register":
             runs = [(SYSTEM, (encode_register(bytes([number] * 16)),))]
         else:
@@ -307,3 +321,25 @@ def test_i6_any_frames_give_every_replica_the_same(steps: list[tuple[str, int, i
             if primary.sessions.get(SessionId(ids[number])) is None:
                 ids[number] = before + 1
         assert taken(primary) == taken(follower)
+
+
+def test_who_tells_of_bugs_knows_whether_a_frame_runs_for_the_first_time() -> None:
+    class Asking(Echo):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[bool] = []
+
+        def execute(
+            self, session: int, first_seq: int, first_lsn: int, now_us: int, messages: Sequence[bytes]
+        ) -> tuple[list[bytes], list[int]]:
+            self.asked.append(of.first)
+            return super().execute(session, first_seq, first_lsn, now_us, messages)
+
+    leading, following = Asking(), Asking()
+    of = shard(leading)
+    frames = [execute(of, REGISTER), execute(of, [(Run(1, 1, 0, 1), [call(b"a")])])]
+    assert (leading.asked, of.first) == ([True], False)
+    of = shard(following)
+    for frame in frames:
+        of.apply(frame)
+    assert (following.asked, of.first) == ([False], False)

@@ -16,6 +16,7 @@ from tests.unit.deathless.engine.test_messaging import Pair, copy_of, reloaded
 
 from deathless.base.errors import Diverged
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, decode, encode, encode_register, encode_time
 from deathless.codec.peer_messages import (
@@ -156,7 +157,7 @@ class Side:
             other.pair.records(encode_record(Trim(self.service.name, 0, session.next_seq - 1)))
 
     def time(self, seconds: int) -> None:
-        self.pair.records(encode_time(self.now.place.time_us + seconds * SECOND))
+        self.pair.records(encode_time(Times.at(self.now.place.time_us + seconds * SECOND)))
 
     def loaded(self) -> None:
         """A replica comes back from a checkpoint."""
@@ -212,7 +213,7 @@ class World:
                 self.shop.takes_from(self.bank, 9), self.bank.takes_from(self.shop, 9),
             ]  # fmt: skip
             if not any(moved):
-                if not self.shop.now.place.due_us:
+                if not self.shop.now.place.due.first_us:
                     return
                 self.shop.time(9)
         raise AssertionError("it never ends")
@@ -274,7 +275,7 @@ def test_i6_a_turn_behind_an_await_that_is_not_deterministic_is_named_by_handler
     side = Side(clinic)
     side.pair.records(encode_register(bytes(16)))
     side.pair.say(1, encode(Kind.CALL, method=b"treat", key=b"alice", args=b"\x80"))
-    _, frame = side.pair.frame((Run(0, 0, 0, 1), (encode_time(SECOND),)))
+    _, frame = side.pair.frame((Run(0, 0, 0, 1), (encode_time(Times.at(SECOND)),)))
     with pytest.raises(Diverged, match=r"lsn 3: handler 'treat' for key 'alice' gave another state or reply"):
         side.pair.follower.apply(frame)
 
@@ -283,7 +284,7 @@ def test_i6_a_checkpoint_whose_handler_does_something_else_when_it_runs_again_is
     side = Side(clinic)
     side.pair.records(encode_register(bytes(16)))
     side.pair.say(1, encode(Kind.CALL, method=b"treat", key=b"alice", args=b"\x80"))
-    side.pair.frame((Run(0, 0, 0, 1), (encode_time(SECOND),)))
+    side.pair.frame((Run(0, 0, 0, 1), (encode_time(Times.at(SECOND)),)))
     with pytest.raises(Diverged, match="'treat' for key 'alice'"):
         side.loaded()
 
@@ -339,7 +340,7 @@ class Crier:
 
     def result(self, invocation: int) -> str:
         """Let a second pass; gives what the invocation gave."""
-        self.pair.records(encode_time(self.pair.primary.place.time_us + SECOND))
+        self.pair.records(encode_time(Times.at(self.pair.primary.place.time_us + SECOND)))
         reply = self.pair.primary.results.get(invocation)
         assert reply is not None
         return said(reply)

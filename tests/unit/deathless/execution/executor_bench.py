@@ -1,6 +1,6 @@
 """A service in an executor, without anything around it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -21,13 +21,16 @@ class Keys:
         self.replies: dict[bytes, tuple[bytes, bytes]] = {}
         self.remembered = 0
 
-    def check(self, key: bytes, request_hash: bytes, now_us: int) -> bytes | None:
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.replies
+
+    def check(self, key: bytes, request_hashes: Collection[bytes]) -> bytes | None:
         known = self.replies.get(key)
         if known is None:
             return None
-        return known[1] if known[0] == request_hash else b"\x01refused"
+        return known[1] if known[0] in request_hashes else b"\x01refused"
 
-    def remember(self, key: bytes, request_hash: bytes, reply: bytes, now_us: int) -> None:
+    def remember(self, key: bytes, request_hash: bytes, reply: bytes) -> None:
         assert key
         assert key not in self.replies
         self.remembered += 1

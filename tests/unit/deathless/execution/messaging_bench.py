@@ -7,6 +7,7 @@ import msgspec
 from tests.unit.deathless.execution.executor_bench import SEED, Bench, Keys, error, value
 
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.codec.messages import Kind, decode
 from deathless.codec.peer_messages import (
     SELF,
@@ -93,7 +94,7 @@ class Hub(Bench):
 
     def tick(self, now_us: int = 0) -> None:
         """Move time, to when something is due unless told."""
-        self.now_us = now_us or self.executor.due_us()
+        self.now_us = now_us or self.executor.due().first_us
         self.record(None)
 
     def outcome(self, start: ActivityStart, result: object = None) -> None:
@@ -102,8 +103,8 @@ class Hub(Bench):
 
     def settle(self) -> None:
         """Go on until nothing is left but what waits for others."""
-        while self.deliver() or self.executor.due_us():
-            if self.executor.due_us():
+        while self.deliver() or self.executor.due().first_us:
+            if self.executor.due().first_us:
                 self.tick()
 
     # What came of it.
@@ -160,6 +161,7 @@ def executor_of(service: Service, keys: Keys, limits: Limits | None = None) -> H
 
 def apply(executor: HandlerExecutor, entry: Entry) -> tuple[list[bytes], list[int]]:
     """Run one entry; gives replies and digests."""
+    executor.moved(Times.at(entry.now_us))
     if entry.kind == "calls":
         return executor.execute(3, entry.lsn, entry.lsn, entry.now_us, list(entry.messages))
     if entry.kind == "peer":
@@ -167,7 +169,7 @@ def apply(executor: HandlerExecutor, entry: Entry) -> tuple[list[bytes], list[in
         return [], executor.execute_peer(entry.peer, entry.lsn, entry.lsn, entry.now_us, list(entry.messages), session)
     match entry.record:
         case None:
-            executor.advance(entry.lsn, entry.now_us, caught_up=entry.caught_up)
+            executor.advance(entry.lsn, Times.at(entry.now_us), caught_up=entry.caught_up)
         case Outcome() as outcome:
             executor.outcome(entry.lsn, entry.now_us, outcome)
         case Attempt() as attempt:

@@ -5,11 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from deathless.base.errors import InvalidService
+from deathless.base.errors import InvalidService, NotRetryable
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.wire import ReplyError, error_reply, ok_reply
 from deathless.execution.activity import Policy, final_reply, next_start
+from deathless.execution.failure import activity_failed, not_retryable
 from deathless.execution.service import Service
+
+DECLINED = error_reply("DL3014", "ValueError", "declined")
 
 
 class State(msgspec.Struct):
@@ -18,6 +21,10 @@ class State(msgspec.Struct):
 
 def start(attempt: int = 1) -> ActivityStart:
     return ActivityStart(7, 1, attempt, "work", b"", "key", at_most_once=False, attempted=True)
+
+
+class Stolen(NotRetryable):
+    """An author's own."""
 
 
 def charge(card: str, cents: int = 5) -> str:
@@ -112,12 +119,21 @@ def test_delay_grows_up_to_its_maximum() -> None:
 
 
 def test_further_attempt_begins_behind_its_delay() -> None:
-    further = next_start(Policy(attempts_max=3), start(2), 1000)
+    further = next_start(Policy(attempts_max=3), start(2), 1000, DECLINED)
     assert further is not None
     assert (further.attempt, further.attempted, further.not_before_us) == (3, False, 2_001_000)
-    assert next_start(Policy(attempts_max=3), start(3), 1000) is None
-    assert next_start(Policy(at_most_once=True), start(), 1000) is None
-    assert next_start(Policy(), start(10**6), 1000) is not None
+    assert next_start(Policy(attempts_max=3), start(3), 1000, DECLINED) is None
+    assert next_start(Policy(at_most_once=True), start(), 1000, DECLINED) is None
+    assert next_start(Policy(), start(10**6), 1000, DECLINED) is not None
+
+
+def test_what_can_not_succeed_is_tried_no_more_whatever_the_policy() -> None:
+    assert next_start(Policy(), start(), 1000, not_retryable("InvalidResult", "no")) is None
+    assert next_start(Policy(), start(), 1000, activity_failed(NotRetryable("card is stolen"))) is None
+    assert next_start(Policy(), start(), 1000, activity_failed(Stolen("by somebody"))) is None
+    assert next_start(None, start(), 1000, DECLINED) is None, "the code has no such activity any more"
+    told = msgspec.msgpack.decode(final_reply(start(), activity_failed(Stolen("by somebody")))[1:], type=ReplyError)
+    assert told == ReplyError("DL3030", "Stolen", "activity work, attempt 1: by somebody")
 
 
 def test_handler_gets_the_result_or_a_failure_of_the_activity() -> None:

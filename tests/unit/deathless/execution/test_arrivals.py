@@ -147,11 +147,15 @@ def test_response_that_cannot_be_read_fails_the_call(hub: Hub, reply: bytes, cod
     assert hub.failure(invocation) == f"{code} CallFailed"
 
 
-def test_error_of_the_callee_is_raised_in_the_caller(hub: Hub) -> None:
+@pytest.mark.parametrize(
+    ("callee", "code"),
+    [("STOCK1", "DL3018"), ("DL3048", "DL3018"), ("DL3003", "DL3018"), ("DL3014", "DL3014"), ("DL3023", "DL3014")],
+)
+def test_error_of_the_callee_is_raised_in_the_caller(hub: Hub, callee: str, code: str) -> None:
     invocation = hub.begin("buy")
-    hub.receive(response(invocation, error_reply("DL3014", "SoldOut", "no apples")), peer=STOCK)
+    hub.receive(response(invocation, error_reply(callee, "SoldOut", "no apples")), peer=STOCK)
     failed = error(hub.results[invocation])
-    assert (failed.code, failed.type, failed.text) == ("DL3018", "CallFailed", "DL3014 SoldOut: no apples")
+    assert (failed.code, failed.type, failed.text) == (code, "CallFailed", f"{callee} SoldOut: no apples")
 
 
 def test_responses_may_come_in_any_order(hub: Hub) -> None:
@@ -164,13 +168,13 @@ def test_responses_may_come_in_any_order(hub: Hub) -> None:
 
 def test_deadline_cancels_the_call(hub: Hub) -> None:
     invocation = hub.begin("buy", wait_us=500)
-    assert hub.executor.due_us() == 1500
+    assert hub.executor.due().first_us == 1500
     hub.tick()
     assert hub.failure(invocation) == "DL3022 DeadlineExceeded"
     assert kinds([message for _, message in hub.sent]) == ["REQUEST", "CANCEL"]
     assert reference(hub.sent[1][1]) == Reference(invocation, 1)
     hub.receive(response(invocation, ok(2)), peer=STOCK)
-    assert hub.executor.due_us() == 0
+    assert hub.executor.due().first_us == 0
 
 
 def test_reply_that_comes_behind_its_deadline_changes_nothing_of_a_handler_that_goes_on(hub: Hub) -> None:
@@ -189,11 +193,11 @@ def test_reply_that_comes_behind_its_deadline_changes_nothing_of_a_handler_that_
 def test_deadline_of_an_answered_call_is_nothing(hub: Hub) -> None:
     invocation = hub.begin("buy", wait_us=500)
     hub.receive(response(invocation, ok(2)), peer=STOCK)
-    assert hub.executor.due_us() == 0
+    assert hub.executor.due().first_us == 0
     hub.begin("buy", "b", wait_us=5000)
     hub.now_us = 9000
     hub.record(None)
-    assert hub.executor.due_us() == 0
+    assert hub.executor.due().first_us == 0
 
 
 def test_time_that_is_not_due_does_nothing(hub: Hub) -> None:
@@ -282,11 +286,22 @@ def test_outcome_of_another_attempt_or_of_nothing_is_ignored(hub: Hub) -> None:
     assert hub.results == {}
 
 
-def test_result_that_is_too_large_is_a_failure() -> None:
+def test_result_that_is_too_large_is_a_failure_that_is_not_tried_again() -> None:
     hub = Hub(service, Limits(reply_bytes_max=100))
-    hub.begin("pay", cents=5)
+    invocation = hub.begin("pay", cents=5)
     hub.outcome(hub.starts[0], "x" * 200)
-    assert hub.starts[-1].attempt == 2
+    assert len(hub.starts) == 1
+    told = error(hub.results[invocation])
+    assert told.type == "ActivityFailed"
+    assert "it gave" in told.text
+    assert "bytes, at most 100" in told.text
+
+
+def test_what_can_not_succeed_ends_with_its_first_attempt(hub: Hub) -> None:
+    invocation = hub.begin("pay", cents=5)
+    hub.outcome(hub.starts[0], ("DL3034", "Stolen", "the card is stolen"))
+    assert len(hub.starts) == 1
+    assert "attempt 1: the card is stolen" in error(hub.results[invocation]).text
 
 
 def test_at_most_once_activity_is_never_begun_again(hub: Hub) -> None:
@@ -357,7 +372,7 @@ def test_operator_ends_what_has_not_begun(hub: Hub) -> None:
 def test_operator_completes_a_promise(hub: Hub) -> None:
     first, second, owing = hub.begin("approve", "a"), hub.begin("approve", "b"), hub.begin("later", "c")
     hub.record(Order("resume", first, 0, ok("yes")))
-    hub.record(Order("resume", second, 1, error_reply("DL3014", "Refused", "no")))
+    hub.record(Order("resume", second, 1, error_reply("DL3048", "Refused", "no")))
     hub.record(Order("resume", owing, 0, ok("done")))
     assert hub.result(first) == "yes"
     assert hub.failure(second) == "DL3018 CallFailed"

@@ -3,6 +3,7 @@
 import enum
 import sys
 import zlib
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,13 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.executor_bench import SEED, Bench, Keys, error, value
 
-from deathless.base.limits import Limits
+from deathless.base.limits import NESTING_MAX, Limits
 from deathless.codec.messages import HEADER, Kind, encode
 from deathless.codec.wire import ok_reply
 from deathless.engine.ports import Executor
 from deathless.execution.context import Context
 from deathless.execution.executor import HandlerExecutor
+from deathless.execution.failure import RECURSION, ProcessEnds
 from deathless.execution.generator import Random
 from deathless.execution.running import PAGE_BYTES, Cells, Running
 from deathless.execution.service import Service
@@ -46,7 +48,8 @@ def deposit(account: Account, ctx: Context, amount: int, note: str = "") -> int:
 @bank.handler
 def explode(account: Account, ctx: Context, kind: str = "ValueError") -> None:
     account.balance = 999
-    raise {"ValueError": ValueError, "SystemExit": SystemExit, "MemoryError": MemoryError}[kind]("boom")
+    kinds = (ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, CancelledError, MemoryError, ProcessEnds)
+    raise {each.__name__: each for each in kinds}[kind]("boom")
 
 
 @bank.handler
@@ -176,9 +179,8 @@ def test_failed_first_turn_leaves_no_key() -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "raised"),
     [
-        ("sink", {}, RecursionError),
-        ("explode", {"kind": "SystemExit"}, SystemExit),
         ("explode", {"kind": "MemoryError"}, MemoryError),
+        ("explode", {"kind": "ProcessEnds"}, ProcessEnds),
     ],
 )
 def test_what_must_end_the_process_is_no_reply_and_its_message_stays_named(
@@ -190,6 +192,103 @@ def test_what_must_end_the_process_is_no_reply_and_its_message_stays_named(
         bench.executor.execute(9, 40, 1, 7, [bench.message("deposit", amount=1), bench.message(method, A, **arguments)])
     assert bench.running == Running(9, 41)
     assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError"])
+def test_what_would_end_a_process_ends_its_turn_alone(kind: str) -> None:
+    bench = Bench(bank)
+    bench.call("deposit", amount=1)
+    before = dict(bench.executor.state())
+    failure = bench.fail("explode", kind=kind)
+    assert (failure.code, failure.type, failure.text) == ("DL3014", kind, "boom")
+    assert bench.executor.state() == before
+    assert bench.running is None
+
+
+def test_recursion_ends_its_turn_alone_and_is_told_in_words_of_ours() -> None:
+    bench = Bench(bank)
+    failure = bench.fail("sink")
+    assert (failure.code, failure.type, failure.text) == ("DL3014", "RecursionError", RECURSION)
+    bench.call("deposit", amount=1)
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Tree(msgspec.Struct):
+    root: Any = None
+    count: int = 0
+
+
+trees = Service("trees", state=Tree)
+
+
+@trees.handler
+def give(tree: Tree, ctx: Context, levels: int) -> Any:
+    return nested(levels)
+
+
+@trees.handler
+def hold(tree: Tree, ctx: Context, levels: int) -> int:
+    tree.root = nested(levels)
+    tree.count += 1
+    return tree.count
+
+
+@trees.handler
+def take(tree: Tree, ctx: Context, value: Any) -> int:
+    return 1
+
+
+@trees.handler
+def holds_itself(tree: Tree, ctx: Context, where: str) -> Any:
+    ring: list[Any] = []
+    ring.append(ring)
+    if where == "state":
+        tree.root = ring
+        return 1
+    return ring
+
+
+@trees.handler
+def lies(tree: Tree, ctx: Context, levels: int) -> int:
+    tree.count = nested(levels)  # type: ignore[assignment]  # what a checker would find
+    return nested(levels)  # type: ignore[return-value]  # likewise
+
+
+@pytest.mark.parametrize("method", ["give", "hold"])
+def test_what_is_nested_too_deep_fails_its_own_turn(method: str) -> None:
+    bench = Bench(trees)
+    bench.call(method, levels=NESTING_MAX - 1)  # a state is one level itself
+    for levels in (NESTING_MAX + 1, 900, 2_000, 20_000):
+        assert bench.fail(method, levels=levels).code == "DL3014"
+    bench.call("hold", levels=3)
+
+
+def test_arguments_that_are_nested_too_deep_are_refused_before_they_are_decoded() -> None:
+    bench = Bench(trees)
+    bench.call("take", value=nested(NESTING_MAX - 1))
+    assert bench.fail("take", value=nested(NESTING_MAX)).code == "DL3003"
+    for levels in (990, 20_000):
+        deep = b"\x81\xa5value" + b"\x91" * levels + b"\x01"
+        replies, _ = bench.executor.execute(1, 1, 1, 7, [encode(Kind.CALL, method=b"take", key=b"a", args=deep)])
+        assert msgspec.msgpack.decode(replies[0][1:])[0] == "DL3003"
+
+
+@pytest.mark.parametrize("where", ["state", "result"])
+def test_value_that_holds_itself_fails_its_own_turn(where: str) -> None:
+    bench = Bench(trees)
+    assert bench.fail("holds_itself", where=where).type == "RecursionError"
+    bench.call("hold", levels=1)
+
+
+@pytest.mark.parametrize("levels", [300, 5_000])
+def test_deep_value_where_its_type_forbids_it_fails_its_own_turn(levels: int) -> None:
+    assert Bench(trees).fail("lies", levels=levels).code == "DL3014"
 
 
 def test_page_names_each_message_while_it_runs_and_nobody_after() -> None:
@@ -479,8 +578,8 @@ def test_event_loop_is_hidden_during_turns_and_shown_again() -> None:
     bench = Bench(bank, hide=hide)
     bench.call("nothing")
     bench.ask("balance")
-    with pytest.raises(SystemExit):
-        bench.send("explode", kind="SystemExit")
+    with pytest.raises(MemoryError):
+        bench.send("explode", kind="MemoryError")
     assert events == ["hidden", "shown"] * 3
 
 

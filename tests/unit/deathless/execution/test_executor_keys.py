@@ -7,6 +7,7 @@ from tests.unit.deathless.execution.executor_bench import Bench, error, value
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.execution.context import Context, QueryContext
+from deathless.execution.failure import ProcessEnds
 from deathless.execution.service import Service
 
 
@@ -76,6 +77,8 @@ def broken(account: Account, kind: str) -> int:
         raise SystemExit
     if kind == "interrupt":
         raise KeyboardInterrupt
+    if kind == "ends":
+        raise ProcessEnds
     return "text"  # type: ignore[return-value]  # a bug of an author
 
 
@@ -194,9 +197,13 @@ def test_query_that_fails_is_answered(method: str, arguments: dict[str, object],
     assert (failure.code, failure.type) == (code, kind)
 
 
-def test_query_that_is_interrupted_is_not_answered() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Bench(bank).ask("broken", kind="interrupt")
+def test_query_that_raises_what_is_no_exception_is_answered() -> None:
+    assert error(Bench(bank).ask("broken", kind="interrupt")).type == "KeyboardInterrupt"
+
+
+def test_query_that_runs_while_its_process_ends_is_not_answered() -> None:
+    with pytest.raises(ProcessEnds):
+        Bench(bank).ask("broken", kind="ends")
 
 
 def test_handler_asked_as_a_query_is_named_as_a_handler() -> None:

@@ -70,7 +70,7 @@ def test_chain_of_forks_that_fork_does_not_grow() -> None:
     hub = Hub(service)
     hub.begin("ticks", left=5)
     lengths: list[int] = []
-    while hub.executor.due_us():
+    while hub.executor.due().first_us:
         hub.tick()
         lengths += [len(decode_body(Sender, decode(message).idempotency_key).chain) for message in hub.own]
         hub.deliver()

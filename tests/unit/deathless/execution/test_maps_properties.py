@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.deathless.execution.messaging_bench import Hub, log_of, replay
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
+from deathless.base.times import Times
 from deathless.codec.checkpoint import chunk_reader, decode, encode
 from deathless.codec.map_entries import encode_item, prefix_of
 from deathless.codec.snapshot import Snapshot
@@ -205,7 +206,7 @@ def walked(hub: Hub, items: Items, ops: list[Op], *, fail: bool, restart: bool) 
     after = {key: list(numbers) for key, numbers in items.items()}
     seen, before = model_walk(after, ops)
     invocation = hub.begin("walk", ops=ops, fail=fail)
-    while hub.executor.due_us():
+    while hub.executor.due().first_us:
         if restart:
             hub.restart()
         hub.tick()
@@ -228,7 +229,7 @@ def test_map_goes_through_a_checkpoint_file(items: Items) -> None:
         lsn=Lsn(1),
         chain=ChainHash(bytes(16)),
         digest=Digest(bytes(16)),
-        time_us=1,
+        times=Times.at(1),
         fingerprint=Fingerprint(bytes(16)),
         state=hub.executor.state(),
     )

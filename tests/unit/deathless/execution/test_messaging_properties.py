@@ -186,7 +186,7 @@ def play(happened: list[Event]) -> Hub:
                 hub.send(name, key)
             case "both":
                 hub.send(name, "x", one=key, two="a")
-            case "tick" if hub.executor.due_us():
+            case "tick" if hub.executor.due().first_us:
                 hub.tick()
             case "outcome" if hub.starts:
                 hub.outcome(hub.starts.pop(0), 5)

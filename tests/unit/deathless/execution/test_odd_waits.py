@@ -137,7 +137,7 @@ def test_generator_that_is_left_ends_in_its_turn_whatever_hooks_are_set() -> Non
 
 def test_generators_and_comprehensions_come_back(hub: Hub) -> None:
     invocation = hub.begin("comprehends")
-    while hub.own or hub.executor.due_us():
+    while hub.own or hub.executor.due().first_us:
         hub.restart()
         if not hub.deliver():
             hub.tick()

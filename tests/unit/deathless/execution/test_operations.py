@@ -271,13 +271,13 @@ def test_cancelled_operation_is_done_at_once(hub: Hub) -> None:
     hub.tick()
     assert hub.result(invocation) == "the operation was cancelled"
     assert kinds([message for _, message in hub.sent]) == ["REQUEST", "CANCEL"]
-    assert hub.executor.due_us() == 0
+    assert hub.executor.due().first_us == 0
 
 
 def test_operation_may_be_cancelled_in_the_turn_that_asked(hub: Hub) -> None:
     hub.begin("cancels_at_once")
     assert kinds([message for _, message in hub.sent]) == ["REQUEST", "CANCEL"]
-    assert hub.executor.due_us() == 0
+    assert hub.executor.due().first_us == 0
     hub.restart()
 
 

@@ -189,3 +189,9 @@ def test_invalid_argument_names_the_field() -> None:
     failed = Hub(shop).fail("wrong", how="type")
     assert failed.code == InvalidArgument.code
     assert "$.count" in failed.text
+
+
+def test_service_that_runs_under_another_name_is_called_by_that() -> None:
+    named = peer(stock_service, "stock-2")
+    called = [one._target for one in (named, named.within(timedelta(seconds=1)), peer(stock_service))]
+    assert called == ["stock-2", "stock-2", "stock"]

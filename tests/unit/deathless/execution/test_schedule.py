@@ -83,6 +83,7 @@ def test_argument_named_tick_of_another_type_is_none_of_ours() -> None:
         ({"expression": "nonsense"}, "five fields"),
         ({"expression": "99 * * * *"}, "no cron expression"),
         ({"zone": "Mars/Olympus"}, "time zone 'Mars/Olympus' is not known"),
+        ({"zone": "localtime"}, "time zone 'localtime' differs between machines"),
         ({"missed": "some"}, "missed must be"),
         ({"key": ""}, "needs the key"),
         ({"key": "\0probe"}, "needs the key"),

@@ -41,7 +41,7 @@ class Clock(Hub):
     """A hub whose time records are moved by hand."""
 
     def begin_time(self) -> None:
-        assert self.executor.due_us() == 1
+        assert self.executor.due().first_us == 1
         self.tick(BEGIN)
         self.deliver()
 
@@ -73,7 +73,7 @@ def test_new_schedule_begins_with_its_first_time_after_the_first_time_record() -
     assert (hub.view.new, hub.view.next_us, hub.view.last_us) == (True, 0, 0)
     hub.begin_time()
     assert hub.ticks == []
-    assert hub.executor.due_us() == BEGIN + 10 * MINUTE
+    assert hub.executor.due().first_us == BEGIN + 10 * MINUTE
     assert (hub.view.new, hub.view.next_us) == (False, BEGIN + 10 * MINUTE)
 
 
@@ -86,7 +86,7 @@ def test_tick_runs_when_it_is_due_and_once() -> None:
     hub.move(MINUTE)
     assert hub.ticks == [10]
     assert hub.view.last_us == BEGIN + 10 * MINUTE
-    assert hub.executor.due_us() == BEGIN + 20 * MINUTE
+    assert hub.executor.due().first_us == BEGIN + 20 * MINUTE
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_ticks_wait_until_logical_time_has_caught_up() -> None:
     hub = clock(make())
     for _ in range(5):
         hub.move(60 * MINUTE, caught_up=False)
-        assert 0 < hub.executor.due_us() <= hub.now_us
+        assert 0 < hub.executor.due().first_us <= hub.now_us
     assert hub.ticks == []
     hub.move(1)
     assert hub.ticks == [300]
@@ -128,7 +128,7 @@ def test_new_schedule_does_not_begin_before_logical_time_has_caught_up() -> None
     hub.move(0, caught_up=False)
     assert hub.view.new
     hub.move(60 * MINUTE)
-    assert hub.executor.due_us() == BEGIN + 70 * MINUTE
+    assert hub.executor.due().first_us == BEGIN + 70 * MINUTE
 
 
 def test_ticks_are_sent_in_the_order_of_their_times_and_then_of_the_code() -> None:
@@ -238,7 +238,7 @@ def test_changed_times_make_a_schedule_new_and_other_changes_do_not() -> None:
         executor = executor_of(service, hub.keys)
         executor.restore(state, suspended)
         assert [view.new for view in executor.schedules()] == ([] if new is None else [new])
-        assert executor.due_us() == {None: 0, True: 1, False: BEGIN + 30 * MINUTE}[new]
+        assert executor.due().first_us == {None: 0, True: 1, False: BEGIN + 30 * MINUTE}[new]
 
 
 def test_discarded_schedules_are_new_again() -> None:
@@ -256,12 +256,12 @@ def test_the_earlier_of_timer_and_tick_is_due() -> None:
 
     hub = clock(service)
     hub.begin("wait", "t", minutes=12)
-    assert hub.executor.due_us() == BEGIN + 10 * MINUTE
+    assert hub.executor.due().first_us == BEGIN + 10 * MINUTE
     hub.begin("wait", "u", minutes=3)
-    assert hub.executor.due_us() == BEGIN + 3 * MINUTE
-    assert hub.executor.timers_due_us() == BEGIN + 3 * MINUTE
+    assert hub.executor.due().first_us == BEGIN + 3 * MINUTE
+    assert hub.executor.timers_due().first_us == BEGIN + 3 * MINUTE
     hub.move(3 * MINUTE)
-    assert hub.executor.timers_due_us() == BEGIN + 12 * MINUTE
+    assert hub.executor.timers_due().first_us == BEGIN + 12 * MINUTE
     hub.move(9 * MINUTE, caught_up=False)
     assert (hub.ticks, list(hub.waiting())) == ([], [])
     hub.move(0)

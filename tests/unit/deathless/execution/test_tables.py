@@ -1,5 +1,6 @@
 """Who is where."""
 
+from deathless.base.times import Times
 from deathless.codec.peer_messages import Target
 from deathless.execution.journal import CLIENT, REQUEST, Origin, Received, SuspendedMessage, SuspendedReply
 from deathless.execution.tables import Tables
@@ -66,6 +67,6 @@ def test_records_and_views_are_in_the_order_of_ids() -> None:
 
 def test_nothing_is_due_where_nothing_waits() -> None:
     tables = Tables()
-    assert tables.due_us() == 0
-    assert tables.take_due(99) == []
+    assert tables.due().first_us == 0
+    assert tables.take_due(Times.at(99)) == []
     assert tables.activities() == []

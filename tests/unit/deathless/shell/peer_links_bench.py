@@ -23,8 +23,9 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
+from deathless.shell.listening import listen
 from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection, listen
+from deathless.shell.packets import ServerConnection
 from deathless.shell.peer_links import PeerLinks
 
 STOCK = Target("stock", 0)

@@ -12,6 +12,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.shell.page import page_path
+from deathless.shell.settings_file import SettingsFile
 from deathless.shell.supervisor import Supervisor
 
 START = """
@@ -73,12 +74,13 @@ def supervised(
     look: Callable[[ScriptedSupervisor], Awaitable[None]],
     *,
     ingress: str = "",
+    shared: SettingsFile | None = None,
     **settings: object,
 ) -> ScriptedSupervisor:
     """Run a supervisor while `look` looks at it, then stop it in order; gives it."""
 
     async def main() -> ScriptedSupervisor:
-        supervisor = ScriptedSupervisor(config_in(folder, **settings), "unused")
+        supervisor = ScriptedSupervisor(config_in(folder, **settings), "unused", settings=shared)
         supervisor.worker_script, supervisor.ingress_script = worker, ingress
         running = asyncio.create_task(supervisor.run())
         async with asyncio.timeout(15):
@@ -93,7 +95,9 @@ def supervised(
         return supervisor
 
     found = asyncio.run(main())
-    Path(found._page_path).unlink(missing_ok=True)
+    Path(page_path(found.config.directory, found.config.replica, instance=found.config.instance)).unlink(
+        missing_ok=True
+    )
     return found
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import Closed, HandlerFailed, UnknownHandler
+from deathless.base.errors import Closed, HandlerFailed, NotRetryable
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.wire import PacketReader, ReplyError, decode_struct, packet, struct_packet
 from deathless.execution.activity_call import current_activity
@@ -120,7 +122,58 @@ def test_what_a_function_raises_is_its_reply(process: Process) -> None:
     kind, body = process.next()
     assert (kind, reply_error(body)) == (ENDED, ReplyError(HandlerFailed.code, "ValueError", "no"))
     process.start("charge", card="c", cents="many")
-    assert reply_error(process.next()[1]).code == HandlerFailed.code
+    assert reply_error(process.next()[1]) == ReplyError(
+        NotRetryable.code, "InvalidArgument", "Expected `int`, got `str` - at `$.cents`"
+    )
+
+
+class Loop(msgspec.Struct):
+    inside: list[Any] = []
+
+
+def endless() -> Loop:
+    loop = Loop()
+    loop.inside.append(loop.inside)
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("stated", "given", "kind"),
+    [
+        (str, 1, "InvalidResult"),
+        (int, "1", "InvalidResult"),
+        (Any, object(), "InvalidResult"),
+        (dict[str, Any], {"lock": threading.Lock()}, "InvalidResult"),
+        (Any, 1 << 70, "InvalidResult"),
+        (str, "\ud800", "InvalidResult"),
+        (Loop, endless(), "InvalidResult"),
+        (bytes, bytes(64 << 20), "TooLarge"),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_what_can_not_be_a_result_is_not_tried_again(stated: object, given: object, kind: str) -> None:
+    service = Service("shop", state=Nothing)
+
+    def give() -> object:
+        return given
+
+    give.__annotations__["return"] = stated
+    service.activity(give)
+    reply = run_activity(service, ActivityStart(1, 1, 1, "give", b"\x80", "k", False, False), lambda: None)
+    told = reply_error(reply)
+    assert (told.code, told.type) == (NotRetryable.code, kind)
+    assert told.text
+
+
+def test_an_activity_says_itself_that_it_can_not_succeed() -> None:
+    service = Service("shop", state=Nothing)
+
+    @service.activity
+    def charge() -> None:
+        raise NotRetryable("the card is stolen")
+
+    reply = run_activity(service, ActivityStart(1, 1, 1, "charge", b"\x80", "k", False, False), lambda: None)
+    assert reply_error(reply) == ReplyError(NotRetryable.code, "NotRetryable", "the card is stolen")
 
 
 def test_a_process_whose_pipe_is_closed_ends_in_the_middle_of_a_function(process: Process) -> None:
@@ -133,7 +186,7 @@ def test_a_process_whose_pipe_is_closed_ends_in_the_middle_of_a_function(process
 def test_an_activity_that_is_not_registered_is_told_so() -> None:
     start = ActivityStart(1, 2, 3, "missing", b"\x80", "key-1", False, False)
     reply = run_activity(Service("shop", state=Nothing), start, lambda: None)
-    assert reply_error(reply).code == UnknownHandler.code
+    assert reply_error(reply) == ReplyError(NotRetryable.code, "UnknownHandler", "shop has no activity 'missing'")
 
 
 def test_there_is_a_call_only_while_an_activity_runs() -> None:

@@ -19,7 +19,8 @@ from deathless.base.errors import (
 )
 from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.shell.admin import Access, access_of, ask
-from deathless.shell.packets import ServerConnection, listen
+from deathless.shell.listening import listen
+from deathless.shell.packets import ServerConnection
 
 Answer = Callable[[ServerConnection, Admin], None]
 
@@ -131,4 +132,4 @@ def test_address_that_is_none_is_refused() -> None:
 
 def test_access_is_what_the_config_says() -> None:
     config = ReplicaConfig(service="bank", module="m:a", directory="/d", replica="r0", token="t")
-    assert access_of(config) == Access("bank", "t", None)
+    assert access_of(config) == Access("bank", "t", None, "/d")

@@ -19,7 +19,7 @@ def test_nothing_was_accepted_where_there_is_no_file(tmp_path: Path) -> None:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    adoption = Adoption(code=[AdoptedCode(b"\x01" * 16, 7)], through_epoch=4, fence="etcd")
+    adoption = Adoption(code=[AdoptedCode(b"\x01" * 16, 7)], through_epoch=4, fence="etcd", hold_outside=True)
     write_adoption(str(tmp_path), adoption)
     read = read_adoption(str(tmp_path))
     assert read == adoption

@@ -118,8 +118,8 @@ def test_status_tells_everything_an_operator_reads() -> None:
     status = json.loads(merged(pod(), patch)["metadata"]["annotations"][STATUS])  # type: ignore[index]  # JSON
     assert status == {
         "replica": "r0", "instance": UID, "generation": 0, "role": "standby", "state": "running", "epoch": 3,
-        "full": False, "outbox_full": False, "condition": "DL4007", "problem": "", "text": "DL4007 half",
-        "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5,
+        "full": False, "outbox_full": False, "clock": "", "condition": "DL4007", "problem": "", "text": "DL4007 half",
+        "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5, "settings": "",
     }  # fmt: skip
 
 

@@ -242,3 +242,17 @@ def test_process_that_is_in_no_pod_says_so(tmp_path: Path) -> None:
         ended = subprocess.run(command, pass_fds=(theirs.fileno(),), env=plain, capture_output=True, check=False)
     assert ended.returncode == 1
     assert b"KUBERNETES_SERVICE_HOST" in ended.stderr
+
+
+def test_pod_of_an_api_server_that_was_restored_counts_though_its_version_is_older(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with api_server(tmp_path) as server, closing(Api(server.place)) as api, ours, theirs:
+        server.put("bank-0")
+        made = Announcer(server.place, "bank-0", UID, theirs)
+        restored = api.get_pod("bank-0")
+        server.merge("bank-0", {"metadata": {"labels": {ROLE: "standby"}}})
+        made.see(api.get_pod("bank-0"))
+        made.see(restored)
+        assert made._seen != restored, "an answer that the watch has overtaken"
+        made.see(restored, anew=True)
+        assert made._seen == restored

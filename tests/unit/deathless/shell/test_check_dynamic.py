@@ -1,5 +1,6 @@
 """Processes that differ in one thing are compared; planted leaks are found, and what they depend on is named."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from deathless.base.errors import InvalidService
 from deathless.codec.messages import Kind, encode
 from deathless.shell import check_dynamic
 from deathless.shell.check_calls import Call
-from deathless.shell.check_dynamic import FACTORS, Factor, compare_processes, failing_handlers
+from deathless.shell.check_dynamic import FACTORS, Difference, Factor, Patience
 
 LEAKS = Path(__file__).parents[3] / "leaks"
 AGAIN = FACTORS[0].name
@@ -40,6 +41,12 @@ def calls_of(*methods: str, arguments: bytes = b"\x80") -> list[Call]:
     ]
 
 
+def compare(target: str, calls: list[Call], *, folder: str = ".", factors: Sequence[Factor]) -> list[Difference]:
+    found = check_dynamic.compare_processes(target, calls, folder=folder, factors=factors)
+    assert found.undecided == []
+    return found.differences
+
+
 def test_there_are_twelve_leaks() -> None:
     assert {path.stem for path in LEAKS.glob("*.py")} == set(CAUSES)
     assert len(CAUSES) == 12
@@ -49,7 +56,7 @@ def test_there_are_twelve_leaks() -> None:
 def test_leak_is_found_and_handler_lsn_and_cause_are_named(leak: str) -> None:
     calls = calls_of("innocent", "leak", "leak", "innocent")
     calls[0] = calls_of("innocent", arguments=b"\x81\xa6amount\x05")[0]
-    (difference,) = compare_processes(f"{leak}.py:service", calls, folder=str(LEAKS), factors=factors(CAUSES[leak]))
+    (difference,) = compare(f"{leak}.py:service", calls, folder=str(LEAKS), factors=factors(CAUSES[leak]))
     assert difference.handler == "leak"
     assert difference.lsn == (72 if leak == "memory" else 71)
     assert difference.factor == CAUSES[leak]
@@ -59,11 +66,11 @@ def test_leak_is_found_and_handler_lsn_and_cause_are_named(leak: str) -> None:
 @pytest.mark.parametrize("leak", ["hashing", "memory"])
 def test_leak_does_not_show_where_nothing_it_depends_on_differs(leak: str) -> None:
     calls = calls_of("leak", "leak")
-    assert compare_processes(f"{leak}.py:service", calls, folder=str(LEAKS), factors=factors("time zone")) == []
+    assert compare(f"{leak}.py:service", calls, folder=str(LEAKS), factors=factors("time zone")) == []
 
 
 def test_handler_that_differs_in_several_processes_is_told_once() -> None:
-    found = compare_processes(
+    found = compare(
         "clock.py:service", calls_of("leak"), folder=str(LEAKS), factors=factors(AGAIN, "clock", "hash seed")
     )
     assert [difference.factor for difference in found] == [AGAIN]
@@ -81,11 +88,11 @@ class Loop:
 LEFT = []
 @odd.handler
 def die(state: State, ctx: Context) -> None:
-    sys.exit(3)
+    raise MemoryError(3)
 @odd.handler
 def die_by_hash(state: State, ctx: Context) -> None:
     if sys.flags.hash_randomization and hash("x") != HASH:
-        sys.exit(3)
+        raise MemoryError(3)
 @odd.handler
 def silent(state: State, ctx: Context) -> None:
     state.n = hash("x") % 1000
@@ -122,15 +129,15 @@ def odd(tmp_path: Path) -> str:
 
 
 def test_handler_that_ends_its_process_is_named(odd: str) -> None:
-    (difference,) = compare_processes(odd, calls_of("fine", "die"), factors=())
+    (difference,) = compare(odd, calls_of("fine", "die"), factors=())
     assert (difference.handler, difference.lsn) == ("die", 71)
-    assert difference.after == "the end of the process: SystemExit: 3"
+    assert difference.after == "the end of the process: MemoryError: 3"
 
 
 def test_handler_that_ends_one_process_only_is_named(odd: str) -> None:
     name = Path(odd.partition(":")[0])
     name.write_text(TEXT.replace("!= HASH", "% 2 == " + str(1 - _hash_bit())))
-    found = compare_processes(odd, calls_of("fine", "die_by_hash"), factors=[seed_of_other_bit()])
+    found = compare(odd, calls_of("fine", "die_by_hash"), factors=[seed_of_other_bit()])
     assert [(one.handler, one.factor) for one in found] == [("die_by_hash", "hash seed")]
 
 
@@ -150,38 +157,66 @@ def seed_of_other_bit() -> Factor:
 
 
 def test_difference_in_state_alone_is_shown(odd: str) -> None:
-    (difference,) = compare_processes(odd, calls_of("silent"), factors=factors("hash seed"))
+    (difference,) = compare(odd, calls_of("silent"), factors=factors("hash seed"))
     assert difference.before.startswith("state {'n': ")
 
 
 def test_finalizers_show_where_garbage_is_collected(odd: str) -> None:
-    found = compare_processes(odd, calls_of("collected", "collected"), factors=factors("garbage collection"))
+    found = compare(odd, calls_of("collected", "collected"), factors=factors("garbage collection"))
     assert [(one.handler, one.factor) for one in found] == [("collected", "garbage collection")]
 
 
 def test_handler_that_leaves_its_process_no_time_is_named_all_the_same(odd: str) -> None:
-    (difference,) = compare_processes(odd, calls_of("fine", "fine", "kill"), factors=())
+    (difference,) = compare(odd, calls_of("fine", "fine", "kill"), factors=())
     assert (difference.handler, difference.lsn, difference.after) == ("kill", 72, "the end of the process: status 9")
 
 
 def test_handler_that_kills_its_process_by_a_signal_is_named(odd: str) -> None:
-    (difference,) = compare_processes(odd, calls_of("fine", "segfault"), factors=())
+    (difference,) = compare(odd, calls_of("fine", "segfault"), factors=())
     assert (difference.handler, difference.after) == ("segfault", "the end of the process: signal 11")
 
 
-def test_calls_that_take_for_ever_are_given_up(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_dynamic, "RUN_MAX_S", 1.0)
-    with pytest.raises(InvalidService, match="took more than 1 s"):
-        compare_processes(odd, calls_of("hang"), factors=())
+def test_calls_that_take_for_ever_are_left_out_and_told(odd: str) -> None:
+    told: list[str] = []
+    found = check_dynamic.compare_processes(
+        odd,
+        calls_of("fine", "hang", "silent", "hang", "hang", "fine"),
+        factors=factors("hash seed"),
+        patience=Patience(call_s=0.5),
+        told=told.append,
+    )
+    assert found.undecided == ["hang: a call took longer than 0.5 s, so the rest of its calls were left out"]
+    assert [one.handler for one in found.differences] == ["silent"], "everything else is looked at all the same"
+    assert found.calls == 3
+    assert told[0] == "a call of hang takes longer than 0.5 s; the rest of its calls are left out"
+    assert told[-1] == "2 of 2 processes have run the calls"
+
+
+def test_what_hangs_in_one_process_alone_is_told(odd: str) -> None:
+    name = Path(odd.partition(":")[0])
+    name.write_text(
+        TEXT.replace("raise MemoryError(3)", "while True: pass").replace("!= HASH", "% 2 == " + str(1 - _hash_bit()))
+    )
+    found = check_dynamic.compare_processes(
+        odd, calls_of("fine", "die_by_hash"), factors=[seed_of_other_bit()], patience=Patience(call_s=0.3)
+    )
+    assert found.differences == []
+    assert found.undecided == ["what differs by hash seed, from call 71 of die_by_hash on"]
+
+
+def test_time_in_all_is_bounded(odd: str) -> None:
+    found = check_dynamic.compare_processes(odd, calls_of("hang"), factors=(), patience=Patience(9.0, 0.5))
+    assert found == ([], {}, ["anything: the calls take longer than 0.5 s"], 0)
 
 
 def test_service_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidService, match="there is no file"):
-        compare_processes("gone.py:x", calls_of("x"), folder=str(tmp_path), factors=())
+        compare("gone.py:x", calls_of("x"), folder=str(tmp_path), factors=())
 
 
 def test_handler_whose_calls_all_fail_is_known(odd: str) -> None:
-    assert failing_handlers(odd, calls_of("fine", "refuse", "refuse")) == {"refuse": "DL3014 ValueError: never"}
+    found = check_dynamic.compare_processes(odd, calls_of("fine", "refuse", "refuse"), factors=())
+    assert found.failing == {"refuse": "DL3014 ValueError: never"}
 
 
 def test_values_that_are_too_long_or_cut_are_told_by_their_size() -> None:

@@ -27,7 +27,7 @@ def add(state: State, ctx: Context) -> int:
     return state.n
 @counter.handler
 def die(state: State, ctx: Context) -> None:
-    raise SystemExit(3)
+    raise MemoryError(3)
 @counter.handler
 def clock(state: State, ctx: Context) -> list[float]:
     return [time.time(), time.time_ns() / 1e9, time.monotonic(), time.perf_counter()]
@@ -62,7 +62,7 @@ def test_run_may_begin_at_a_cut_with_the_state_left_there(tmp_path: Path) -> Non
 def test_death_ends_the_run_and_is_told(tmp_path: Path) -> None:
     outcome = run(job_of(tmp_path, "add", "die", "add"))
     assert len(outcome.steps) == 1
-    assert outcome.death == "SystemExit: 3"
+    assert outcome.death == "MemoryError: 3"
 
 
 def test_service_of_one_object_shows_its_state(tmp_path: Path) -> None:
@@ -101,8 +101,9 @@ def test_process_keeps_what_handlers_print_out_of_its_answer(tmp_path: Path) -> 
 
 def test_no_key_is_remembered() -> None:
     keys = NoKeys()
-    keys.remember(b"k", bytes(16), b"\x00", 1)
-    assert keys.check(b"k", bytes(16), 1) is None
+    keys.remember(b"k", bytes(16), b"\x00")
+    assert b"k" not in keys
+    assert keys.check(b"k", (bytes(16),)) is None
 
 
 SCHEDULED = """

@@ -15,6 +15,7 @@ import pytest
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.limits import Limits
+from deathless.base.times import Times
 from deathless.codec.peer_messages import Target
 from deathless.codec.snapshot import Snapshot
 from deathless.core.outbox import Outbox
@@ -25,6 +26,7 @@ from deathless.shell import checkpoints as module
 from deathless.shell.checkpoints import Checkpoints
 from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.spool import FileSpool
+from deathless.simulation.log_driver import LogDriver
 
 
 def chain(lsn: int) -> bytes:
@@ -40,7 +42,7 @@ def snapshot(lsn: int) -> Snapshot:
         lsn=Lsn(lsn),
         chain=ChainHash(chain(lsn)),
         digest=Digest(bytes(16)),
-        time_us=0,
+        times=Times.at(0),
         fingerprint=Fingerprint(bytes(16)),
         state={b"key": b"value"},
     )
@@ -174,6 +176,18 @@ def test_a_child_that_is_killed_leaves_no_checkpoint(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_checkpoint_that_the_primary_pruned_before_it_was_announced_is_told_and_ends_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        checkpoints, told = make(tmp_path), Told()
+        name = write(checkpoints, 5, told)
+        await written(checkpoints)
+        (tmp_path / "checkpoints" / name).unlink()
+        checkpoints.confirmed(9)
+        assert told.calls == [(5, "")]
+
+    run(main())
+
+
 def test_an_announcement_without_room_is_told_and_any_other_error_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +257,7 @@ def test_a_good_checkpoint_reads_back_and_one_that_does_not_gives_false(tmp_path
     run(main())
 
 
-def test_only_the_newest_verified_ones_are_kept(tmp_path: Path) -> None:
+def test_those_below_an_lsn_are_removed(tmp_path: Path) -> None:
     async def main() -> None:
         checkpoints, told = make(tmp_path), Told()
         checkpoints.confirmed(9)
@@ -252,7 +266,7 @@ def test_only_the_newest_verified_ones_are_kept(tmp_path: Path) -> None:
             names.append(write(checkpoints, lsn, told))
             await told.wait(count)
             assert await verified(checkpoints, names[-1])
-        checkpoints.prune()
+        checkpoints.prune(6)
         assert [path.name for path in sorted((tmp_path / "checkpoints").glob("*.ckpt"))] == names[1:]
 
     run(main())
@@ -313,3 +327,25 @@ def test_an_outbox_in_files_is_written_by_a_child_and_loaded_into_files(tmp_path
         restored.check_invariants()
 
     asyncio.run(main())
+
+
+def test_a_child_counts_those_on_the_log_once_for_all_who_ask_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        driver = LogDriver(RealFileSystem(str(tmp_path)), "r0", [])
+        driver.start()
+        driver.take_over()
+        driver.call(b"a")
+        driver.checkpoint()
+        strange = driver.checkpoints.write(snapshot(5))
+        driver.checkpoints.announce(strange)
+        driver.checkpoints.verify(strange)
+        checkpoints = make(tmp_path)
+        found: asyncio.Queue[list[int]] = asyncio.Queue()
+        for _ in range(2):
+            checkpoints.count(driver.epoch, found.put_nowait)
+        assert await found.get() == [1]
+        checkpoints.count(9, found.put_nowait)  # there is no such epoch: the child fails
+        assert await found.get() == []
+        assert found.empty()
+
+    run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from pathlib import Path
 
@@ -26,8 +27,12 @@ from deathless.base.errors import (
 )
 from deathless.codec.messages import decode
 from deathless.codec.wire import Type, error_reply, ok_reply
+from deathless.core.client_events import CompleteCalls
 from deathless.core.client_link import State
-from deathless.shell.client import CHUNK, Client
+from deathless.shell.client import CALL_S, CHUNK, Client
+from deathless.shell.client_waiters import Column, complete
+from deathless.shell.sharded_client import ShardedClient
+from deathless.shell.sync_client import SyncClient
 
 pytestmark = pytest.mark.asyncio
 
@@ -181,6 +186,89 @@ async def test_time_limit_without_a_primary_says_so() -> None:
         async with Client("bank", addresses(servers)) as client:
             with pytest.raises(NotPrimary, match="knew no primary"):
                 await client.call("deposit", "alice", timeout=0.3)
+
+
+@pytest.mark.parametrize("kind", [Client, ShardedClient, SyncClient])
+@pytest.mark.parametrize("name", ["call", "request", "query", "call_many", "ask"])
+async def test_whoever_names_no_limit_waits_a_minute(kind: type[Client | SyncClient], name: str) -> None:
+    if not (kind is SyncClient and name == "ask"):
+        assert inspect.signature(getattr(kind, name)).parameters["timeout"].default == CALL_S == 60.0
+
+
+async def test_time_limit_counts_the_wait_for_room_too() -> None:
+    async with served() as (shard, servers), Client("bank", addresses(servers), queue_max=1, window_max=1) as client:
+        await client.ready(30)
+        servers[0].replica.muted = True
+        pending = [client.submit("deposit", "alice", {"n": 1})]
+        await client.query("balance", "alice")
+        pending.append(client.submit("deposit", "alice", {"n": 2}))
+        with pytest.raises(Overloaded, match=r"no room within 0\.1 s"):
+            await client.call("deposit", "alice", n=3, timeout=0.1)
+        with pytest.raises(Overloaded):
+            await client.call_many("deposit", ["alice"], [{"n": 4}], timeout=0.1)
+        for each in pending:
+            each.cancel()
+    assert len(shard.applied) == 1
+
+
+async def test_columns_without_a_reply_end_as_errors_and_what_was_never_sent_is_not_sent() -> None:
+    async with served() as (shard, servers), Client("bank", addresses(servers), window_max=2) as client:
+        await client.ready(30)
+        servers[0].replica.muted = True
+        args = [{"n": n} for n in range(4)]
+        found = await client.call_many("deposit", ["k"] * 4, args, return_errors=True, timeout=0.2)
+        assert [type(each) for each in found[:2]] == [OutcomeUnknown] * 2
+        assert [type(each) for each in found[2:]] == [PeerUnreachable] * 2
+        assert client._machine.window.queued == 0
+        with pytest.raises(PeerUnreachable, match="leads, and gave no answer"):
+            await client.call_many("deposit", ["k"], [{"n": 5}], timeout=0.1)
+    assert len(shard.applied) == 2
+
+
+async def test_columns_that_go_on_have_all_the_time_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (_, servers), Client("bank", addresses(servers)) as client:
+        column = Column(3, asyncio.get_running_loop().create_future())
+        places = [(column, place) for place in range(3)]
+        late = [ok_reply(b"\x01"), ok_reply(b"\x02")]
+
+        async def a_limit_passes(_of: object, **limit: float) -> None:
+            assert limit == {"timeout": 7.0}
+            if late:  # one reply comes in this time
+                complete(CompleteCalls(waiters=[places[len(late)]], replies=[late.pop()]), client.attach_to)
+
+        monkeypatch.setattr(asyncio, "wait", a_limit_passes)
+        await client._wait_column(column, places, 7.0)
+        assert [type(reply) for reply in column.replies] == [OutcomeUnknown, bytes, bytes]
+
+
+async def test_columns_whose_caller_is_cancelled_are_not_sent_any_more() -> None:
+    async with served() as (_, servers), Client("bank", addresses(servers), window_max=1) as client:
+        await client.ready(30)
+        servers[0].replica.muted = True
+        column = asyncio.ensure_future(client.call_many("deposit", ["k"] * 3, [{}] * 3))
+        await client.query("balance", "k")
+        assert client._machine.window.queued == 2
+        column.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await column
+        assert client._machine.window.queued == 0
+
+
+async def test_time_limit_without_a_session_says_why_the_primary_gave_none() -> None:
+    async with served() as (shard, servers), Client("bank", addresses(servers)) as client:
+        servers[0].replica.registration_refusal = ("DL1003", 1)
+        with pytest.raises(OutOfSpace, match="no session: DL1003"):
+            await client.call("deposit", "alice", timeout=0.3)
+        servers[0].replica.registration_refusal = None
+        await client.call("deposit", "alice", timeout=30)
+        assert len(shard.applied) == 1
+
+
+async def test_time_limit_while_the_primary_is_silent_does_not_say_that_there_is_none() -> None:
+    async with served() as (_, servers), Client("bank", addresses(servers)) as client:
+        servers[0].replica.dropping = True
+        with pytest.raises(PeerUnreachable, match="leads, and registered no session"):
+            await client.call("deposit", "alice", timeout=0.3)
 
 
 async def test_time_limit_while_the_service_is_full_gives_its_refusal() -> None:

@@ -7,7 +7,14 @@ import asyncio
 import msgspec
 import pytest
 
-from deathless.base.errors import Closed, DeathlessError, HandlerFailed, Internal, Overloaded
+from deathless.base.errors import (
+    Closed,
+    DeathlessError,
+    HandlerFailed,
+    Internal,
+    Overloaded,
+    ResultUnreadable,
+)
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.core.client_events import CompleteCalls
 from deathless.shell.client_waiters import (
@@ -126,3 +133,28 @@ async def test_a_result_that_is_still_to_come_is_asked_for_by_whom_it_concerns()
     found = results_of(column.replies, late)
     assert found == [late[0], 1]
     assert late[0].invocation == 2
+
+
+@pytest.mark.parametrize("kind", [ValueError, RecursionError, MemoryError, UnicodeError, KeyError])
+async def test_a_reply_that_one_waiter_can_not_take_takes_no_other_s_answer(kind: type[Exception]) -> None:
+    class Broken:
+        def __init__(self) -> None:
+            self.error: DeathlessError | None = None
+
+        def answered(self, reply: bytes) -> None:
+            raise kind("broken")
+
+        def failed(self, error: DeathlessError) -> None:
+            self.error = error
+
+        def refused(self, error: DeathlessError) -> None:
+            raise AssertionError(error)
+
+    broken = Broken()
+    deep: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    good: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    replies = [b"\0\x01", b"\0" + b"\x91" * 100_000 + b"\x01", b"\0\x05"]
+    complete(CompleteCalls(waiters=[broken, deep, good], replies=replies), lambda _number, _waiter: None)
+    assert await good == 5
+    assert isinstance(broken.error, ResultUnreadable)
+    assert isinstance(deep.exception(), ResultUnreadable)

@@ -93,6 +93,20 @@ async def test_a_result_that_does_not_come_in_time_is_unknown() -> None:
         assert len(client._machine.results) == 0
 
 
+async def test_the_error_for_a_handler_that_still_waits_names_its_invocation() -> None:
+    async with served(shard=waiting_shard()) as (_, servers), Client("bank", addresses(servers)) as client:
+        await client.ready(30)
+        future = asyncio.get_running_loop().create_future()
+        client.attach_to(7, future)
+        while not servers[0].replica.attached:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0)
+        told = client.give_up(future, 60)
+        assert isinstance(told, OutcomeUnknown)
+        assert "invocation 7" in told.message
+        assert "timeout=None" in told.advice
+    assert Client("bank", [], shards=3, shard=2)._label == "2-"
+
+
 async def test_calls_whose_handlers_wait_have_a_maximum_too() -> None:
     async with (
         served(shard=waiting_shard()) as (_, servers),

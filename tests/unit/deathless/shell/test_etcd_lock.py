@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from etcd_fake import BAD_TOKEN, CLUSTER_ID, TIMED_OUT, FakeMember, FakeStore, Fault, Refusal, canceled, created, events
 
-from deathless.base.errors import ForeignDirectory, InvalidConfig, LockUnavailable
+from deathless.base.errors import ForeignDirectory, InvalidConfig, LockUnavailable, LogTruncated
+from deathless.codec.witness import Point, decode_point, encode_point
 from deathless.engine.ports import AsyncLock, Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient, EtcdSettings
 from deathless.shell.etcd_errors import EtcdAuth, EtcdRefused, EtcdUnavailable
@@ -405,3 +406,84 @@ async def test_prefix_that_can_not_begin_keys_is_refused() -> None:
                 EtcdLock(client, prefix=prefix)
         with pytest.raises(InvalidConfig, match="leaseTtlS"):
             EtcdLock(client, prefix="/deathless/bank/0/", lease_ttl_s=1)
+
+
+# ---------------------------------------------------------------- the witness
+
+CONFIRMED = PREFIX + b"confirmed"
+
+
+def point(lsn: int, epoch: int = 1) -> Point:
+    return Point(b"i" * 16, 1, epoch, lsn, bytes(16), 5, "r0")
+
+
+def standing(member: FakeMember) -> Point | None:
+    entry = member.store.keys.get(CONFIRMED)
+    return None if entry is None else decode_point(entry.value)
+
+
+async def test_head_and_witness_are_set_at_one_moment_and_a_take_reads_what_stands() -> None:
+    async with FakeMember() as member, locks(member, 2) as [first, second]:
+        holder = await taken(first)
+        assert await first.confirmed(holder) is None
+        assert await first.set_head(holder, point(10)) is not None
+        assert await first.witness(holder, point(20)) is False
+        assert (await first.view()).confirmed == standing(member) == point(20)
+        later = await taken(second, "r1", b"m")
+        assert await second.confirmed(later) == point(20)
+        assert await second.set_head(later, point(25, 2)) is not None
+        assert await first.witness(holder, point(21)) is None, "a deposed primary lowers nothing"
+        assert standing(member) == point(25, 2)
+
+
+async def test_a_release_writes_the_last_witness_with_it() -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        await lock.set_head(holder, point(10))
+        await lock.release(holder, point(30))
+        assert LOCK not in member.store.keys
+        assert standing(member) == point(30)
+        assert CONFIRMED in lock.keys, "it goes when the service is erased"
+
+
+@pytest.mark.parametrize("way", ["set_head", "witness"])
+async def test_a_witness_whose_answer_was_lost_is_not_written_twice_and_no_error(way: str) -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        member.plan("kv/txn", Fault.ANSWER_LOST)
+        if way == "set_head":
+            assert await lock.set_head(holder, point(10)) is not None
+        else:
+            assert await lock.witness(holder, point(10)) is False
+        assert standing(member) == point(10)
+        assert await lock.witness(holder, point(11)) is False
+        assert standing(member) == point(11)
+
+
+async def test_another_point_under_our_reign_means_that_we_were_put_back_while_we_ran() -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        await lock.set_head(holder, point(500))
+        member.store.put(CONFIRMED, encode_point(point(1000)))
+        with pytest.raises(LogTruncated, match="lsn 1000"):
+            await lock.witness(holder, point(501))
+        with pytest.raises(LogTruncated):
+            await lock.set_head(holder, point(501))
+        assert standing(member) == point(1000)
+
+
+async def test_a_witness_that_somebody_removed_is_put_back_and_told() -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        holder = await taken(lock)
+        await lock.set_head(holder, point(500))
+        del member.store.keys[CONFIRMED]
+        assert await lock.witness(holder, point(501)) is True
+        assert await lock.witness(holder, point(502)) is False
+        assert standing(member) == point(502)
+
+
+async def test_a_witness_that_is_not_ours_is_told() -> None:
+    async with FakeMember() as member, locks(member) as [lock]:
+        member.store.put(CONFIRMED, b"nonsense")
+        with pytest.raises(ForeignDirectory, match="confirmed holds what is not ours"):
+            await lock.view()

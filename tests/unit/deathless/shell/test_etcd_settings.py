@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
+from tests.unit.deathless.shell.named_certificates import new_authority
 
 from deathless.base.errors import InvalidConfig
-from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
+from deathless.shell.etcd_settings import EtcdSettings, EtcdTls, RenewedContext
 
 GOOD = ("http://127.0.0.1:2379",)
 
@@ -80,3 +82,32 @@ def test_password_is_read_anew_from_its_file_where_it_can_be(tmp_path: Path) -> 
     path.write_bytes(b"\xff\xfe")
     assert settings.current_password() == "first"
     assert EtcdSettings(endpoints=GOOD, username="bank", password="first").current_password() == "first"
+
+
+def test_files_that_are_replaced_while_they_are_loaded_are_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = new_authority().bundle
+    path = tmp_path / "mounted.pem"
+    path.write_bytes(bundle)
+    create = ssl.create_default_context
+    loads: list[str] = []
+
+    def create_and_replace(*, cafile: str | None = None) -> ssl.SSLContext:
+        context = create(cafile=cafile)
+        loads.append(str(cafile))
+        if len(loads) == 1:  # the node puts the next version there in this very moment
+            path.unlink()
+            path.write_bytes(bundle + b"\n")
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", create_and_replace)
+    renewed = RenewedContext(EtcdTls(ca_file=path))
+    first = renewed.current()
+    assert len(loads) == 2, "what was loaded first may be of the version before"
+    assert renewed.current() is first and len(loads) == 2
+
+
+def test_file_that_is_missing_at_the_start_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"none\.pem"):
+        RenewedContext(EtcdTls(ca_file=tmp_path / "none.pem"))

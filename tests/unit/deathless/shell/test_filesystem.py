@@ -12,7 +12,14 @@ import pytest
 
 from deathless.base.errors import StorageUnfit
 from deathless.engine.ports import Handle
-from deathless.shell.filesystem import LOCAL_TYPES, RealFileSystem, check_local, filesystem_type, probe_storage
+from deathless.shell.filesystem import (
+    LOCAL_TYPES,
+    RealFileSystem,
+    check_local,
+    filesystem_type,
+    on_local_mounts,
+    probe_storage,
+)
 from deathless.simulation.disk import SimDisk, SimFileSystem
 
 MOUNTS = """\
@@ -44,6 +51,21 @@ def test_the_innermost_mount_names_the_type(path: str, kind: str) -> None:
 
 def test_without_a_fitting_mount_the_type_is_unknown() -> None:
     assert filesystem_type("/x", "") == "unknown"
+    assert not on_local_mounts("/x", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [
+        ("/data", True),
+        ("/mnt/shared", True),
+        ("/mnt/share/deeper", False),
+        ("/mnt/share/inner/x", False),  # the way there leads through the share
+        ("/mnt/with blank/x", False),
+    ],
+)
+def test_a_way_is_local_where_every_mount_on_it_is(path: str, local: bool) -> None:
+    assert on_local_mounts(path, MOUNTS) is local
 
 
 def test_the_seal_fence_is_refused_where_another_machine_may_link() -> None:

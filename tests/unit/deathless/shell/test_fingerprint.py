@@ -1,5 +1,6 @@
 """The fingerprint changes when anything does that a handler's result may depend on, and names it (I6)."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,6 +90,25 @@ def test_differences_name_what_is_new_gone_and_changed() -> None:
         "d is new (1)",
     ]
     assert fingerprint_of({"a": "1"}) != fingerprint_of({"a": "2"}) != fingerprint_of({"b": "2"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], ""),
+        (["-O"], "optimize 1"),
+        (["-X", "int_max_str_digits=10000"], "int_max_str_digits 5700"),
+        (["-W", "error::UserWarning"], "warnings as errors error::UserWarning"),
+        (["-W", "ignore"], ""),
+    ],
+)
+def test_flags_that_change_what_handlers_do_are_part_of_it(options: list[str], said: str) -> None:
+    asked = "from deathless.shell.fingerprint import _flags; print(_flags(), end='')"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [sys.executable, *options, "-c", asked], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == said
 
 
 def test_processor_counts_where_numpy_does(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from http_wire import LIMITS, Wire, bench, get, post, until
 
 from deathless.shell.http_protocol import SLICE
-from deathless.shell.packets import split_address
+from deathless.shell.listening import split_address
 
 pytestmark = pytest.mark.asyncio
 
@@ -303,12 +303,16 @@ async def test_client_that_sends_on_after_a_refusal_can_still_read_it() -> None:
 
 async def test_one_connection_too_many_is_told_and_closed() -> None:
     async with bench(connections_max=1) as b:
+        b.app.hold = True  # it is busy; an idle one would make way
         first = await b.connect()
+        first.send(get("/x"))
+        await b.app.wait(1)
         second = await Wire.connect(b.address)
         answer = await second.answer()
         assert answer.status == 503
         assert await second.ended()
-        assert (await first.ask(get("/x"))).status == 200
+        b.app.answer(b.app.held[0])
+        assert (await first.answer()).status == 200
 
 
 # ---- Expect ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from deathless.shell.http_request import Request, problem
 
 class Line:
     date_line = b"date: now\r\n"
+    transport = None
 
     def __init__(self) -> None:
         self.told = 0
@@ -60,7 +61,7 @@ def test_problem_tells_code_text_remedy_and_page() -> None:
     assert json.loads(problem(Overloaded("busy"), field="$.a", kind="K")) == {
         "code": "DL1002",
         "error": "busy",
-        "remedy": "retry after the time given",
+        "remedy": "send the same again, with the same Idempotency-Key, after the seconds in Retry-After",
         "docs": "docs/errors/DL1002.md",
         "field": "$.a",
         "type": "K",

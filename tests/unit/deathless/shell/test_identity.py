@@ -14,9 +14,18 @@ import msgspec
 import pytest
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidConfig, PermissionRefused, StorageUnfit
+from deathless.base.errors import (
+    ForeignDirectory,
+    HalfCopy,
+    InvalidConfig,
+    PermissionRefused,
+    StorageFailed,
+    StorageReadOnly,
+    StorageUnfit,
+    VolumeTooSmall,
+)
 from deathless.engine.ports import ServiceRecord
-from deathless.shell import identity
+from deathless.shell import identity, storage
 from deathless.shell.adopted import Adoption, write_adoption
 from deathless.shell.identity import identity_path, prepare, read_identities, write_identity
 from deathless.shell.service_copy import keep_copy, read_copy
@@ -158,7 +167,7 @@ def test_an_adopted_fence_counts_instead_of_the_first(tmp_path: Path) -> None:
         start(config(tmp_path))
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
 def test_a_folder_that_we_may_not_use_is_refused_with_its_name(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +182,25 @@ def test_a_folder_that_we_may_not_use_is_refused_with_its_name(
     with pytest.raises(PermissionRefused, match="probe.*: " + os.strerror(number)):
         start(config(tmp_path))
     assert not (tmp_path / "lock").exists(), "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EROFS, StorageReadOnly), (errno.EIO, StorageFailed), (errno.ESTALE, StorageFailed)]
+)
+@pytest.mark.parametrize("call", ["open", "fdatasync"])
+def test_a_storage_that_is_away_for_a_while_is_told_as_what_passes(
+    number: int, kind: type[Exception], call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(os, call)
+
+    def refused(what: str | int, *rest: int) -> object:
+        if call == "fdatasync" or ("probe" in str(what) and rest[0] & os.O_CREAT):
+            raise OSError(number, os.strerror(number), str(what))
+        return real(what, *rest)
+
+    monkeypatch.setattr(os, call, refused)
+    with pytest.raises(kind):
+        start(config(tmp_path))
 
 
 def test_a_directory_that_is_a_file_is_a_wrong_config(tmp_path: Path) -> None:
@@ -222,3 +250,44 @@ def test_copy_beside_a_lock_store_that_knows_no_service_is_no_first_start(tmp_pa
     keep_copy(str(tmp_path), record)
     with pytest.raises(HalfCopy, match="knows no service"):
         start(config(tmp_path))
+
+
+def small_volume(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(storage, "volume_bytes", lambda _: size)
+
+
+def test_a_first_start_on_a_volume_that_is_too_small_begins_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_volume(monkeypatch, (64 << 20) - 1)
+    with pytest.raises(VolumeTooSmall, match=r"DL3050 .* least for 1 replica with these limits is 64Mi"):
+        start(config(tmp_path))
+    assert not read_identities(str(tmp_path))
+    small_volume(monkeypatch, 64 << 20)
+    assert start(config(tmp_path)).name == "bank", "the volume grew"
+
+
+def test_a_service_that_was_begun_starts_on_a_volume_that_is_too_small_and_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = start(config(tmp_path))
+    small_volume(monkeypatch, 1 << 20)
+    assert start(config(tmp_path)) == record
+    assert start(config(tmp_path, "r1")) == record
+    assert {getattr(found, "code", "") for found in caplog.records} == {VolumeTooSmall.code}
+
+
+def test_a_later_start_counts_the_checkpoint_that_stands_and_the_replicas_that_were_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("r0", "r1", "r2"):
+        start(config(tmp_path, name))
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / f"{1:016d}-{'0' * 32}.ckpt").write_bytes(bytes(1 << 20))
+    small_volume(monkeypatch, 99 << 20)
+    start(config(tmp_path))
+    assert not caplog.records
+    small_volume(monkeypatch, (99 << 20) - 1)
+    start(config(tmp_path))
+    assert [getattr(found, "code", "") for found in caplog.records] == ["DL3050"]

@@ -29,7 +29,7 @@ from deathless.shell.members import Member, write_member
 from deathless.shell.tls import client_context, server_context
 
 pytestmark = pytest.mark.asyncio
-V7_OLD = "01800000-0000-7000-8000-000000000000"
+V7_AHEAD = "0fff0000-0000-7000-8000-000000000000"
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -52,12 +52,15 @@ class Site:
 
 
 @asynccontextmanager
-async def site(token: str = "", limits: Limits | None = None, wait: bool = True) -> AsyncIterator[Site]:
+async def site(
+    token: str = "", limits: Limits | None = None, wait: bool = True, time_us: int = 0
+) -> AsyncIterator[Site]:
     limits = limits or Limits()
     shard = bank_shard(limits)
     server = ReplicaServer(shard)
     await server.start()
     server.replica.become("primary", 1, server.address)
+    server.replica.time_us = time_us
     async with Client("bank", [server.address]) as client:
         if wait:
             await client.ready(30)
@@ -84,10 +87,13 @@ async def test_post_calls_a_handler_and_gives_its_result() -> None:
         assert (await s.ask(get("/bank/alice/balance"))).json == 5
 
 
-async def test_key_is_minted_where_it_is_missing_and_told() -> None:
-    async with site() as s:
+@pytest.mark.parametrize("time_us", [0, 1_700_000_000_000_000], ids=["time not told", "time told"])
+async def test_key_is_minted_where_it_is_missing_and_told(time_us: int) -> None:
+    async with site(time_us=time_us) as s:
+        await until(lambda: s.client.session)
         key = (await s.ask(post("/bank/alice/deposit", b'{"amount": 5}'))).headers["idempotency-key"]
-        assert time_of_key(key.encode()) is not None
+        carried = time_of_key(key.encode())
+        assert carried is None if not time_us else 0 <= (carried or 0) - time_us < 600_000_000
         assert decode(s.shard.applied[0]).idempotency_key == key.encode()
         again = await s.ask(post("/bank/alice/deposit", b'{"amount": 5}', f"Idempotency-Key: {key}"))
         assert (again.status, again.json, again.headers["idempotency-key"]) == (200, 5, key)
@@ -106,7 +112,7 @@ async def test_key_that_came_with_another_request_or_from_outside_the_window_is_
         await s.ask(post("/bank/alice/deposit", b'{"amount": 5}', "Idempotency-Key: abc"))
         answer = await s.ask(post("/bank/alice/deposit", b'{"amount": 6}', "Idempotency-Key: abc"))
         assert (answer.status, answer.json["code"]) == (422, "DL3007")
-        answer = await s.ask(post("/bank/alice/deposit", b'{"amount": 6}', f"Idempotency-Key: {V7_OLD}"))
+        answer = await s.ask(post("/bank/alice/deposit", b'{"amount": 6}', f"Idempotency-Key: {V7_AHEAD}"))
         assert (answer.status, answer.json["code"]) == (422, "DL3008")
 
 
@@ -119,14 +125,14 @@ async def test_key_that_can_not_be_told_back_is_refused(key: str) -> None:
         assert len(s.shard.applied) == (key == '""')
 
 
-async def test_handler_that_raises_is_409_with_type_and_text() -> None:
+async def test_handler_that_refuses_is_409_with_type_and_text() -> None:
     async with site() as s:
         answer = await s.ask(post("/bank/alice/withdraw", b'{"amount": 5}'))
         assert answer.status == 409
-        assert answer.json["code"] == "DL3014"
+        assert answer.json["code"] == "DL3048"
         assert answer.json["type"] == "TooPoor"
         assert answer.json["error"] == "balance is 0"
-        assert answer.json["docs"] == "docs/errors/DL3014.md"
+        assert answer.json["docs"] == "docs/errors/DL3048.md"
         assert "idempotency-key" in answer.headers
 
 

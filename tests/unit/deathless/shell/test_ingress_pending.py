@@ -7,7 +7,14 @@ from typing import Self, cast
 import msgspec
 from bank_fake import bank
 
-from deathless.base.errors import DeathlessError, NotPrimary, Overloaded, SessionExpired
+from deathless.base.errors import (
+    DeathlessError,
+    KeyOutsideWindow,
+    NotPrimary,
+    OutcomeUnknown,
+    Overloaded,
+    SessionExpired,
+)
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
 from deathless.shell.client import Client
 from deathless.shell.client_waiters import Receiver
@@ -49,6 +56,7 @@ class Connection:
     """Nobody reads what is answered."""
 
     date_line = b""
+    transport = None
 
     def answered(self) -> None:
         """See Sender."""
@@ -61,13 +69,13 @@ def pending(front: Front, key: bytes = b"k") -> Pending:
 def test_a_result_an_error_and_a_wait_are_told_as_they_are() -> None:
     front = Front()
     pending(front).answered(ok_reply(msgspec.msgpack.encode(5)))
-    pending(front).answered(error_reply("DL3014", "TooPoor", "balance is 0"))
+    pending(front).answered(error_reply("DL3048", "TooPoor", "balance is 0"))
     pending(front).answered(accepted_reply(9))
     ((status, value), (refused, told)) = front.ended
     assert (status, value) == (200, 5)
     assert refused == 409
     assert isinstance(told, dict)
-    assert (told["code"], told["type"], told["error"]) == ("DL3014", "TooPoor", "balance is 0")
+    assert (told["code"], told["type"], told["error"]) == ("DL3048", "TooPoor", "balance is 0")
     assert front.waiting == [9]
 
 
@@ -78,6 +86,16 @@ def test_a_call_whose_session_of_ours_expired_is_sent_once_more() -> None:
     assert (front.sent, front.ended) == ([b"message"], [])
     call.failed(SessionExpired("it is gone"))
     assert [status for status, _ in front.ended] == [SessionExpired.http_status]
+
+
+def test_a_key_outside_the_window_in_a_second_session_says_that_the_first_may_have_done_it() -> None:
+    refused = error_reply(KeyOutsideWindow.code, KeyOutsideWindow.__name__, "outside the window")
+    front = Front()
+    pending(front).answered(refused)
+    call = pending(front)
+    call.failed(SessionExpired("it is gone"))
+    call.answered(refused)
+    assert [status for status, _ in front.ended] == [KeyOutsideWindow.http_status, OutcomeUnknown.http_status]
 
 
 def test_a_query_is_not_and_what_can_not_be_sent_again_is_told() -> None:

@@ -13,7 +13,6 @@ from deathless.shell.ingress import main
 @pytest.mark.parametrize(
     ("changes", "exit_code", "text"),
     [
-        ({"service": "shop"}, 78, "runs 'shop'"),
         ({"module": "nowhere.py:bank"}, 78, "DL3013"),
         ({"ingress_listen": "nowhere"}, 78, "DL3001"),
         ({"limits": {"colour": 1}}, 78, "DL3001"),

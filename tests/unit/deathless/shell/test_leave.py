@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from deathless.shell.leave import LEAVE_MAX_S, SETTLED_S, Leave
+from deathless.base.limits import LEAVE_MAX_S
+from deathless.shell.leave import SETTLED_S, Leave
 
 
 def test_process_ends_once_its_successor_has_led_for_a_moment() -> None:

@@ -135,3 +135,10 @@ def test_example_service_loads() -> None:
     example = Path(__file__).parents[4] / "examples" / "bank" / "service.py"
     service = load_service(f"{example}:bank")
     assert set(service.specs) >= {"deposit", "withdraw", "transfer", "balance"}
+
+
+def test_name_of_the_manifest_counts_and_the_modules_own_is_a_default(tmp_path: Path) -> None:
+    text = "from deathless import Service, Struct\nclass S(Struct):\n    n: int = 0\nbank = Service('bank', state=S)\n"
+    write(tmp_path, "named_j.py", text)
+    assert load_service("named_j.py", tmp_path).name == "bank"
+    assert load_service("named_j.py", tmp_path, name="bank-2").name == "bank-2"

@@ -261,3 +261,41 @@ def test_operators_have_a_token_of_their_own_where_the_manifest_names_one(tmp_pa
     assert [(each.operator_token, each.token) for each in configs] == [("operators-0123456789", "")] * 3
     (tmp_path / "operators").write_text("short")
     assert "spec.operatorTokenFile" in problems(tmp_path, text)[0]
+
+
+CALLERS = (
+    HEAD
+    + """  tokenFile: token
+  ingress:
+    authentication:
+      type: Token
+      token: {path: callers}
+"""
+)
+
+
+def test_callers_tokens_are_found_beside_the_manifest(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    (tmp_path / "callers").mkdir()
+    configs = read_manifest(write(tmp_path, CALLERS)).replica_configs()
+    found = configs[0].authentication
+    assert found is not None
+    assert (found.type, found.tokens) == ("Token", str(tmp_path / "callers"))
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (CALLERS.replace("callers}", "nowhere}"), "spec.ingress.authentication.token.path"),
+        (CALLERS.replace("path: callers", "secretRef: {name: callers}"), "spec.ingress.authentication.token"),
+        (CALLERS.replace("  tokenFile: token\n", ""), "spec.tokenFile"),
+        (CALLERS.replace("      token: {path: callers}\n", ""), "spec.ingress.authentication"),
+        (CALLERS.replace("type: Token", "type: None"), "spec.ingress.authentication.token"),
+        (CALLERS.replace("Token\n      token: {path: callers}", "MTLS"), "spec.ingress.authentication.type"),
+    ],
+)
+def test_what_authentication_lacks_is_named(tmp_path: Path, text: str, field: str) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    (tmp_path / "callers").mkdir()
+    found = problems(tmp_path, text)
+    assert any(f" {field}" in line for line in found), found

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from deathless.shell import members
+from deathless.shell.instance import take_generation
 from deathless.shell.members import (
     MEMBER_BYTES,
     Board,
@@ -227,6 +228,9 @@ def test_announcement_that_a_former_instance_wrote_over_ours_is_written_again(tm
 
 def test_announcement_of_a_later_instance_is_neither_written_over_nor_taken_back(tmp_path: Path) -> None:
     async def main() -> None:
+        folder = tmp_path / "replicas" / "r0"
+        folder.mkdir(parents=True)
+        assert [take_generation(folder, "r0", name) for name in ("a", "b")] == [1, 2]
         write_member(str(tmp_path), instance("b", 2))
         sight = Sight()
         board = Board(str(tmp_path), "r0", sight, "a")

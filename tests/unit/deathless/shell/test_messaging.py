@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -32,8 +33,10 @@ from deathless.core.outbox import Outbox
 from deathless.core.outreach import PeerView, Stage
 from deathless.core.peer_table import PeerTable
 from deathless.core.sessions import SessionTable
+from deathless.core.undelivered import Undelivered
 from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.replica_engine import ReplicaEngine
+from deathless.shell.adopted import Adoption, write_adoption
 from deathless.shell.messaging import (
     COMMANDS,
     OUTBOX_CALM_S,
@@ -67,8 +70,14 @@ class End:
         held = SimpleNamespace(why=lambda session: self.held_back.get(session, ""))
         admission = SimpleNamespace(held_back=held)
         limits = Limits()
-        outreach = SimpleNamespace(views=lambda: self.problems, first_kept=lambda target: 12 if target == STOCK else 1)
-        messaging = SimpleNamespace(outreach=outreach, peering=SimpleNamespace(refused=self.refused))
+        self.differing: set[Target] = set()
+
+        def introduction(target: Target, hello: PeerHello, epoch: int) -> PeerIntroduction:
+            return PeerIntroduction(hello, epoch, 12 if target == STOCK else 1)
+
+        outreach = SimpleNamespace(views=lambda: self.problems, introduction=introduction)
+        peering = SimpleNamespace(refused=lambda: self.refused)
+        messaging = SimpleNamespace(outreach=outreach, peering=peering, differing=lambda: self.differing)
         self.shard = SimpleNamespace(
             executor=SimpleNamespace(
                 invocations=lambda first, most: [v for v in self.views if v.invocation >= first][:most],
@@ -81,6 +90,7 @@ class End:
             peers=PeerTable(limits),
             sessions=SessionTable(limits),
             unknown=UnknownOutcomes(limits),
+            undelivered=Undelivered(),
         )
         self.primary = SimpleNamespace(messaging=messaging, admission=admission, epoch=6, outbox_full=False)
         self.now = 100.0
@@ -132,6 +142,17 @@ async def test_list_of_handlers_that_wait_for_ever_so_much_fits_a_packet_and_one
     listed, shown = cast("list[InvocationView]", told["invocations"]), end.ask("invocation", invocation="1")
     assert listed[0].waits_for == (*many[:WAITS_SHOWN_MAX], f"and {10_000 - WAITS_SHOWN_MAX} more")
     assert cast("InvocationView", shown["invocation"]).waits_for == many
+
+
+async def test_what_a_copy_holds_is_let_go_once_the_directory_says_so(tmp_path: Path) -> None:
+    write_adoption(str(tmp_path), Adoption(hold_outside=True))
+    end = End(config=msgspec.structs.replace(CONFIG, directory=str(tmp_path)))
+    assert end.messaging.outward.held
+    with pytest.raises(InvalidArgument, match="resume-outside"):
+        end.ask("resume-outside")
+    write_adoption(str(tmp_path), Adoption())
+    assert end.ask("resume-outside") == {"resumed": True}
+    assert end.ask("resume-outside") == {"resumed": False}
 
 
 async def test_schedules_are_listed() -> None:
@@ -194,6 +215,15 @@ async def test_an_adopted_peer_goes_to_the_core_which_answers() -> None:
     end = End()
     assert end.tell("adopt-peer", service="stock", service_id="ab" * 16, incarnation="4") is None
     assert end.posted == [ev.OrderReceived(CONN, 8, Adopt("stock", 0, b"\xab" * 16, 4))]
+
+
+async def test_a_peer_with_another_history_is_adopted_anew_although_it_is_the_same() -> None:
+    end = End()
+    end.differing.add(STOCK)
+    end.shard.outbox.append(STOCK, b"one")
+    assert end.messaging.status()["peer_history_differs"] == {"stock": 1}
+    assert end.tell("adopt-peer", service="stock", service_id="ab" * 16, incarnation="4") is None
+    assert end.posted == [ev.OrderReceived(CONN, 8, Adopt("stock", 0, b"\xab" * 16, 4, True))]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +326,7 @@ async def test_a_follower_has_numbers_of_its_state_alone() -> None:
     status = End(leads=False).messaging.status()
     assert status.keys() == {
         "invocations", "waiting_messages", "suspended_bytes", "outbox_bytes", "outbox_memory_bytes",
-        "outbox_spill_refused", "outcomes_unknown", "activities_running",
+        "outbox_spill_refused", "messages_undelivered", "outcomes_unknown", "activities_running", "outside_held",
     }  # fmt: skip
     assert not any(status.values())
 

@@ -89,6 +89,8 @@ def children() -> set[int]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it is gone
+            if b"witness_writer" in (path.parent / "cmdline").read_bytes():
+                continue  # it ends with its worker's process, which is this one here
             if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                 found.add(int(path.parent.name))
     return found
@@ -312,14 +314,14 @@ def test_an_error_that_escaped_a_handler_is_no_answer_that_was_lost(tmp_path: Pa
         for _ in range(2):
             answer = await site.result(invocation)
             told = (answer.status, answer.json["code"], answer.json["type"], answer.json["error"])
-            assert told == (409, HandlerFailed.code, "OutcomeUnknown", "no answer came")
+            assert told == (500, HandlerFailed.code, "OutcomeUnknown", "no answer came")
             assert "retry-after" not in answer.headers
         with pytest.raises(HandlerFailed, match="no answer came") as failure:
             await site.client.result(invocation)
         assert failure.value.kind == "OutcomeUnknown"
         for _ in range(2):
             answer = await site.ask(post("/bank/a/refuse", b"{}", "Idempotency-Key: k1"))
-            assert (answer.status, answer.json["code"], answer.json["type"]) == (409, HandlerFailed.code, "Overloaded")
+            assert (answer.status, answer.json["code"], answer.json["type"]) == (500, HandlerFailed.code, "Overloaded")
         with pytest.raises(HandlerFailed) as refusal:
             await site.client.call("refuse", "a")
         assert refusal.value.kind == "Overloaded"

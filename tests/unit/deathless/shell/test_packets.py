@@ -12,14 +12,8 @@ import uvloop
 
 from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
 from deathless.shell import packets
-from deathless.shell.packets import (
-    SOON_BYTES,
-    ClientConnection,
-    ServerConnection,
-    announced,
-    is_broken_link,
-    split_address,
-)
+from deathless.shell.event_loop import is_broken_link
+from deathless.shell.packets import SOON_BYTES, ClientConnection, ServerConnection
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 BUFFER_BYTES_MAX = 8 << 20
@@ -265,19 +259,6 @@ def test_connection_whose_opening_was_cancelled_when_it_stood_is_not_waited_for_
                         pass
 
     run(work())
-
-
-@pytest.mark.parametrize(
-    ("address", "host", "told"),
-    [
-        ("0.0.0.0:7401", "10.1.2.3", "10.1.2.3:7401"),
-        ("[::]:7401", "fd00::7", "[fd00::7]:7401"),
-        ("127.0.0.1:9", "", "127.0.0.1:9"),
-    ],
-)
-def test_address_is_announced_at_the_host_that_others_reach(address: str, host: str, told: str) -> None:
-    assert announced(address, host) == told
-    assert split_address(told)[0] == (host or "127.0.0.1")
 
 
 CLOSED = RuntimeError("unable to perform operation on <TCPTransport closed=True reading=False>; the handler is closed")

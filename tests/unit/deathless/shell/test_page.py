@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from deathless.base.errors import PermissionRefused
+from deathless.codec.witness import Point
 from deathless.execution.running import Running
-from deathless.shell.page import CELLS, FULL, LSN, OUTBOX_FULL, PAGE_BYTES, TICKS, Page, page_path
+from deathless.shell import page
+from deathless.shell.page import (
+    CELLS,
+    FULL,
+    LSN,
+    OUTBOX_FULL,
+    PAGE_BYTES,
+    SHARED_CELLS,
+    TICKS,
+    WITNESS_AT,
+    Page,
+    boot_number,
+    confirmed_in_pages,
+    open_page,
+    page_path,
+    sweep,
+)
+
+POINT = Point(bytes(range(16)), 77, 3, 1000, bytes(range(16, 32)), 1_700_000_000_000_000, boot=5)
 
 
 def begin(page: Page, *, session: int, seq: int, index: int) -> None:
@@ -60,14 +81,16 @@ def test_what_was_being_run_survives_the_process_that_died_in_it(tmp_path: Path)
 def test_reopening_clears_nothing_and_fresh_clears_all(tmp_path: Path) -> None:
     first = Page(str(tmp_path / "page"), fresh=True)
     begin(first, session=5, seq=6, index=0)
-    first.cells[TICKS] = first.cells[CELLS - 1] = 9
+    first.cells[TICKS] = first.cells[SHARED_CELLS - 1] = 9
+    first.note_confirmed(POINT)
     again = Page(str(tmp_path / "page"))
     assert again.running is None, "only who clears it writes to it"
     assert again.read_running() == Running(5, 6)
-    assert again.cells[TICKS] == again.cells[CELLS - 1] == 9
+    assert again.cells[TICKS] == again.cells[SHARED_CELLS - 1] == 9
     fresh = Page(str(tmp_path / "page"), fresh=True)
     assert fresh.read_running() is None
-    assert list(fresh.cells[TICKS:CELLS]) == [0] * (CELLS - TICKS)
+    assert list(fresh.cells[TICKS:SHARED_CELLS]) == [0] * (SHARED_CELLS - TICKS)
+    assert fresh.read_confirmed() == POINT, "the witness is what the page is kept for"
 
 
 def test_a_page_that_is_too_short_is_made_anew(tmp_path: Path) -> None:
@@ -123,3 +146,115 @@ def test_each_replica_of_each_directory_has_a_page_of_its_own_in_memory(tmp_path
 
 def test_without_a_folder_in_memory_the_page_lies_beside_the_replicas_files(tmp_path: Path) -> None:
     assert page_path("/data/a", "r0", str(tmp_path / "none")) == "/data/a/replicas/r0/page"
+
+
+def test_the_witness_that_was_written_last_is_given_and_a_torn_one_leaves_the_one_before(tmp_path: Path) -> None:
+    page = Page(str(tmp_path / "page"), fresh=True)
+    assert page.read_confirmed() is None
+    for lsn in (1000, 1001, 1002):
+        page.note_confirmed(msgspec.structs.replace(POINT, lsn=lsn))
+    found = page.read_confirmed("r1")
+    assert found is not None
+    assert (found.lsn, found.by) == (1002, "r1")
+    with open(page.path, "r+b") as file:  # the slot of 1002, half written when its writer died
+        file.seek(WITNESS_AT[0] + 40)
+        file.write(b"\xff")
+    found = page.read_confirmed()
+    assert found is not None
+    assert found.lsn == 1001
+    again = Page(page.path)
+    again.note_confirmed(msgspec.structs.replace(POINT, lsn=1003))
+    found = again.read_confirmed()
+    assert found is not None
+    assert found.lsn == 1003
+
+
+def test_the_first_witness_of_another_service_or_incarnation_replaces_what_stood_there(tmp_path: Path) -> None:
+    page = Page(str(tmp_path / "page"), fresh=True)
+    page.note_confirmed(POINT)
+    other = msgspec.structs.replace(POINT, service_id=bytes(16), epoch=1, lsn=1)
+    page.begin_reign(other)
+    assert page.read_confirmed() == other
+    page.begin_reign(msgspec.structs.replace(other, incarnation=5))
+    page.forget_confirmed()
+    assert page.read_confirmed() is None
+
+
+def test_pages_of_all_replicas_of_a_directory_on_this_machine_are_found(tmp_path: Path) -> None:
+    memory, directory = tmp_path / "memory", tmp_path / "data"
+    memory.mkdir()
+    for name in ("r0", "r1"):
+        (directory / "replicas" / name).mkdir(parents=True)
+    open_page(str(directory), "r1", memory=str(memory)).note_confirmed(POINT)
+    open_page(str(directory), "r0", memory=str(memory))
+    [found] = confirmed_in_pages(str(directory), "r0", memory=str(memory))
+    assert msgspec.structs.replace(found.point, by="") == POINT
+    assert found.point.by == "r1"
+    assert confirmed_in_pages(str(tmp_path / "none"), "r0", memory=str(memory)) == []
+
+
+def test_a_directory_put_back_at_the_same_path_finds_the_page_of_the_one_before(tmp_path: Path) -> None:
+    memory, directory = tmp_path / "memory", tmp_path / "data"
+    memory.mkdir()
+    (directory / "replicas" / "r0").mkdir(parents=True)
+    open_page(str(directory), "r0", memory=str(memory)).note_confirmed(POINT)
+    shutil.copytree(directory, tmp_path / "copy")
+    shutil.rmtree(directory)
+    shutil.move(str(tmp_path / "copy"), str(directory))
+    assert [seen.point.lsn for seen in confirmed_in_pages(str(directory), "r0", memory=str(memory))] == [1000]
+
+
+def test_pages_whose_directory_is_gone_are_swept_and_others_stay(tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    for name in ("gone", "there"):
+        (tmp_path / name).mkdir()
+        open_page(str(tmp_path / name), "r0", memory=str(memory))
+    (memory / "deathless-other").write_bytes(b"of another version")
+    shutil.rmtree(tmp_path / "gone")
+    sweep(str(memory))
+    assert len(list(memory.glob("deathless-*.page"))) == 1
+    assert (memory / "deathless-other").exists()
+    sweep(str(tmp_path / "no such folder"))
+
+
+def test_pages_of_directories_on_storage_that_may_hang_stay_and_are_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, gone = tmp_path / "memory", tmp_path / "gone"
+    memory.mkdir()
+    gone.mkdir()
+    open_page(str(gone), "r0", memory=str(memory))
+    gone.rmdir()
+    looked: list[str] = []
+    monkeypatch.setattr(page, "on_local_mounts", looked.append)
+    sweep(str(memory))
+    assert looked == [str(gone)]
+    assert len(list(memory.glob("deathless-*.page"))) == 1
+
+
+def test_where_memory_has_no_room_the_page_lies_beside_the_replicas_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, directory = tmp_path / "memory", tmp_path / "data"
+    memory.mkdir()
+    (directory / "replicas" / "r0").mkdir(parents=True)
+    allocate = os.posix_fallocate
+    calls: list[int] = []
+
+    def full_at_first(descriptor: int, offset: int, length: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            raise OSError(28, "No space left on device")
+        allocate(descriptor, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", full_at_first)
+    page = open_page(str(directory), "r0", memory=str(memory))
+    assert page.path == str(directory / "replicas" / "r0" / "page")
+    assert list(memory.iterdir()) == []
+
+
+def test_the_boot_of_a_machine_has_a_number_where_it_tells_one(tmp_path: Path) -> None:
+    (tmp_path / "boot").write_text("abc\n")
+    assert boot_number(str(tmp_path / "boot")) == boot_number(str(tmp_path / "boot")) != 0
+    assert boot_number(str(tmp_path / "none")) == 0

@@ -12,8 +12,9 @@ from tests.unit.deathless.shell.peer_links_bench import SERVERS, STOCK, Ours, Re
 from deathless.codec.wire import Type, encode_peer_commit, packet
 from deathless.core import events as ev
 from deathless.shell import peer_links as module
+from deathless.shell.listening import listen
 from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection, listen
+from deathless.shell.packets import ServerConnection
 from deathless.shell.peer_links import Link
 
 

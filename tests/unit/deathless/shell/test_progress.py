@@ -92,3 +92,12 @@ def test_another_worker_begins_all_clocks_again() -> None:
     assert watch(progress, signs(calls=1), CALL_S) is FINE
     progress.begin()
     assert progress.look(signs(calls=1), 100.0 + CALL_S + 0.01) is FINE
+
+
+def test_a_call_may_take_what_the_storage_takes_for_everybody() -> None:
+    progress = watching()
+    for step in range(20):
+        assert progress.look(signs(calls=1), 100 + step * STEP_S, 4 * CALL_S + STEP_S) in (
+            (FINE,) if step * STEP_S <= 4 * CALL_S else (FINE, STUCK)
+        )
+    assert watch(progress, signs(calls=1), 5 * CALL_S, since=110.0) is STUCK

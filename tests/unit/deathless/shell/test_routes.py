@@ -19,7 +19,7 @@ def route(name: str) -> Route:
 def test_body_becomes_the_handlers_arguments() -> None:
     arguments = route("deposit").from_json(b'{"amount": 5}', "alice")
     assert msgspec.to_builtins(arguments) == {"amount": 5, "note": ""}
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(InvalidArgument):
         route("deposit").from_json(b"", "alice")
 
 
@@ -49,7 +49,7 @@ def test_texts_become_what_the_types_say() -> None:
     arguments = history.from_query(parse_query(b"only=x&only=y"), "alice")
     assert msgspec.to_builtins(arguments)["only"] == ["x", "y"]
     for query in (b"first=x", b"first=1&first=2", b"colour=1", b"since=yesterday"):
-        with pytest.raises(msgspec.ValidationError):
+        with pytest.raises(InvalidArgument):
             history.from_query(parse_query(query), "alice")
 
 

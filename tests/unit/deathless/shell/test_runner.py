@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import socket
 from pathlib import Path
@@ -16,10 +15,8 @@ from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, Sha
 from deathless.shell.runner import (
     Runner,
     RunnerEvent,
-    holder_of,
     refuse_taken_port,
     running_runner,
-    running_supervisor,
     write_private,
 )
 from deathless.shell.status import ReplicaView, ServiceView
@@ -52,18 +49,6 @@ def test_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("")
     with pytest.raises(InvalidConfig, match=r"spec\.logStorage\.path"):
         make_runner(tmp_path / "d" / "x").open()
-
-
-def test_holder_of_a_lock_is_named_while_it_lives(tmp_path: Path) -> None:
-    path = tmp_path / "supervisor.lock"
-    assert running_supervisor(tmp_path) == 0
-    path.write_text("4242\n")
-    assert running_supervisor(tmp_path) == 0
-    descriptor = os.open(path, os.O_RDWR)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert holder_of(path) == 4242
-    os.close(descriptor)
-    assert holder_of(path) == 0
 
 
 def test_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.unit.deathless.shell.supervisor_bench import (
 )
 
 from deathless.base.config import EtcdConfig
-from deathless.base.errors import CorruptFrame, Internal, InvalidConfig, LogTruncated, OtherSupervisor
+from deathless.base.errors import CorruptFrame, Internal, LogTruncated, OtherSupervisor
 from deathless.core import missing
 from deathless.core.detection import LOCK_ANSWERS_S, UNPROVED_S, Report, WorkerState
 from deathless.shell import child
@@ -33,8 +33,7 @@ from deathless.shell import supervisor as module
 from deathless.shell.admin import Access, ask
 from deathless.shell.members import read_members
 from deathless.shell.orders import LineProtocol, PrimaryIs, RoleIs, TakeOver, ToSupervisor
-from deathless.shell.page import FULL, LOCK_ANSWERS, OUTBOX_FULL, PROVED, UNPROVED, Page, page_path
-from deathless.shell.supervisor import read_config
+from deathless.shell.page import FULL, LOCK_ANSWERS, OUTBOX_FULL, PROVED, SLOWEST, STORAGE, UNPROVED, Page, page_path
 
 # ---------------------------------------------------------------- last words
 
@@ -162,7 +161,7 @@ def test_told_deaths_are_forgotten_with_the_reports_that_told_them(
         for number in range(1000):
             supervisor.report.deaths = [(number, 1, 1)]
             supervisor._tell_others(time.monotonic())
-        assert len(supervisor._told_deaths) == 1
+        assert len(supervisor._news._deaths) == 1
 
     supervised(tmp_path, TICKING.format(told="pass"), look)
 
@@ -207,6 +206,31 @@ def test_primary_without_room_says_which_is_full_to_the_others_and_to_the_proces
             supervisor._watch_worker(time.monotonic())
             for told in (supervisor.report, supervisor._standing()):
                 assert (told.full, told.outbox_full) == (bool(log), bool(outbox))
+        for us, clock in ((5_000_000, "ahead"), (-5_000_000, "behind"), (4_999_999, "")):
+            supervisor._page.stepped_us = us
+            supervisor._watch_worker(time.monotonic())
+            assert (supervisor.report.clock, supervisor._standing().clock) == (clock, clock)
+
+    supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
+
+
+@pytest.mark.parametrize(
+    ("cell", "slowest_ms", "code"), [(1, 0, "DL1012"), (2, 0, "DL1015"), (0, 1500, "DL1014"), (0, 900, "")]
+)
+def test_storage_that_is_read_only_full_of_files_or_slow_is_a_problem_as_long_as_it_is(
+    tmp_path: Path, cell: int, slowest_ms: int, code: str
+) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor._page is not None
+        cells = supervisor._page.cells
+        cells[STORAGE], cells[SLOWEST] = cell, slowest_ms
+        supervisor._watch_worker(time.monotonic())
+        assert supervisor.report.problem == code
+        assert supervisor._standing().text.startswith(code)
+        cells[STORAGE], cells[SLOWEST] = 0, 0
+        supervisor._watch_worker(time.monotonic())
+        assert supervisor.report.problem == ""
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
 
@@ -334,7 +358,7 @@ def test_ordered_restart_of_a_worker_counts_no_failure(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
         first = supervisor.worker.pid
-        await ask(supervisor.report.control, "restart-worker", Access("bank"))
+        await ask(supervisor.report.control, "restart-worker", Access("bank", directory=supervisor.config.directory))
         await until(lambda: supervisor.report.role == "standby" and supervisor.worker.pid not in (0, first))
         assert supervisor.worker.delay_s <= child.RESTART_MIN_S
         assert supervisor.report.problem == ""
@@ -375,12 +399,3 @@ def test_second_supervisor_names_the_first(tmp_path: Path) -> None:
             await ScriptedSupervisor(config_in(tmp_path), "unused").run()
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
-
-
-def test_config_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"none\.json"):
-        read_config(str(tmp_path / "none.json"))
-    path = tmp_path / "bad.json"
-    path.write_text('{"service": 1}')
-    with pytest.raises(InvalidConfig, match=r"bad\.json.*service"):
-        read_config(str(path))

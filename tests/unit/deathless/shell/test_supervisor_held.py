@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.unit.deathless.shell.supervisor_bench import (
     TICKING,
     ScriptedSupervisor,
@@ -18,8 +20,11 @@ from deathless.codec.wire import Hello, Refused, Type, decode_struct, struct_pac
 from deathless.core.detection import Report, WorkerState
 from deathless.shell import supervisor as module
 from deathless.shell.admin import Access, ask
+from deathless.shell.instance import take_generation
+from deathless.shell.listening import split_address
 from deathless.shell.members import Member, read_members, write_member
-from deathless.shell.packets import ClientConnection, split_address
+from deathless.shell.packets import ClientConnection
+from deathless.shell.proof import Asker
 
 # ---------------------------------------------------------------- held: fenced, or superseded
 
@@ -34,7 +39,7 @@ def test_fenced_worker_stops_in_order_stays_stopped_and_starts_again_when_the_fe
         await until(lambda: supervisor.report.role == "fenced")
         assert supervisor.worker.start_at is None
         assert (supervisor.report.condition, supervisor.report.problem) == ("", "")
-        await ask(supervisor.report.control, "restart-worker", Access("bank"))
+        await ask(supervisor.report.control, "restart-worker", Access("bank", directory=supervisor.config.directory))
         assert supervisor.worker.start_at is None
         supervisor._be_fenced(False)
         await until(lambda: supervisor.report.role == "standby")
@@ -79,11 +84,12 @@ def test_former_instance_stops_its_worker_for_good_and_says_why(tmp_path: Path, 
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
         later = Member("r0", "127.0.0.1:1", instance="b", generation=2)
+        assert take_generation(tmp_path / "replicas" / "r0", "r0", "b") == 2
         if told_by == "members":
             write_member(str(tmp_path), later)
             supervisor._board.look()
         else:
-            supervisor._be_superseded("replica r0 is run by instance b, which started later")
+            supervisor._board.ask_later()
         await until(lambda: supervisor.report.condition)
         assert (supervisor.report.condition, supervisor.report.role) == (OtherSupervisor.code, "dead")
         assert supervisor.worker.start_at is None
@@ -92,6 +98,24 @@ def test_former_instance_stops_its_worker_for_good_and_says_why(tmp_path: Path, 
             assert read_members(str(tmp_path)) == {"r0": later}
 
     supervised(tmp_path, LEAVING, look, instance="a", termination_file=str(word))
+
+
+@pytest.mark.parametrize("instance", ["", "a"])
+def test_members_or_a_peer_that_lies_of_a_later_instance_holds_nobody(tmp_path: Path, instance: str) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        before = read_members(str(tmp_path))["r0"]
+        for lie in (
+            structs.replace(before, generation=7),
+            structs.replace(before, generation=1 << 62, instance="b"),
+            structs.replace(before, control="x:1"),
+        ):
+            write_member(str(tmp_path), lie)
+            supervisor._board.ask_later()
+            await until(lambda: read_members(str(tmp_path)).get("r0") == before)
+        assert (supervisor.report.condition, supervisor.report.role) == ("", "standby")
+
+    supervised(tmp_path, LEAVING, look, instance=instance)
 
 
 def test_report_of_a_former_instance_is_answered_with_a_refusal(tmp_path: Path) -> None:
@@ -104,7 +128,8 @@ def test_report_of_a_former_instance_is_answered_with_a_refusal(tmp_path: Path) 
 
         ended = asyncio.Event()
         hello = Hello(1, "supervisor", "bank", "r1")
-        connection = ClientConnection(hello, received, ended.set, 1 << 20)
+        asker = Asker(supervisor.config.directory)
+        connection = ClientConnection(hello, received, ended.set, 1 << 20, asker)
         host, port = split_address(supervisor.report.control)
         await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
         for generation in (2, 1):
@@ -130,7 +155,7 @@ def test_reason_for_which_a_worker_stays_stopped_is_left_and_taken_back_when_it_
         assert word.read_text() == f"{CorruptFrame.code} so"
         standing = supervisor._standing()
         assert (standing.condition, standing.text) == (CorruptFrame.code, f"{CorruptFrame.code} so")
-        await ask(supervisor.report.control, "restart-worker", Access("bank"))
+        await ask(supervisor.report.control, "restart-worker", Access("bank", directory=supervisor.config.directory))
         await until(lambda: supervisor.report.role == "standby")
         assert word.read_text() == ""
         assert supervisor._standing().text == ""
@@ -159,5 +184,5 @@ def test_announced_addresses_are_the_pods(tmp_path: Path) -> None:
         assert member.ingress == "10.1.2.3:8080"
         assert (member.instance, member.generation) == ("u", 1)
 
-    settings = {"advertise_host": "10.1.2.3", "instance": "u", "ingress_listen": "0.0.0.0:8080"}
+    settings: dict[str, Any] = {"advertise_host": "10.1.2.3", "instance": "u", "ingress_listen": "0.0.0.0:8080"}
     supervised(tmp_path, LEAVING, look, ingress="import time; time.sleep(60)", **settings)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from replica_fake import FakeShard, ReplicaServer
+from replica_in_thread import served
 
 from deathless.base.errors import Closed, PeerUnreachable
 from deathless.shell.sync_client import SyncClient
@@ -17,25 +15,8 @@ from deathless.shell.sync_client import SyncClient
 @pytest.fixture
 def address() -> Iterator[str]:
     """A primary in a thread of its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def start() -> ReplicaServer:
-        server = ReplicaServer(FakeShard())
-        await server.start()
-        server.replica.become("primary", 1, server.address)
-        return server
-
-    async def stop(server: ReplicaServer) -> None:
-        server.kill()
-
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result()
-    yield server.address
-    asyncio.run_coroutine_threadsafe(stop(server), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with served() as found:
+        yield found
 
 
 def test_calls_and_queries_give_their_results(address: str) -> None:

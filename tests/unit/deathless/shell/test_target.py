@@ -100,3 +100,17 @@ def test_the_only_shard_may_be_named(tmp_path: Path) -> None:
     assert find_target(str(tmp_path / "service.yaml"), "", 0).config.shard_name == "bank"
     with pytest.raises(InvalidArgument, match="0 alone"):
         find_target(str(tmp_path / "service.yaml"), "", 1)
+
+
+def test_service_is_found_by_what_the_replicas_of_a_pod_share(tmp_path: Path) -> None:
+    shared = tmp_path / "replica.json"
+    (tmp_path / "token").write_text("secret\n")
+    fields = {"service": "bank", "module": "b:b", "directory": "/log", "token_file": str(tmp_path / "token")}
+    shared.write_bytes(msgspec.json.encode(fields))
+    found = find_target(str(shared), "")
+    assert (found.directory, found.access.token, found.loaded) == (Path("/log"), "secret", None)
+    shared.write_text("{}")
+    with pytest.raises(InvalidConfig, match=r"replica\.json"):
+        find_target(str(shared), "")
+    with pytest.raises(InvalidConfig, match="No such file"):
+        find_target(str(tmp_path / "none.json"), "")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.core.keys import time_of_key
-from deathless.shell.uuid7 import uuid7
+from deathless.shell.uuid7 import drawn_key, uuid7
 
 
 @given(st.integers(0, 2**48 - 1))
@@ -21,3 +21,9 @@ def test_key_carries_its_time_and_version(milliseconds: int) -> None:
 
 def test_keys_of_one_moment_differ() -> None:
     assert len({uuid7(10**18) for _ in range(1000)}) == 1000
+
+
+def test_key_is_drawn_from_the_services_time_and_carries_none_where_that_is_not_known() -> None:
+    assert time_of_key(drawn_key(1_700_000_000_123_456).encode()) == 1_700_000_000_123_000
+    assert uuid.UUID(drawn_key(None)).version == 4
+    assert drawn_key(None) != drawn_key(None)

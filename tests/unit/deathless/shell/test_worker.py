@@ -16,13 +16,15 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, InvalidService, Overloaded
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, packet
 from deathless.core import events as ev
-from deathless.shell import filesystem, lock_answers
+from deathless.shell import lock_answers
 from deathless.shell.garbage import Garbage
 from deathless.shell.identity import prepare
+from deathless.shell.listening import split_address
 from deathless.shell.orders import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
-from deathless.shell.packets import ClientConnection, split_address
-from deathless.shell.page import CALLS, LOCK_ANSWERS, PROVED, TICKS, UNPROVED, Page, page_path
-from deathless.shell.worker import PING_MS, WatchedFileSystem, Worker, serve
+from deathless.shell.packets import ClientConnection
+from deathless.shell.page import LOCK_ANSWERS, PROVED, TICKS, UNPROVED, Page, page_path
+from deathless.shell.proof import Asker
+from deathless.shell.worker import PING_MS, Worker, serve
 
 SERVICE = '''
 from deathless import Context, Service, Struct
@@ -326,7 +328,7 @@ def test_what_nobody_waits_for_is_kept_for_what_comes_after_it(
                 got.put_nowait(each)
 
         hello = Hello(1, kind, "bank", "other", fingerprint=workers[0].engine.fingerprint)
-        connection = ClientConnection(hello, received, lambda: None, 1 << 20)
+        connection = ClientConnection(hello, received, lambda: None, 1 << 20, Asker(str(tmp_path / "data")))
         host, port = split_address(addresses.client)
         await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
         assert (await got.get())[0] == Type.WELCOME
@@ -343,35 +345,3 @@ def test_what_nobody_waits_for_is_kept_for_what_comes_after_it(
         told.order(Stop())
 
     served(config_in(tmp_path), look)
-
-
-def test_each_call_of_the_file_system_is_marked_while_it_is_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = Page(str(tmp_path / "page"), fresh=True)
-    fs = WatchedFileSystem(str(tmp_path), page)
-    seen: list[int] = []
-    real = filesystem.RealFileSystem.exists
-
-    def exists(self: filesystem.RealFileSystem, path: str) -> bool:
-        seen.append(page.cells[CALLS] % 2)
-        return real(self, path)
-
-    monkeypatch.setattr(filesystem.RealFileSystem, "exists", exists)
-    assert not fs.exists("a")
-    assert seen == [1]
-    handle = fs.create("a")
-    fs.allocate(handle, 0, 8192)
-    fs.write(handle, 0, b"bytes")
-    fs.sync(handle)
-    assert fs.read(handle, 0, 5) == b"bytes"
-    fs.close(handle)
-    fs.link("a", "b")
-    fs.rename("b", "c")
-    fs.close(fs.open("c"))
-    fs.unlink("c")
-    fs.sync_folder("")
-    assert fs.listing("") == ["a", "page"]
-    with pytest.raises(FileExistsError):
-        fs.create("a")
-    assert page.cells[CALLS] == 2 * 15

@@ -43,7 +43,7 @@ def test_a_primary_that_is_held_up_is_taken_over_from() -> None:
     assert not more["cat"]
 
 
-def test_the_clocks_of_one_end_go_on_by_weeks_while_they_are_apart() -> None:
+def test_the_machines_of_one_end_sleep_for_weeks_while_they_are_apart() -> None:
     fault = Between(500_000, BetweenKind.APART, "ant", "cat", 100_000, 4)
     more = spread(random.Random(1), [fault], REPLICAS)["ant"]
     assert {each.target for each in more} == set(REPLICAS["ant"])

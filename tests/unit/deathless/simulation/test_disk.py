@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.simulation.disk import BLOCK, SECTOR, SimDisk
+from deathless.simulation.disk import SimDisk
+from deathless.simulation.inode import BLOCK, SECTOR
 
 SEEDS = range(60)
 
@@ -237,3 +238,24 @@ def test_the_gate_sees_every_call_before_and_after() -> None:
     fs.write(handle, 0, b"x")
     fs.sync(handle)
     assert seen == [(op, "a", moment) for op in ("create", "write", "sync") for moment in ("before", "after")]
+
+
+def test_a_read_only_volume_takes_no_change_and_is_read_as_before() -> None:
+    disk = SimDisk(random.Random(1))
+    view = disk.view("r0")
+    view.make_folder("log")
+    handle = view.create("log/a")
+    view.write(handle, 0, b"x")
+    disk.read_only = True
+    for change in (
+        lambda: view.write(handle, 1, b"y"),
+        lambda: view.allocate(handle, 0, 9),
+        lambda: view.create("log/b"),
+        lambda: view.link("log/a", "log/b"),
+        lambda: view.unlink("log/a"),
+    ):
+        with pytest.raises(OSError, match="Read-only"):
+            change()
+    assert view.read(handle, 0, 9) == b"x"
+    disk.read_only = False
+    view.write(handle, 1, b"y")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from deathless.simulation.faults import FAULTS_MAX, FaultKind, FaultPlan, draw_plan
+from deathless.simulation.faults import DRAWN, FAULTS_MAX, VOLUME, FaultPlan, draw_plan, draw_volume_faults
 from deathless.simulation.scheduler import draw
 
 
@@ -30,5 +30,16 @@ def test_every_fault_has_ended_when_the_plan_says_healed() -> None:
 
 def test_every_kind_comes_up_and_no_seed_has_them_all() -> None:
     kinds = Counter(fault.kind for seed in range(400) for fault in plan(seed).faults)
-    assert sorted(kinds) == sorted(FaultKind)
-    assert max(len(plan(seed).enabled) for seed in range(400)) < len(FaultKind)
+    assert sorted(kinds) == sorted(DRAWN)
+    assert max(len(plan(seed).enabled) for seed in range(400)) < len(DRAWN)
+
+
+def test_faults_of_the_volume_are_drawn_beside_the_others_and_change_none_of_them() -> None:
+    seen = set()
+    for seed in range(60):
+        drawn = plan(seed)
+        more = draw_volume_faults(draw(seed, "volume"), drawn, replicas=("r0",), begin_us=1, end_us=1000)
+        assert [fault for fault in more.faults if fault.kind not in VOLUME] == list(drawn.faults)
+        assert all(fault.at_us + fault.duration_us < more.heal_us for fault in more.faults)
+        seen |= {fault.kind for fault in more.faults} & set(VOLUME)
+    assert seen == set(VOLUME)

@@ -18,8 +18,8 @@ from tests.unit.deathless_operator.cli.plugin_world import (
     put_pod,
 )
 
-from deathless.base.errors import InvalidArgument
-from deathless_operator.cli import plugin
+from deathless.base.errors import InvalidArgument, OutcomeUnknown
+from deathless_operator.cli import plugin, plugin_cluster
 from deathless_operator.cli.plugin_cluster import parse_arguments
 
 
@@ -88,6 +88,20 @@ def test_switchover_deletes_the_primary_and_waits_for_another(
     assert deleted[0] == f"{PODS}/bank-0"
     assert deleted[1]["preconditions"]["uid"] == "uid-bank-0"
     assert "gracePeriodSeconds" not in deleted[1]
+
+
+@pytest.mark.parametrize(("words", "waited"), [([], "1.5 s"), (["--timeout", "1"], "1 s")])
+def test_switchover_has_the_primarys_wait_for_activities_on_top_of_its_own_unless_it_is_told(
+    server: ApiServer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    waited: str,
+) -> None:
+    monkeypatch.setattr(plugin_cluster, "SWITCH_S", 0.5)
+    server.objects[f"{SERVICES}/bank"]["spec"]["limits"] = {"handoverWaitS": 1.0}
+    assert plugin.main(["switchover", "bank", *words]) == OutcomeUnknown.exit_code
+    assert f"no other replica of bank led within {waited}" in capsys.readouterr().err
 
 
 def test_switchover_with_nobody_to_take_over_is_refused(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:

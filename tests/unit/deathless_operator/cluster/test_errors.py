@@ -20,7 +20,7 @@ from deathless_operator.cluster import errors
         (418, errors.ApiRefused),
         (422, errors.Unacceptable),
         (429, errors.ApiUnreachable),
-        (500, errors.ApiUnreachable),
+        (500, errors.ApiFailed),
         (503, errors.ApiUnreachable),
         (504, errors.ApiUnreachable),
     ],
@@ -29,7 +29,7 @@ def test_status_decides_the_error(status: int, expected: type[Exception]) -> Non
     error = errors.refusal("get Pod shop/bank-0", status, {"message": "no", "reason": "Because"})
     assert type(error) is expected
     assert "get Pod shop/bank-0: no" in str(error)
-    assert isinstance(error, RetryLater) == (expected is errors.ApiUnreachable)
+    assert isinstance(error, RetryLater) == issubclass(expected, errors.ApiUnreachable)
 
 
 def test_refusal_keeps_status_and_reason() -> None:

@@ -9,6 +9,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import Driver, EtcdSpec, LockSpec, LogStorage, SecretKeyRef, SecretRef
+from deathless_operator.cluster.errors import Forbidden, Unacceptable
 from deathless_operator.cluster.kinds import CERTIFICATE, CONFIG_MAP, NETWORK_POLICY, Kind
 from deathless_operator.cluster.observe import (
     LISTED,
@@ -18,9 +19,10 @@ from deathless_operator.cluster.observe import (
     is_about,
     secret_names,
 )
+from deathless_operator.cluster.trust import secret_facts
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.reading import show_time
-from deathless_operator.plan.snapshot import Warned
+from deathless_operator.plan.snapshot import Failure, Warned
 
 NOW = 1_800_000_000.0
 BACK_OFF_S = 1000.0
@@ -60,7 +62,6 @@ def test_objects_of_every_shard_are_looked_for() -> None:
     assert {("StatefulSet", "bank"), ("StatefulSet", "bank-s1"), ("Service", "bank-s1-primary")} <= found
     assert {
         ("Service", "bank-s1-replicas"),
-        ("ConfigMap", "bank-s1-config"),
         ("PodDisruptionBudget", "bank-s1"),
     } <= found
     assert not any(name.startswith("bank-s1") for _, name in expected_names("bank", LISTED, network_policies=True))
@@ -127,6 +128,37 @@ class Lists:
 
     async def find(self, *_: object) -> None:
         return None
+
+    async def look(self, *_: object) -> None:
+        return None
+
+
+class Hiding(Lists):
+    """Another tenant's Secrets are there, and may not be looked at."""
+
+    async def look(self, *_: object) -> None:
+        raise Forbidden("look at Secret prod/x: no", status=403)
+
+
+def test_secret_that_may_not_be_looked_at_is_there_and_tells_nothing() -> None:
+    observer = Observer(Hiding(), None, OperatorSettings())  # type: ignore[arg-type]  # as far as they are asked
+    found = asyncio.run(observer._secrets("prod", {"x", ""}, []))
+    facts = [secret_facts(each) for each in found]
+    assert [(each.name, each.hidden, each.managed, each.keys) for each in facts] == [("x", True, False, ())]
+
+
+class Denying(Lists):
+    """An admission policy denies every change of a Secret, and so a look as well."""
+
+    async def look(self, *_: object) -> None:
+        raise Unacceptable("look at Secret prod/x: denied", status=422)
+
+
+def test_secret_whose_look_a_policy_denies_is_told_and_does_not_end_the_look_at_its_service() -> None:
+    observer = Observer(Denying(), None, OperatorSettings())  # type: ignore[arg-type]  # as far as they are asked
+    hidden: list[Failure] = []
+    assert asyncio.run(observer._secrets("prod", {"x"}, hidden)) == ()
+    assert [(each.kind, each.name, each.status) for each in hidden] == [("Secret", "x", 422)]
 
 
 def test_certificates_are_read_as_soon_as_cert_manager_is_there_whatever_is_remembered() -> None:

@@ -89,7 +89,7 @@ def test_what_was_begun_and_broke_off_is_forgotten_too(monkeypatch: pytest.Monke
 
     world = running()
     looking = Looking(world)
-    monkeypatch.setattr(looking.cluster, "perform", broken)
+    monkeypatch.setattr(looking.cluster, "carry_out", broken)
     world.edit(replicas=1)
     with pytest.raises(ApiUnreachable):
         wanted(looking)

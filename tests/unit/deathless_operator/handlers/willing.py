@@ -9,6 +9,10 @@ class Willing:
     async def perform(self, *_: object) -> None:
         """Carry a step out."""
 
+    async def carry_out(self, *_: object) -> tuple[object, ...]:
+        """Carry a plan out."""
+        return ()
+
     async def write_status(self, *_: object) -> bool:
         """Write the status; it is the one that was read."""
         return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -28,9 +28,13 @@ from deathless_operator.plan.actions import (
     IssueCertificate,
     MakeToken,
     PatchMetadata,
+    Target,
+    lacking,
+    target,
 )
 from deathless_operator.plan.plan import Plan, make_plan
 from deathless_operator.plan.reading import read_child, read_claim, read_node, read_pod, read_resource, show_time
+from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import (
     AuthorityFacts,
     CertificateFacts,
@@ -67,13 +71,14 @@ class World:
     claims: dict[str, Raw] = field(default_factory=dict)
     certificates: dict[str, CertificateFacts] = field(default_factory=dict)
     secrets: dict[str, SecretFacts] = field(default_factory=dict)
+    copied: dict[str, Raw] = field(default_factory=dict)  # Secrets that the operator copied, without their data
     sources: dict[str, SecretFacts] = field(default_factory=dict)
     authority: AuthorityFacts = field(default_factory=lambda: AuthorityFacts(ready=True, signs="k1", trusts=("k1",)))
     cert_manager: bool = False
     issuer: IssuerFacts = field(default_factory=IssuerFacts)
     warnings: tuple[Warned, ...] = ()
     failures: tuple[Failure, ...] = ()
-    status: Raw = field(default_factory=dict)
+    status: Raw = field(default_factory=lambda: {"installation": SETTINGS.namespace})
     generation: int = 1
     epoch: int = 0  # of all shards: each takeover draws the next one
     takeovers: int = 0
@@ -83,7 +88,11 @@ class World:
     deleted_at: str = ""
     unpullable: tuple[str, ...] = ()
     told: list[str] = field(default_factory=list)  # reasons of events
+    refuses: tuple[Target, ...] = ()  # what the API server refuses for good
+    was_refused: bool = False  # `failures` come from that
+    done: list[Target] = field(default_factory=list)  # what was carried out
     strict: bool = True
+    safeguards: PlanSafeguards = ALL_PLAN_SAFEGUARDS
 
     def __post_init__(self) -> None:
         for index in range(4):
@@ -123,7 +132,9 @@ class World:
         return Snapshot(
             now=self.now,
             resource=resource,
-            children=tuple(read_child(copy.deepcopy(found)) for found in self.children.values()),
+            children=tuple(
+                read_child(copy.deepcopy(found)) for found in (*self.children.values(), *self.copied.values())
+            ),
             pods=tuple(read_pod(copy.deepcopy(found)) for found in self.pods.values()),
             nodes=tuple(read_node(found) for found in self.nodes.values()),
             claim=read_claim(wanted) if wanted else None,
@@ -144,14 +155,19 @@ class World:
 
     def plan(self) -> Plan:
         """The plan for what is seen now."""
-        return make_plan(self.snapshot(), self.settings)
+        return make_plan(self.snapshot(), self.settings, self.safeguards)
 
     def operate(self, actions_max: int | None = None) -> Plan:
         """Run the operator once; it dies after so many actions."""
         before = copy.deepcopy(self.spec)
         plan = self.plan()
-        for action in plan.actions[:actions_max]:
-            self.carry_out(action)
+        failures = self._try(plan.actions[:actions_max])
+        if failures or self.was_refused:
+            self.failures, self.was_refused = (
+                failures,
+                bool(failures),
+            )  # as the reconciler does: the status tells what was refused just now
+            plan = replace(plan, status=self.plan().status)
         whole = actions_max is None or actions_max > len(plan.actions)
         if whole and plan.status is not None:
             self.status = json.loads(msgspec.json.encode(plan.status))
@@ -160,6 +176,25 @@ class World:
             raise Broken("the operator wrote a spec")
         return plan
 
+    def _try(self, actions: Iterable[Action]) -> tuple[Failure, ...]:
+        """Carry actions out but for those that are refused, and those that need one of these."""
+        undone: dict[Target, Failure | None] = {}
+        for action in actions:
+            about = target(action)
+            if needed := lacking(action, undone):
+                undone[about] = None
+                for each in needed:
+                    if (failure := undone[each]) is not None:
+                        undone[each] = replace(failure, holds=(*failure.holds, str(about)))
+            elif any(about.kind == kind and about.name.startswith(name) for kind, name in self.refuses):
+                undone[about] = Failure(
+                    kind=about.kind, name=about.name, status=403, reason="Forbidden", message="denied by policy"
+                )
+            else:
+                self.done.append(about)
+                self.carry_out(action)
+        return tuple(failure for failure in undone.values() if failure is not None)
+
     def carry_out(self, action: Action) -> None:
         """Do one action as the API server does."""
         match action:
@@ -167,16 +202,26 @@ class World:
                 self.apply(dict(manifest))
             case DeletePod():
                 self.delete_pod(action)
+            case DeleteObject(kind="Secret", name=name, uid=uid):
+                assert self.copied[name]["metadata"]["uid"] == uid
+                self._check_unused("Secret", name)
+                del self.copied[name], self.secrets[name]
             case DeleteObject(kind=kind, name=name, uid=uid):
+                self._check_unused(kind, name)
                 if self.children[kind, name]["metadata"]["uid"] == uid:
                     del self.children[kind, name]
-            case PatchMetadata(name=name, annotations=annotations):
+            case PatchMetadata(name=name, annotations=annotations, labels=labels):
                 self._annotate(name, annotations or {})
+                self.pods[name]["metadata"]["labels"] |= {key: value for key, value in (labels or {}).items() if value}
             case IssueCertificate():
                 self._issue(action)
             case CopySecret(source=source, manifest=manifest):
                 copy_name = text(manifest, "metadata", "name")
                 facts = self.sources[source]
+                uid = self.copied.get(copy_name, {"metadata": {"uid": f"uid-{self.made}-{copy_name}"}})["metadata"][
+                    "uid"
+                ]
+                self.copied[copy_name] = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}}  # type: ignore[dict-item]  # metadata is an object
                 self.secrets[copy_name] = SecretFacts(
                     name=copy_name, keys=facts.keys, source=facts.digest, managed=True
                 )
@@ -197,10 +242,12 @@ class World:
             return
         old = self.children.get((kind, name))
         self.made += old is None
-        metadata = (old or {"metadata": {"uid": f"uid-{self.made}-{name}"}})["metadata"]
+        new: Raw = {"metadata": {"uid": f"uid-{self.made}-{name}", "creationTimestamp": show_time(self.now)}}
+        metadata = (old or new)["metadata"]
         if "spec" in manifest:
             manifest["spec"] = stored(manifest["spec"])
-        manifest["metadata"] = {**manifest["metadata"], "uid": metadata["uid"]}
+        kept = {key: metadata[key] for key in ("uid", "creationTimestamp") if key in metadata}
+        manifest["metadata"] = {**manifest["metadata"], **kept}
         if kind in COUNTED:
             changed = old is None or old["spec"] != manifest["spec"]
             manifest["metadata"]["generation"] = metadata.get("generation", 0) + changed
@@ -208,6 +255,20 @@ class World:
         self.children[kind, name] = manifest
         if kind == "PersistentVolumeClaim":
             self.claims[name] = claim(name, uid=metadata["uid"])
+
+    def _check_unused(self, kind: str, name: str) -> None:
+        if users := [key for key, pod in self.pods.items() if (kind, name) in read_pod(pod).mounts]:
+            raise Broken(f"{kind} {name} is deleted while {users} refer to it")
+
+    def config_name(self, name: str = "bank") -> str:
+        """Name of the ConfigMap that a StatefulSet's template mounts."""
+        found = self.children["StatefulSet", name]["spec"]["template"]["spec"]["volumes"]
+        return next(str(volume["configMap"]["name"]) for volume in found if "configMap" in volume)
+
+    def config(self, name: str = "bank") -> Raw:
+        """The replica.json in it."""
+        found: Raw = json.loads(self.children["ConfigMap", self.config_name(name)]["data"]["replica.json"])
+        return found
 
     def meddle(self, change: Raw, name: str = "bank") -> None:
         """Somebody else changes fields of a StatefulSet's spec, if there is one."""
@@ -261,6 +322,7 @@ class World:
             not_before=self.now - 300,
             not_after=self.now + action.life_s,
             dns_names=action.dns_names,
+            uris=action.uris,
             signed_by=self.authority.signs,
             trusts=self.authority.trusts,
         )
@@ -441,6 +503,14 @@ class World:
         """Let time go by."""
         self.now += seconds
 
+    def others_work(self) -> None:
+        """Everybody but the operator works once, and a second goes by."""
+        self.run_controller()
+        for name in list(self.pods):
+            self.run_kubelet(name)
+        self.elect()
+        self.pass_time(1)
+
     def edit(self, **changes: object) -> None:
         """A user changes the spec."""
         self.spec |= changes
@@ -451,11 +521,7 @@ class World:
         for _ in range(rounds_max):
             before = self.shape()
             self.operate()
-            self.run_controller()
-            for name in list(self.pods):
-                self.run_kubelet(name)
-            self.elect()
-            self.pass_time(1)
+            self.others_work()
             plan = self.plan()
             busy = plan.actions or (plan.requeue_s is not None and plan.requeue_s <= 1)
             if self.shape() == before and not busy:
@@ -472,14 +538,21 @@ class World:
         return next(found for found in self.status["conditions"] if found["type"] == kind)
 
 
-def claim(name: str, *, uid: str = "uid-claim", modes: Iterable[str] = ("ReadWriteMany",), phase: str = "Bound") -> Raw:
+def claim(
+    name: str,
+    *,
+    uid: str = "uid-claim",
+    modes: Iterable[str] = ("ReadWriteMany",),
+    phase: str = "Bound",
+    capacity: str = "1Gi",
+) -> Raw:
     """A claim."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "uid": uid},
         "spec": {"accessModes": list(modes)},
-        "status": {"phase": phase, "capacity": {"storage": "1Gi"}},
+        "status": {"phase": phase, "capacity": {"storage": capacity}},
     }
 
 

@@ -34,7 +34,9 @@ def cert_manager_issues(world: World, name: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "Ready", "observedGeneration": generation}
     asked["status"] = {"conditions": [ready]}
     ends = world.now + SETTINGS.certificate_life_s
-    world.certificates[name] = CertificateFacts(secret=name, trusts=("k1",), not_before=world.now, not_after=ends)
+    world.certificates[name] = CertificateFacts(
+        secret=name, trusts=("k1",), not_before=world.now, not_after=ends, uris=tuple(asked["spec"]["uris"])
+    )
 
 
 def certificates(world: World) -> Certificates:
@@ -62,6 +64,24 @@ def test_first_certificates_are_issued_for_replicas_and_clients() -> None:
     assert first.manifest["type"] == "kubernetes.io/tls"
 
 
+def test_certificates_name_their_service_and_what_its_holders_are() -> None:
+    first, second = certificates(World()).actions
+    assert isinstance(first, IssueCertificate)
+    assert isinstance(second, IssueCertificate)
+    assert first.uris == ("spiffe://cluster.local/ns/prod/service/bank/replica",)
+    assert second.uris == ("spiffe://cluster.local/ns/prod/service/bank/client",)
+
+
+def test_issuer_that_leaves_names_out_is_told() -> None:
+    world = asked_cert_manager()
+    for name in NAMES:
+        cert_manager_issues(world, name)
+    world.certificates["bank-client-tls"] = replace(world.certificates["bank-client-tls"], uris=())
+    found = certificates(world)
+    assert (found.usable, found.lacking, found.reason) == (True, True, "IdentityMissing")
+    assert "bank-client-tls" in found.message
+
+
 def change(world: World, **facts: Any) -> None:
     """Change what the replicas' certificate says."""
     world.certificates["bank-tls"] = replace(world.certificates["bank-tls"], **facts)
@@ -73,6 +93,8 @@ def change(world: World, **facts: Any) -> None:
         ({}, []),
         ({"readable": False}, ["what is there can't be read"]),
         ({"dns_names": ("x",)}, ["it carries other names"]),
+        ({"uris": ()}, ["it carries other names"]),
+        ({"uris": ("spiffe://cluster.local/ns/other/service/bank/replica",)}, ["it carries other names"]),
         ({"signed_by": "k0"}, ["it was signed by an authority that is not trusted any more"]),
         ({"trusts": ("k1", "k2")}, ["the authority has changed"]),
         ({"not_before": 0.0}, ["two thirds of its life are over"]),

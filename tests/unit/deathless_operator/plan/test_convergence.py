@@ -150,11 +150,7 @@ def live_through(world: World, cuts: list[int]) -> None:
     """The operator dies after so many actions of each of its rounds, and the world goes on."""
     for cut in cuts:
         world.operate(cut)
-        world.run_controller()
-        for name in list(world.pods):
-            world.run_kubelet(name)
-        world.elect()
-        world.pass_time(1)
+        world.others_work()
 
 
 @settings(max_examples=60, deadline=None)
@@ -219,9 +215,9 @@ def test_pod_is_rolled_only_when_all_others_are_there() -> None:
 
 
 def test_safeguard_of_the_roll_is_seen_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(snapshot: Any, spec: Any, template: str, size: int) -> Any:
+    def hasty(snapshot: Any, spec: Any, template: str, size: int, *others: Any) -> Any:
         """The primary first."""
-        step = next_step(snapshot, spec, template, size)
+        step = next_step(snapshot, spec, template, size, *others)
         leads = [pod for pod in snapshot.pods if pod.labels.get(names.LABEL_ROLE) == "primary"]
         if step.delete is None or not leads:
             return step

@@ -15,6 +15,7 @@ from tests.unit.deathless_operator.plan.plan_world import SETTINGS, START, Broke
 
 from deathless.shell.erasure import read_order
 from deathless_operator.model import names
+from deathless_operator.model.values import text
 from deathless_operator.plan import erasure
 from deathless_operator.plan.actions import Action, Apply, DeleteObject, DeletePod
 from deathless_operator.plan.erasure import plan_erasure, read_record
@@ -284,6 +285,7 @@ def test_service_made_again_at_once_waits_for_the_keys_of_the_former_one() -> No
     world = running(DELETE)
     world.delete()
     world.create(DELETE)
+    world.work()  # it is claimed
     world.work()
     assert world.condition("LockReady")["reason"] == "ErasingKeys"
     assert recorded(world) == "uid-life-1"
@@ -380,6 +382,29 @@ def test_pod_is_beside_the_secrets_that_the_spec_names() -> None:
     pod: Any = erasure.eraser_manifest(found, SETTINGS)
     order = read_order(pod["spec"]["containers"][0]["args"][2].removeprefix("--order="))
     assert pod["metadata"]["namespace"] == "prod" and order.etcd.password_file == "/etc/deathless-lock-user/password"
+
+
+def written(world: LifeWorld) -> dict[str, Any]:
+    """What the service's record says."""
+    child = world.snapshot().record
+    assert child is not None
+    told: dict[str, Any] = msgspec.json.decode(text(child.raw, "data", erasure.RECORD_KEY))
+    return told
+
+
+def test_pod_runs_where_the_replicas_of_the_service_could() -> None:
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    template = {"tolerations": tolerations, "nodeSelector": {"disk": "x"}, "imagePullSecrets": [{"name": "theirs"}]}
+    world = running(DELETE)
+    assert "where" not in written(world), "the record of a service whose pods run anywhere is as it ever was"
+    world.edit(podTemplate=template)
+    world.rest()
+    assert "where" in written(world)
+    found = erasure.read_record(world.snapshot().record)
+    assert found is not None
+    pod: Any = erasure.eraser_manifest(found, SETTINGS)
+    assert (pod["spec"]["tolerations"], pod["spec"]["nodeSelector"]) == (tolerations, {"disk": "x"})
+    assert "imagePullSecrets" not in pod["spec"], "they lie in the service's namespace, and the pod does not"
 
 
 def test_two_lives_of_one_name_have_pods_of_two_names() -> None:

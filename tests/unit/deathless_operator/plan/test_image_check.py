@@ -70,8 +70,7 @@ def test_limits_that_decide_over_turns_are_looked_into_like_an_image() -> None:
     end(pod, 0, json.dumps({"fingerprint": "cc" * 16}))
     world.operate()
     assert world.condition("UpgradeRequired")["status"] == "True"
-    data = world.children["ConfigMap", "bank-config"]["data"]["replica.json"]
-    assert json.loads(data)["limits"] == {"turn_max_s": 3.0}, "the others are as they were"
+    assert world.config()["limits"] == {"turn_max_s": 3.0}, "the others are as they were"
     end(pod, 0, json.dumps({"fingerprint": "aa" * 16}))
     world.operate()
     accepted = accepted_code(world.snapshot())
@@ -135,7 +134,9 @@ def test_fingerprint_that_serves_is_remembered_when_nobody_runs() -> None:
 
 def test_stateful_set_without_our_container_has_no_code() -> None:
     world = running()
-    world.children["StatefulSet", "bank"]["spec"]["template"]["spec"]["containers"] = [{"name": "other", "image": "x"}]
+    found = world.children["StatefulSet", "bank"]
+    found["spec"]["template"]["spec"]["containers"] = [{"name": "other", "image": "x"}]
+    del found["metadata"]["annotations"][names.IMAGE_ANNOTATION]  # as an operator before it left it
     assert accepted_code(world.snapshot()) is None
 
 
@@ -143,3 +144,28 @@ def test_resources_of_the_spec_are_those_of_the_check() -> None:
     world, pod = checking(image="bank:2", resources={"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}})
     assert pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
     assert decision(world).code.image == "bank:1"
+
+
+def test_check_pod_may_run_where_replicas_may_and_as_they_do() -> None:
+    where: dict[str, Any] = {
+        "nodeSelector": {"pool": "bank"},
+        "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "bank", "effect": "NoSchedule"}],
+        "priorityClassName": "high",
+        "runtimeClassName": "gvisor",
+        "schedulerName": "mine",
+        "imagePullSecrets": [{"name": "pull"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [{"key": "a"}]}]
+                }
+            }
+        },
+    }
+    template: dict[str, Any] = where | {"securityContext": {"runAsUser": 7, "fsGroup": 8}}
+    world, pod = checking(image="bank:2", podTemplate=template)
+    spec = pod["spec"]
+    assert {key: spec[key] for key in where} == where
+    replica = world.children["StatefulSet", "bank"]["spec"]["template"]["spec"]
+    assert spec["securityContext"] == replica["securityContext"]
+    assert {key: spec[key] for key in where} == {key: replica[key] for key in where}

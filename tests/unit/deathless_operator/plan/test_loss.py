@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless_operator.plan.plan_world import World, running
+import json
+
+from tests.unit.deathless_operator.plan.plan_world import World, running, set_ready
 
 from deathless_operator.model import names
-from deathless_operator.plan.loss import fence, replace_lost
+from deathless_operator.plan.actions import DeletePod
+from deathless_operator.plan.loss import FORMER_S, fence, replace_lost
 
 
 def lost(world: World) -> list[str]:
     """Pods that are force-deleted now."""
     snapshot = world.snapshot()
     assert snapshot.resource.spec is not None
-    return sorted(replace_lost(snapshot, snapshot.resource.spec).deleting)
+    return sorted(replace_lost(snapshot, snapshot.resource.spec.replace_after_seconds).deleting)
 
 
 def test_replica_is_replaced_after_the_time_of_the_spec() -> None:
@@ -60,3 +63,23 @@ def test_all_replicas_are_fenced_by_a_star() -> None:
     world.pods["bank-0"]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
     actions = fence(world.snapshot())
     assert [action.name for action in actions] == ["bank-1", "bank-2"], "one that goes is left alone"  # type: ignore[union-attr]
+
+
+def test_pod_that_a_later_instance_unknown_to_the_api_server_holds_up_is_made_anew() -> None:
+    world = running()
+    for name in ("bank-0", "bank-1", "bank-2"):  # as after the API server's data were restored from an older copy
+        set_ready(world.pods[name], ready=False)
+        told = json.loads(world.pods[name]["metadata"]["annotations"][names.STATUS_ANNOTATION])
+        told |= {"role": "recovering", "condition": "DL2002", "text": "DL2002 a later instance", "since": world.now}
+        world.pods[name]["metadata"]["annotations"][names.STATUS_ANNOTATION] = json.dumps(told)
+        world.pods[name]["metadata"]["labels"][names.LABEL_ROLE] = "recovering"
+    plan = world.plan()
+    assert [action for action in plan.actions if isinstance(action, DeletePod)] == []
+    assert plan.requeue_s is not None
+    assert plan.requeue_s <= FORMER_S, "it goes on by itself where it can"
+    world.pass_time(FORMER_S + 1)
+    deleted = [action.name for action in world.plan().actions if isinstance(action, DeletePod)]
+    assert deleted == ["bank-0", "bank-1", "bank-2"], "nobody serves, so there is nobody to spare"
+    world.strict = False
+    world.settle()
+    assert world.condition("Ready")["status"] == "True"

@@ -77,6 +77,25 @@ def test_replica_json_follows_the_spec() -> None:
     assert config(tls={"requireClientCertificate": False})["tls"]["requireClientCertificate"] is False
 
 
+def test_replica_json_has_the_wait_that_a_short_grace_leaves_and_is_as_before_where_the_default_fits() -> None:
+    assert "limits" not in config()
+    assert config(podTemplate={"terminationGracePeriodSeconds": 25})["limits"] == {"handover_wait_s": 4}
+    assert config(limits={"handoverWaitS": 0})["limits"] == {"handover_wait_s": 0}
+
+
+def test_replica_json_says_how_callers_prove_who_they_are() -> None:
+    assert "authentication" not in config()
+    token = config(ingress={"authentication": {"type": "Token", "token": {"secretRef": {"name": "callers"}}}})
+    assert (token["authentication"]["type"], token["authentication"]["tokens"]) == ("Token", "/etc/deathless-callers")
+    oidc = {
+        "issuer": "https://login.example.org",
+        "audiences": ["bank"],
+        "caSecretRef": {"name": "ca", "key": "ca.crt"},
+    }
+    found = config(ingress={"authentication": {"type": "OIDC", "oidc": oidc}})["authentication"]
+    assert (found["issuer"], found["ca"]) == ("https://login.example.org", "/etc/deathless-issuer-ca/ca.crt")
+
+
 def test_certificate_for_the_lock_store_is_shown_where_the_secret_has_one() -> None:
     both = Lock(endpoints=("https://e:1",), prefix="/x/", tls_secret="t", tls_has_certificate=True)
     assert config(both)["etcd"]["tls"]["certificate"] == "/etc/deathless-lock-tls/tls.crt"
@@ -87,7 +106,7 @@ def test_services_point_at_any_replica_and_at_the_primary() -> None:
     every, primary, headless = (manifest["spec"] for manifest in made().services())
     assert every["selector"] == {**names.selector("bank"), names.LABEL_SERVING: "true"}  # type: ignore[index,call-overload]
     assert primary["selector"] == {**names.selector("bank"), names.LABEL_ROLE: "primary"}  # type: ignore[index,call-overload]
-    assert [port["port"] for port in every["ports"]] == [80, 7401]  # type: ignore[index,call-overload,union-attr]
+    assert [port["port"] for port in every["ports"]] == [80, 7401, 443]  # type: ignore[index,call-overload,union-attr]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)  # type: ignore[index,call-overload]
 
 

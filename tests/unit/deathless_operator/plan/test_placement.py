@@ -11,8 +11,8 @@ from deathless.base.manifest import ServiceSpec
 from deathless.shell.pod import OPERATOR_TOKEN_PATH
 from deathless.shell.spool import SPOOL_FACTOR
 from deathless_operator.model import names
+from deathless_operator.model.grace import DRAIN_S
 from deathless_operator.plan.placement import (
-    DRAIN_S,
     SPILL_FACTOR,
     Mounted,
     digest,
@@ -158,3 +158,12 @@ def _sizes(spec: dict[str, Any]) -> list[int]:
     volumes = template(**spec)["spec"]["volumes"]
     limits = [volume["emptyDir"].get("sizeLimit", "") for volume in volumes if "emptyDir" in volume]
     return [int(limit.removesuffix("Mi")) for limit in limits if limit]
+
+
+def test_callers_tokens_and_their_issuers_authorities_are_mounted() -> None:
+    spec = template(Mounted(config_map="c", claim="l", callers="callers", issuer_ca="login-ca"))["spec"]
+    mounted = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    assert mounted["deathless-callers"] == "/etc/deathless-callers"
+    assert mounted["deathless-issuer-ca"] == "/etc/deathless-issuer-ca"
+    named = {each["name"]: each.get("secret", {}).get("secretName") for each in spec["volumes"]}
+    assert (named["deathless-callers"], named["deathless-issuer-ca"]) == ("callers", "login-ca")

@@ -166,9 +166,5 @@ def test_label_that_somebody_takes_away_each_time_does_not_keep_pods_from_being_
         held = world.stateful_set()
         assert held is not None
         held["metadata"]["labels"].pop(names.LABEL_NAME, None)
-        world.run_controller()
-        for name in list(world.pods):
-            world.run_kubelet(name)
-        world.elect()
-        world.pass_time(1)
+        world.others_work()
     assert is_rolled(world)

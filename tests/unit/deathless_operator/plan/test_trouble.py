@@ -100,6 +100,21 @@ def test_primary_whose_outbox_has_no_room_is_told_with_how_to_find_who_takes_not
     assert told == ["False", "True", "True"]
 
 
+@pytest.mark.parametrize("clock", ["ahead", "behind"])
+def test_primary_whose_clock_stepped_is_told_and_goes_on_serving(clock: str) -> None:
+    world = running()
+    leader = next(name for name, pod in world.replicas().items() if role(pod) == "primary")
+    say_full(world, leader, clock=clock)
+    world.operate()
+    found = world.condition("Degraded")
+    assert (found["status"], found["reason"]) == ("True", "ClockStepped")
+    assert all(words in found["message"] for words in (leader, clock, "correct the clock of its node"))
+    assert world.condition("Available")["status"] == "True"
+    say_full(world, leader, clock="")
+    world.operate()
+    assert world.condition("Degraded")["status"] == "False"
+
+
 def test_full_outbox_hides_no_other_trouble_and_a_full_log_comes_first() -> None:
     snapshot = with_pod(announced=Announcement(full=True, outbox_full=True), ready=True)
     differs = PodView(name="bank-1", uid="v", announced=Announcement(condition="DL4008", text="DL4008 two differ"))
@@ -118,8 +133,8 @@ def test_replica_that_serves_no_more_tells_nothing_of_room(what: str) -> None:
     assert findings.told == {}
 
 
-def say_full(world: World, name: str, **said: bool) -> None:
-    """A replica announces whether its log and its outbox have room."""
+def say_full(world: World, name: str, **said: bool | str) -> None:
+    """A replica announces whether its log and its outbox have room, and how its clock stands."""
     annotations = world.pods[name]["metadata"]["annotations"]
     annotations[STATUS_ANNOTATION] = json.dumps(json.loads(annotations[STATUS_ANNOTATION]) | said)
 
@@ -218,10 +233,10 @@ def test_pod_of_a_roll_that_is_refused_degrades_the_service_while_it_is_in_progr
     }
 
 
-@pytest.mark.parametrize(("message", "reason"), [("exceeded quota: x", "QuotaExceeded"), ("no right", "ApplyRefused")])
+@pytest.mark.parametrize(("message", "reason"), [("exceeded quota: x", "QuotaExceeded"), ("no right", "ObjectRefused")])
 def test_refused_actions_are_told(message: str, reason: str) -> None:
     failure = Failure(kind="Pod", name="x", status=403, reason="Forbidden", message=message)
-    assert kubernetes(replace(World().snapshot(), failures=(failure,))) == {"Degraded": reason}
+    assert kubernetes(replace(World().snapshot(), failures=(failure,))) == {"Degraded": reason, "Ready": reason}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +248,8 @@ def test_refused_actions_are_told(message: str, reason: str) -> None:
         (claim("shared", phase="Pending"), False, "Unknown", "ClaimPending"),
         (claim("shared", modes=["ReadWriteOnce"]), False, "True", "OneNodeOnly"),
         (claim("shared"), False, "True", "Bound"),
+        (claim("shared", capacity="95Mi"), False, "True", "VolumeTooSmall"),
+        (claim("shared", capacity="96Mi"), False, "True", "Bound"),
     ],
 )
 def test_claim_is_told_as_it_stands(found: Any, made_here: bool, status: str, reason: str) -> None:

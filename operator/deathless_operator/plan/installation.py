@@ -1,0 +1,51 @@
+"""Which installation of the operator looks after a service, so that two never work on one.
+
+The chart may be installed twice with its defaults, and both operators then see every service: each would put its own
+lock store, authority and Secrets into it and roll its replicas, in turn and for ever. So a service has one owner, named
+by the namespace that its operator lives in:
+
+    annotation deathless.dev/installation    a person's word; moves a service to another installation
+    status.installation                      the first one that looked at it, written to the version that it read
+    the same annotation on its objects       where the status was lost
+    none                                     it is claimed, and nothing else is done in that look
+
+Guarantees: of two that claim at once one writes and the other looks again; one that is not the owner changes nothing,
+the status included, and tells an event. Does not: find out whether the owner still exists: who takes an installation
+away for good moves its services by the annotation. Imports model only.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from deathless_operator.model import names
+from deathless_operator.model.settings import OperatorSettings
+from deathless_operator.plan.actions import Event
+from deathless_operator.plan.snapshot import Snapshot
+from deathless_operator.plan.unchanged import Plan
+
+
+def owner_of(snapshot: Snapshot) -> str:
+    """Give the namespace of the installation that looks after a service; empty: none does yet."""
+    resource = snapshot.resource
+    ours = (child for child in snapshot.children if resource.uid in child.owner_uids)
+    marks = (child.annotations.get(names.INSTALLATION_ANNOTATION, "") for child in ours)
+    told = resource.annotations.get(names.INSTALLATION_ANNOTATION, "") or resource.status.installation
+    return told or next(filter(None, marks), "")
+
+
+def claim_or_leave(snapshot: Snapshot, settings: OperatorSettings) -> Plan | None:
+    """Give the plan of an installation that is not the owner; None: it is."""
+    owner, mine = owner_of(snapshot), settings.namespace
+    if owner == mine:
+        return None
+    if not owner:
+        status = msgspec.structs.replace(snapshot.resource.status, installation=mine)
+        return Plan(actions=(), status=status, events=(), requeue_s=0.0, sentence=f"it is claimed by {mine}")
+    how = f"kubectl -n {snapshot.resource.namespace} annotate --overwrite deathlessservice {snapshot.resource.name}"
+    told = (
+        f"the operator in namespace {owner} looks after it, so the one in {mine} does not. Where that one is gone for "
+        f"good, or this one is to take over: {how} {names.INSTALLATION_ANNOTATION}={mine}"
+    )
+    event = Event(type="Warning", reason="OtherInstallation", message=told)
+    return Plan(actions=(), status=None, events=(event,), requeue_s=None, sentence=told)

@@ -1,0 +1,50 @@
+"""`deathless resume-outside`: a service made of a copy may reach peers, drivers and activities from now on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from deathless.base.errors import InvalidArgument
+from deathless.cli.options import json_option, service_options, target
+from deathless.cli.output import print_json
+
+
+@click.command("resume-outside")
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@service_options
+@json_option
+def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> int:
+    """Let messages to other services and drivers, and activities, of a service made of a copy go.
+
+    `deathless adopt --as-new` holds them, since the original sends the same. Look first what waits: `deathless peers`,
+    `deathless invocations`.
+    """
+    from deathless.shell.admin import ask
+    from deathless.shell.adopted import read_adoption, write_adoption
+    from deathless.shell.status import look
+
+    async def tell() -> bool:
+        view = await look(found.directory, found.access)
+        primary = view.of(view.primary)
+        if primary is None or primary.state != "running" or not primary.client:
+            return False
+        await ask(primary.client, "resume-outside", found.access)
+        return True
+
+    found = target(manifest, directory)
+    adoption = read_adoption(str(found.directory))
+    if not (yes or as_json or click.confirm("What waits in it leaves for good. Go on?", default=False)):
+        raise InvalidArgument("nothing was let go", remedy="add --yes")
+    was_held, adoption.hold_outside = adoption.hold_outside, False
+    if was_held:
+        write_adoption(str(found.directory), adoption)
+    told = asyncio.run(tell())  # also where it was not held: an earlier try may have reached nobody
+    if as_json:
+        print_json({"held": was_held, "told": told})
+    elif told:
+        print("let go" if was_held else "nothing was held")
+    else:
+        print("let go; the next primary begins")
+    return 0

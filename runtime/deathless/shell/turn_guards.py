@@ -1,0 +1,142 @@
+"""What a turn must not do to its own process, and what it does not see of it.
+
+A turn runs inside of a replica: a call of `os._exit` in a handler would end the replica, and every one that takes over
+after it. So while a turn runs, what ends, copies, replaces, signals or limits the process raises ForbiddenInTurn
+instead: an ordinary exception, which fails that turn, recorded and the same in all replicas. The functions are replaced
+where they live, before the author's code is imported, so that names it imported are guarded too.
+
+A turn has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError for more. That
+ends the worker, for what fits differs between replicas; the message is then set aside (core.suspicion).
+
+Guarantees: outside of turns everything is as it was. Does not: keep native code from crashing, or a loop from lasting;
+those end the process, and the message is set aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import functools
+import os
+import posix
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Final
+
+from deathless.base.errors import ForbiddenInTurn
+
+GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
+    os: (
+        "_exit", "abort", "closerange", "execv", "execve", "fork", "forkpty", "kill", "killpg", "posix_spawn",
+        "posix_spawnp", "system",
+    ),
+    signal: ("alarm", "pthread_kill", "raise_signal", "setitimer", "signal", "pidfd_send_signal"),
+    resource: ("prlimit", "setrlimit"),
+    sys: ("setrecursionlimit",),
+    faulthandler: (
+        "_fatal_error_c_thread", "_read_null", "_sigabrt", "_sigfpe", "_sigsegv", "_stack_overflow",
+        "dump_traceback_later",
+    ),
+}  # fmt: skip
+"""What is guarded; a name that this Python or this system does not have is left out."""
+
+MEMORY_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+MEMORY_MIN: Final = 64 << 20  # a turn may always take so much
+GROUP_SHARE: Final = 4  # it may take one of so many parts of what its container has
+STATM: Final = "/proc/self/statm"
+_DATA: Final = 5  # its field: pages of data and stack
+_PAGE: Final = resource.getpagesize()
+_set_limit: Final = resource.setrlimit
+
+
+class _Turns:
+    """Is a turn being run?"""
+
+    running = False
+
+
+def install() -> None:
+    """Guard this process; a second time nothing happens."""
+    for module, names in GUARDED.items():
+        for name in names:
+            function = getattr(module, name, None)
+            if function is None or hasattr(function, "__wrapped__"):
+                continue
+            guarded = _guard(f"{module.__name__}.{name}", function)
+            setattr(module, name, guarded)
+            if module is os and hasattr(posix, name):
+                setattr(posix, name, guarded)
+
+
+def _guard(name: str, function: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(function)
+    def guarded(*args: object, **kwargs: object) -> object:
+        if _Turns.running:
+            raise ForbiddenInTurn(f"{name} was called in a handler")
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+class TurnGuards:
+    """What stands around the turns of one worker; called to enter, it gives what leaves.
+
+    Args:
+        memory_bytes_max: what turns may take beyond what the process has.
+    """
+
+    def __init__(self, memory_bytes_max: int) -> None:
+        install()
+        self._memory_bytes_max = min(memory_bytes_max, max(MEMORY_MIN, memory_of_group() // GROUP_SHARE))
+        self._statm = _open_statm()
+        self._soft, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+
+    def __call__(self) -> Callable[[], object]:
+        """Turns begin; gives what to call when they have ended."""
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - there is no other way to hide a loop from code it calls
+        asyncio._set_running_loop(None)  # noqa: SLF001 - as above
+        self.more_memory()
+        _Turns.running = True
+
+        def leave() -> None:
+            _Turns.running = False
+            _set_limit(resource.RLIMIT_DATA, (self._soft, self._hard))
+            asyncio._set_running_loop(loop)  # noqa: SLF001 - and to bring it back
+
+        return leave
+
+    def more_memory(self) -> None:
+        """Count the memory of turns from what the process has now."""
+        used = self._used()
+        if used:
+            wanted = used + self._memory_bytes_max
+            if self._soft != resource.RLIM_INFINITY:
+                wanted = min(wanted, self._soft)
+            _set_limit(resource.RLIMIT_DATA, (wanted, self._hard))
+
+    def _used(self) -> int:
+        """Bytes of data that the process has; 0: the system does not say."""
+        if self._statm < 0:
+            return 0
+        return int(os.pread(self._statm, 200, 0).split()[_DATA]) * _PAGE
+
+
+def memory_of_group(files: tuple[str, ...] = MEMORY_LIMITS) -> int:
+    """Bytes that the container of this process may have; a very large number where nothing limits it."""
+    for path in files:
+        try:
+            with open(path, "rb") as file:
+                return int(file.read())
+        except (OSError, ValueError):
+            continue
+    return sys.maxsize
+
+
+def _open_statm() -> int:
+    try:
+        return os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1

@@ -1,0 +1,109 @@
+"""Copies a primary's witness from its page to a file beside the log, as a process of its own.
+
+The page outlives kill -9 but no power cut; where the lock is in the directory, no lock store does that instead. A sync
+takes what the disk takes, so neither the worker, which answers callers, nor its supervisor, which answers for the
+worker, may make it. This process may: it is started by a worker that becomes primary, looks at the page each
+`interval` seconds, and writes what is new to `replicas/<replica>/confirmed`. Nobody waits for it. When its standard
+input ends, which it does with the worker however that ends, it writes once more and ends.
+
+    python -I -S witness_writer.py <page> <file> <interval>
+
+The file is 4096 bytes; its slots (`codec.witness`) stand at 0 and 512, and are written in turns. Within an incarnation
+it is never lowered. The lsn that stands durably is told in cell 48 of the page.
+
+Guarantees: one write at a time; an error is tried again at the next look. Does not: import anything of ours or of
+others: it must start in a few milliseconds and stay small. Standard library alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import struct
+import sys
+import zlib
+from typing import Final
+
+PAGE_BYTES: Final = 4096
+PAGE_SLOTS: Final = (128, 256)
+FILE_SLOTS: Final = (0, 512)
+SLOT_BYTES: Final = 128
+MAGIC: Final = b"DLW1"
+CRC_AT: Final = 120
+DURABLE_AT: Final = 8 * 48
+ORDER: Final = struct.Struct("<QQ")  # epoch and lsn, at 32
+
+
+def order_of(slot: bytes) -> tuple[int, int, int] | None:
+    """Give (epoch, lsn, flags) of a slot; None: it is empty or was not written whole."""
+    if slot[:4] != MAGIC or zlib.crc32(slot[:CRC_AT]) != int.from_bytes(slot[CRC_AT : CRC_AT + 4], "little"):
+        return None
+    epoch, lsn = ORDER.unpack_from(slot, 32)
+    return epoch, lsn, int.from_bytes(slot[4:8], "little")
+
+
+def newest(data: bytes, places: tuple[int, int]) -> bytes:
+    """Give the slot that was written last; empty: there is none."""
+    slots = [data[at : at + SLOT_BYTES] for at in places]
+    known = [(order, slot) for slot in slots if (order := order_of(slot)) is not None]
+    return max(known)[1] if known else b""
+
+
+class WitnessFile:
+    """The file; opened at the first write and again after an error."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def write(self, slot: bytes) -> None:
+        """Write a slot durably, unless a newer one of the same incarnation stands. Raises: OSError."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            os.posix_fallocate(self._descriptor, 0, PAGE_BYTES)
+        data = os.pread(self._descriptor, PAGE_BYTES, 0)
+        standing = newest(data, FILE_SLOTS)
+        same = standing[8:32] == slot[8:32]  # service id and incarnation
+        if same and (order_of(standing) or ()) >= (order_of(slot) or ()):
+            return
+        at = FILE_SLOTS[0] if standing == data[FILE_SLOTS[1] : FILE_SLOTS[1] + SLOT_BYTES] else FILE_SLOTS[1]
+        os.pwrite(self._descriptor, slot, at)
+        if standing and not same:  # of another history: it is not to be the newest because its epoch is higher
+            os.pwrite(self._descriptor, bytes(SLOT_BYTES), FILE_SLOTS[0] + FILE_SLOTS[1] - at)
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Forget the descriptor: after an error it proves nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def run(page_path: str, path: str, interval_s: float) -> None:
+    """Copy until standard input ends, and once more then."""
+    descriptor = os.open(page_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    page = mmap.mmap(descriptor, PAGE_BYTES)
+    os.close(descriptor)
+    file = WitnessFile(path)
+    written = b""
+    ended = False
+    while not ended:
+        ended = bool(select.select([0], [], [], interval_s)[0])
+        slot = newest(bytes(page[: PAGE_SLOTS[1] + SLOT_BYTES]), PAGE_SLOTS)
+        if not slot or slot == written:
+            continue
+        try:
+            file.write(slot)
+        except OSError:
+            file.close()
+            continue
+        written = slot
+        page[DURABLE_AT : DURABLE_AT + 8] = slot[40:48]
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):  # no page: there is nothing to copy, and nobody to tell
+        run(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -1,0 +1,152 @@
+"""Finds every call that takes bytes apart, and says why some of them are no doors of their own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TREES = ("runtime/deathless", "operator/deathless_operator")
+READERS = {"read_json", "read_msgpack", "JsonReader", "MsgpackReader"}
+WHOLE = {"msgspec.convert", "json.load", "json.loads", "tomllib.load", "tomllib.loads", "ast.literal_eval"}
+UNPACK = {"unpack", "unpack_from", "iter_unpack"}
+LIBRARIES = ("msgspec.json.", "msgspec.msgpack.", "msgspec.yaml.", "msgspec.toml.", "pickle.", "marshal.")
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """Give (path, text) of every module that may decode, but for the simulation, whose bytes are its own."""
+    for tree in TREES:
+        for path in sorted((ROOT / tree).rglob("*.py")):
+            if "simulation" not in path.parts:
+                short = path.relative_to(ROOT / "runtime/deathless" if tree == TREES[0] else ROOT / "operator")
+                yield short.as_posix(), path.read_text()
+
+
+def decoders(path: str, text: str) -> list[str]:
+    """Give path::function of every call of a decoder in a module."""
+    found: list[str] = []
+
+    def visit(node: ast.AST, where: str) -> None:
+        for inner in ast.iter_child_nodes(node):
+            name = where
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{where}.{inner.name}" if where else inner.name
+            if isinstance(inner, ast.Call) and _decodes(inner):
+                found.append(f"{path}::{name or '<module>'}")
+            visit(inner, name)
+
+    visit(ast.parse(text), "")
+    return sorted(set(found))
+
+
+def _decodes(call: ast.Call) -> bool:
+    if any(isinstance(node, ast.Call) for node in ast.walk(call.func)):
+        return False  # of what a call gave: `Decoder(kind).decode` is found by its Decoder
+    name = ast.unparse(call.func)
+    last = name.rpartition(".")[2]
+    if name in READERS or name in WHOLE or last in UNPACK:
+        return True
+    if name.startswith("yaml."):
+        return any(part in last for part in ("load", "compose", "parse"))
+    return name.startswith(LIBRARIES) and last in {"decode", "decode_lines", "Decoder", "load", "loads"}
+
+
+OURS = "what this process, its parent, its child or its fork just wrote"
+GUARD = "the guard itself, which doors call"
+LET_IN = "of a message or result that was let in: what it raises is that call's answer (tests of execution and shell)"
+CHECKED = "of a frame or checkpoint whose checksums are right, behind the doors of both"
+ANSWERED = "of an answer that `what a tool is answered` let in; a misfit is an error of ours"
+COPY = "a value of ours, encoded in the same line"
+READ = "`read_json` or `read_msgpack`, whose one error its function or the caller of it answers"
+TREE = "of what a door read already, in types of ours; a misfit is an error that names the field"
+KERNEL = "what the kernel wrote"
+ELSEWHERE: dict[str, str] = {
+    "base/config.py::ReplicaConfig.make_limits": TREE,
+    "base/schema_check.py::_check_leaf": TREE,
+    "cli/checkpoint.py::show": CHECKED,
+    "cli/log.py::_read": CHECKED,
+    "cli/output.py::_text_of": COPY,
+    "codec/messaging_sections.py::Reader._read_histories": CHECKED,
+    "codec/messaging_sections.py::Reader._read_outbox": CHECKED,
+    "codec/messaging_sections.py::Reader._read_peers": CHECKED,
+    "codec/messaging_sections.py::Reader._read_results": CHECKED,
+    "codec/messaging_sections.py::Reader._read_undelivered": CHECKED,
+    "codec/messaging_sections.py::Reader._read_unknown": CHECKED,
+    "codec/messaging_sections.py::_read_blobs": CHECKED,
+    "codec/nesting.py::<module>": GUARD,
+    "codec/untrusted.py::JsonReader.__init__": GUARD,
+    "codec/untrusted.py::MsgpackReader.__init__": GUARD,
+    "codec/untrusted.py::read_json": GUARD,
+    "codec/untrusted.py::read_msgpack": GUARD,
+    "core/admission.py::Admission.space_refused": OURS,
+    "core/spool.py::Run.load": OURS,
+    "deathless_operator/cli/plugin_operators.py::order": READ,
+    "deathless_operator/cluster/connection.py::_from_command": "of a command of the user's own kubeconfig: NoCluster",
+    "deathless_operator/drill/front_door.py::HttpFrontDoor.read": READ,
+    "deathless_operator/model/schema.py::structural": COPY,
+    "deathless_operator/plan/access.py::_is_former_store": READ,
+    "deathless_operator/plan/drill_reading.py::_read_spec": TREE,
+    "deathless_operator/plan/drill_reading.py::_read_status": TREE,
+    "deathless_operator/plan/image_check.py::_running_code": READ,
+    "deathless_operator/plan/image_check.py::_told_code": READ,
+    "deathless_operator/plan/image_check.py::accepted_code": READ,
+    "deathless_operator/plan/objects.py::_peer": COPY,
+    "deathless_operator/plan/objects.py::replica_config": COPY,
+    "deathless_operator/plan/placement.py::_as_json": COPY,
+    "deathless_operator/plan/placement.py::as_object": COPY,
+    "drivers/port.py::Settings.typed": TREE,
+    "engine/directory_lock.py::DirectoryLock._read_record": READ,
+    "engine/log_overview.py::_opening": READ,
+    "engine/log_overview.py::describe_segment": READ,
+    "engine/log_reader.py::_roll_of": READ,
+    "engine/log_store.py::ShardLog.write_cut": OURS,
+    "engine/replica_engine.py::ReplicaEngine.frames_received": CHECKED,
+    "engine/shard.py::Shard._run_system": CHECKED,
+    "execution/executor.py::HandlerExecutor._run": LET_IN,
+    "execution/maps.py::decode_map": LET_IN,
+    "execution/operations.py::_decoder_of": LET_IN,
+    "execution/operations.py::decoder": LET_IN,
+    "execution/peer.py::_arguments": COPY,
+    "execution/plan.py::Plan.__init__": LET_IN,
+    "execution/plan.py::StatePlan.__init__": LET_IN,
+    "execution/plan.py::map_field": LET_IN,
+    "execution/probe.py::<module>": OURS,
+    "execution/request_hash.py::hashes": LET_IN,
+    "execution/schedules.py::Schedules.ended": READ,
+    "execution/declared_types.py::check_type": COPY,
+    "execution/signature.py::check_state": COPY,
+    "execution/turn.py::Asked.run": COPY,
+    "shell/activities.py::_Worker.data_received": "of a packet whose length it looks at first",
+    "shell/activity_worker.py::_reply_of": COPY,
+    "shell/activity_worker.py::run_activity": READ,
+    "shell/admin.py::fitted": ANSWERED,
+    "shell/admin_commands.py::<module>": READ,
+    "shell/announcer.py::Announcer.read_line": OURS,
+    "shell/check_calls.py::Drawer.message": COPY,
+    "shell/check_dynamic.py::_reply_text": OURS,
+    "shell/check_dynamic.py::_run": OURS,
+    "shell/check_dynamic.py::_value_text": OURS,
+    "shell/check_runner.py::main": OURS,
+    "shell/checkpoints.py::Checkpoints.count.counted": OURS,
+    "shell/client.py::Client._waiter": LET_IN,
+    "shell/ingress_pending.py::<module>": READ,
+    "shell/issuer.py::Issuer._read_keys": READ,
+    "shell/kubernetes_api.py::Api._exchange": READ,
+    "shell/kubernetes_api.py::Api.watch_pod": READ,
+    "shell/local_socket.py::is_own": KERNEL,
+    "shell/messaging.py::Messaging._order": READ,
+    "shell/messaging.py::Messaging.answer": READ,
+    "shell/messaging.py::shown": READ,
+    "shell/orders.py::LineProtocol.__init__": OURS,
+    "shell/place.py::spot_of": KERNEL,
+    "shell/bug_log.py::<module>": OURS,
+    "shell/replay.py::_plain": CHECKED,
+    "shell/replay.py::_rebased_in": CHECKED,
+    "shell/replay.py::main": OURS,
+    "shell/replay.py::replay": OURS,
+    "shell/replica_metrics.py::ask_status": READ,
+    "shell/span_exporter.py::serve": OURS,
+    "shell/spans.py::Spans._told": READ,
+    "shell/witness_writer.py::order_of": "a slot that was cut to its length before",
+}

@@ -1,0 +1,267 @@
+"""The doors of answers: what etcd, the API server, peers, drivers and replicas say, and command lines."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from tests.conformance.door import Door, of, of_text
+from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
+
+from deathless.base.config import EtcdConfig
+from deathless.base.errors import DeathlessError
+from deathless.cli.calls import parse_arguments
+from deathless.codec import peer_messages, wire
+from deathless.codec.wire import AdminReply
+from deathless.codec.witness import Point, decode_point, encode_point, encode_slot
+from deathless.drivers.port import Source
+from deathless.drivers.source_link import Policy, SourceLink
+from deathless.drivers.webhook import _packed
+from deathless.engine.ports import Holder, ServiceRecord
+from deathless.execution.activity import final_reply
+from deathless.execution.operations import error_of
+from deathless.shell import (
+    admin,
+    announcement,
+    code_check,
+    etcd_gateway,
+    etcd_lock,
+    etcd_watch,
+    etcd_wire,
+    json_results,
+)
+from deathless.shell.client_waiters import reply_error
+from deathless.shell.erasure import EraseOrder, read_order
+from deathless.shell.messaging import describe_reply
+from deathless_operator.cli import plugin_cluster
+from deathless_operator.cluster import api
+from deathless_operator.model.service import read_spec, read_status
+from deathless_operator.plan import erasure
+from deathless_operator.plan.drill_reports import AgentReport, encode_report, read_report
+from deathless_operator.plan.image_check import fingerprint_in
+from deathless_operator.plan.reading import read_announcement
+from deathless_operator.plan.snapshot import ChildView
+
+HOLDER = Holder(1, "r0", bytes(16))
+RECORD = ServiceRecord("bank", bytes(16), 1, bytes(32), 3, "etcd", live=True)
+POINT = Point(bytes(16), 1, 2, 3, bytes(16))
+FAILURE = wire.ReplyError("DL3001", "E", "t")
+ETCD = (
+    etcd_wire.RANGE,
+    etcd_wire.PUT,
+    etcd_wire.DELETE,
+    etcd_wire.LEASE,
+    etcd_wire.KEEP_ALIVE,
+    etcd_wire.LOGIN,
+    etcd_wire.STATUS,
+    etcd_wire.HEADER,
+    etcd_wire.TXN,
+)
+START = peer_messages.ActivityStart(
+    1, 1, 1, "a", b"\x80", "k", at_most_once=False, attempted=False, timeout_us=1, heartbeat_us=1
+)
+
+
+def etcd_answer(data: bytes) -> object:
+    """An answer of etcd's gateway, of whatever kind was asked for."""
+    return [_tried(decoder, data) for decoder in ETCD]
+
+
+def _tried(decoder: etcd_gateway.Decoder[object], data: bytes) -> object:
+    try:
+        return etcd_gateway._decode(data, decoder, "e")
+    except etcd_gateway._NoAnswer as error:
+        return error
+
+
+def point(data: bytes) -> object:
+    """A witness in the lock store; what is let in can be written down."""
+    return encode_slot(decode_point(data))
+
+
+class _Link(SourceLink):
+    """Keeps nothing."""
+
+    def _taken_through(self) -> int:
+        return 0
+
+    def _take(self, position: int, message: bytes) -> None:
+        """See SourceLink."""
+
+
+def delivered(data: bytes) -> object:
+    """What a driver makes of the arguments of a message."""
+    link = _Link(Source("shop", 0, bytes(16), 1, 2), 1, Policy("mail"), cast("Any", None))
+    return link._read(1, peer_messages.encode_fork(method=b"m", key=b"k", args=data))
+
+
+def failure(data: bytes) -> object:
+    """An ERROR reply, by everybody who reads one."""
+    reply = b"\x01" + data
+    return [str(reply_error(reply)), str(error_of(reply)), final_reply(START, reply), describe_reply(reply)]
+
+
+def record_child(data: str) -> ChildView:
+    """A ConfigMap of the operator."""
+    return ChildView(api_version="v1", kind="ConfigMap", name="n", uid="u", raw={"data": {erasure.RECORD_KEY: data}})
+
+
+def resource(data: bytes) -> object:
+    """An object of Kubernetes, as somebody made it."""
+    raw = api._parsed("get x", 200, data, "")
+    return read_spec(cast("Any", {"spec": raw, "metadata": {"name": "bank"}})), read_status(
+        {"status": cast("Any", raw)}
+    )
+
+
+ANSWERS = [
+    Door(
+        "etcd's answer", ("shell/etcd_wire.py::<module>",), of(etcd_answer), b'{"header":{"revision":"5"}}', json_bytes
+    ),
+    Door(
+        "a line of etcd's watch",
+        ("shell/etcd_wire.py::<module>",),
+        of(etcd_watch._parse),
+        b'{"result":{"header":{"revision":"5"}}}',
+        json_bytes,
+    ),
+    Door(
+        "the lock in etcd",
+        ("shell/etcd_lock.py::<module>",),
+        of(lambda data: etcd_lock._parse(etcd_lock._HOLDER, b"k", data)),
+        msgspec.json.encode(HOLDER),
+        json_bytes,
+    ),
+    Door(
+        "the service in etcd",
+        ("shell/etcd_lock.py::<module>",),
+        of(lambda data: etcd_lock._parse(etcd_lock._RECORD, b"k", data)),
+        msgspec.json.encode(RECORD),
+        json_bytes,
+    ),
+    Door("a number in etcd", (), of(lambda data: etcd_lock._number(b"k", data)), b"5", packed_bytes),
+    Door(
+        "a witness in etcd",
+        ("codec/witness.py::<module>",),
+        of(point),
+        encode_point(POINT),
+        json_bytes,
+        (DeathlessError, msgspec.DecodeError),
+    ),
+    Door(
+        "an ERROR reply",
+        (
+            "shell/client_waiters.py::<module>",
+            "execution/operations.py::<module>",
+            "execution/activity.py::final_reply",
+        ),
+        of(failure),
+        msgspec.msgpack.encode(FAILURE),
+        msgpack_bytes,
+    ),
+    Door(
+        "arguments at a driver",
+        ("drivers/source_link.py::SourceLink._read",),
+        of(delivered),
+        msgspec.msgpack.encode({"a": 1}),
+        msgpack_bytes,
+    ),
+    Door("what a webhook answers", ("drivers/webhook.py::_packed",), of(_packed), b'{"a":1}', json_bytes),
+    Door(
+        "what a tool is answered",
+        ("shell/admin.py::_result",),
+        of(lambda data: admin._result(AdminReply(1, "", data))),
+        b'{"a":1}',
+        json_bytes,
+        (DeathlessError, msgspec.DecodeError),
+    ),
+    Door(
+        "a result that is shown as JSON",
+        ("shell/json_results.py::<module>",),
+        of(json_results.result_as_json),
+        msgspec.msgpack.encode([1]),
+        msgpack_bytes,
+    ),
+    Door(
+        "another pod's annotation",
+        ("shell/announcement.py::claimed_epoch",),
+        of_text(lambda text: announcement.claimed_epoch({"metadata": {"annotations": {announcement.STATUS: text}}})),
+        b'{"epoch":1}',
+        json_bytes,
+    ),
+    Door(
+        "an annotation, at the operator",
+        ("deathless_operator/plan/reading.py::read_announcement",),
+        of_text(read_announcement),
+        b'{"epoch":1}',
+        json_bytes,
+    ),
+    Door(
+        "a termination message",
+        ("deathless_operator/plan/image_check.py::fingerprint_in",),
+        of_text(fingerprint_in),
+        b'{"fingerprint":"a"}',
+        json_bytes,
+    ),
+    Door(
+        "a drill's termination message",
+        ("deathless_operator/plan/drill_reports.py::read_report",),
+        of_text(lambda text: read_report(text, AgentReport)),
+        encode_report(AgentReport(fault="kill")),
+        json_bytes,
+    ),
+    Door(
+        "a ConfigMap of the operator",
+        ("deathless_operator/plan/erasure.py::read_record",),
+        lambda data, _: erasure.read_record(record_child(data.decode(errors="replace"))),
+        b'{"namespace":"n"}',
+        json_bytes,
+    ),
+    Door(
+        "an answer of the API server",
+        (
+            "deathless_operator/cluster/api.py::_parsed",
+            "deathless_operator/model/service.py::read_spec",
+            "deathless_operator/model/service.py::read_status",
+        ),
+        of(resource),
+        b'{"module":"a.py:a","replicas":3}',
+        json_bytes,
+    ),
+    Door(
+        "what a service answers the plugin",
+        ("deathless_operator/cli/plugin_cluster.py::read_answer",),
+        of(lambda data: plugin_cluster.read_answer(200, data, again="")),
+        b'{"a":1}',
+        json_bytes,
+    ),
+]
+
+
+COMMANDS = [
+    Door(
+        "--arg",
+        ("cli/calls.py::parse_arguments",),
+        of_text(lambda text: parse_arguments((f"a={text}",))),
+        b"[1]",
+        json_bytes,
+    ),
+    Door(
+        "--arg of the plugin",
+        ("deathless_operator/cli/plugin_cluster.py::parse_arguments",),
+        of_text(lambda text: plugin_cluster.parse_arguments((f"a={text}",))),
+        b"[1]",
+        json_bytes,
+    ),
+    Door(
+        "--order",
+        ("shell/erasure.py::read_order",),
+        of_text(read_order),
+        msgspec.json.encode(EraseOrder(service="bank", etcd=EtcdConfig(endpoints=("http://e:1",)))),
+        json_bytes,
+    ),
+    Door("--peers", ("shell/code_check.py::_peers",), of_text(code_check._peers), b'{"a":1}', json_bytes),
+    Door(
+        "--limits", ("shell/code_check.py::_limits",), of(lambda data: code_check._limits(data, "x")), b"{}", json_bytes
+    ),
+]

@@ -1,0 +1,319 @@
+"""The doors of files: of the shared directory, of pods, of people, of sinks; the log and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from tests.conformance.door import Door, Feed, at, golden, of
+from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes, yaml_bytes
+
+from deathless.base.config import ReplicaConfig
+from deathless.codec import checkpoint, frames, map_entries, messages
+from deathless.codec.witness import decode_slot
+from deathless.core.suspicion import method_of
+from deathless.drivers.files import FileSink, Line
+from deathless.drivers.files import Place as SinkPlace
+from deathless.engine.log_route import decode_cut
+from deathless.execution.journal import SuspendedSchedule, decode_record, encode_record
+from deathless.shell import (
+    code_check,
+    code_record,
+)
+from deathless.shell.adopted import Adoption, read_adoption
+from deathless.shell.config_file import read_config
+from deathless.shell.fingerprint import fingerprint_of
+from deathless.shell.identity import Identity, read_identities
+from deathless.shell.log_history import ReplicaHistory
+from deathless.shell.manifest import read_manifest
+from deathless.shell.members import Member, announced_in
+from deathless.shell.place import Place, Spot, read_place
+from deathless.shell.pod import read_pod_config, read_shared_config
+from deathless.shell.replica_log import parse_log_line
+from deathless.shell.service_copy import ServiceCopy, Shards, read_copy, read_shards
+from deathless.shell.settings_file import SettingsFile
+from deathless.shell.target import read_config as read_written_config
+from deathless_operator.cluster.connection import from_kubeconfig
+from deathless_operator.cluster.errors import NoCluster
+
+CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r0"}, ReplicaConfig)
+PLACE = Place("0" * 32, "/data", "m", Spot(1, ""), Spot(2, ""))
+PARTS = {"python": "3.11", "source a": "0" * 8}
+ENVIRONMENT = {"POD_NAME": "bank-0", "POD_UID": "u", "POD_IP": "10.0.0.1"}
+SHARED = msgspec.json.encode({"service": "bank", "module": "a.py:a", "directory": "data"})
+MANIFEST = b"""apiVersion: deathless.dev/v1alpha1
+kind: DeathlessService
+metadata:
+  name: bank
+spec:
+  module: bank.py:bank
+"""
+KUBECONFIG = b"""current-context: a
+contexts: [{name: a, context: {cluster: c}}]
+clusters: [{name: c, cluster: {server: https://k}}]
+"""
+
+
+def manifest(data: bytes, folder: Path) -> object:
+    """A manifest beside the module that it names."""
+    (folder / "bank.py").touch()
+    return at("bank.yaml", read_manifest)(data, folder)
+
+
+def history(path: Path) -> object:
+    """All lines of a log."""
+    return [(line.text, line.level) for line in ReplicaHistory("r0", path.parent).past()]
+
+
+def sink_files(suffix: str) -> Feed:
+    """The file of a sink, or its position."""
+
+    def feed(data: bytes, folder: Path) -> object:
+        (folder / f"out{suffix}").write_bytes(data)
+        sink = FileSink(folder / "out")
+        return sink._read_place() if suffix else sink._read_lines(0)
+
+    return feed
+
+
+FILES = [
+    Door(
+        "members/",
+        ("shell/members.py::announced_in",),
+        at("members/r0.json", lambda path: announced_in(str(path)), parents=2),
+        msgspec.json.encode(Member("r0", "h:1")),
+        json_bytes,
+    ),
+    Door(
+        "place",
+        ("shell/place.py::read_place",),
+        at("place", lambda path: read_place(str(path)), parents=1),
+        msgspec.json.encode(PLACE),
+        json_bytes,
+    ),
+    Door(
+        "adopted.json",
+        ("shell/adopted.py::read_adoption",),
+        at("adopted.json", lambda path: read_adoption(str(path)), parents=1),
+        msgspec.json.encode(Adoption()),
+        json_bytes,
+    ),
+    Door(
+        "identity.json",
+        ("shell/identity.py::read_identities",),
+        at("replicas/r0/identity.json", lambda path: read_identities(str(path)), parents=3),
+        msgspec.json.encode(Identity("bank", bytes(16), 1, "seal", "s")),
+        json_bytes,
+    ),
+    Door(
+        "service.json of a service with shards",
+        ("shell/service_copy.py::read_shards",),
+        at("service.json", lambda path: read_shards(str(path)), parents=1),
+        msgspec.json.encode(Shards("bank", 2)),
+        json_bytes,
+    ),
+    Door(
+        "service.json",
+        ("shell/service_copy.py::read_copy",),
+        at("service.json", lambda path: read_copy(str(path)), parents=1),
+        msgspec.json.encode(ServiceCopy("bank", bytes(16), 1, bytes(32), 3, "seal")),
+        json_bytes,
+    ),
+    Door(
+        "code/*.json",
+        ("shell/code_record.py::recorded",),
+        at(
+            f"code/{fingerprint_of(PARTS).hex()}.json",
+            lambda path: code_record.recorded(path, fingerprint_of(PARTS)),
+            parents=2,
+        ),
+        msgspec.json.encode(PARTS),
+        json_bytes,
+    ),
+    Door(
+        "a replica's config",
+        ("shell/config_file.py::read_config",),
+        at("r0.json", lambda path: read_config(str(path))),
+        msgspec.json.encode(CONFIG),
+        json_bytes,
+    ),
+    Door(
+        "a replica's config, for tools",
+        ("shell/target.py::read_config",),
+        at("r0.json", read_written_config),
+        msgspec.json.encode(CONFIG),
+        json_bytes,
+    ),
+    Door(
+        "a pod's config",
+        ("shell/pod.py::_read_shared", "shell/pod.py::pod_config"),
+        at("replica.json", lambda path: read_pod_config(str(path), ENVIRONMENT)),
+        SHARED,
+        json_bytes,
+    ),
+    Door(
+        "a pod's config, for tools",
+        ("shell/pod.py::read_shared_config",),
+        at("replica.json", lambda path: read_shared_config(str(path))),
+        SHARED,
+        json_bytes,
+    ),
+    Door(
+        "settings that may change",
+        ("shell/settings_file.py::SettingsFile._read",),
+        at("replica.json", lambda path: SettingsFile(str(path)).has_changed()),
+        SHARED,
+        json_bytes,
+    ),
+    Door(
+        "a config whose code is checked",
+        ("shell/code_check.py::_read",),
+        at("replica.json", lambda path: code_check._read(str(path))),
+        SHARED,
+        json_bytes,
+    ),
+    Door(
+        "a replica's log", ("shell/log_history.py::_fields",), at("replica.log", history), b'{"text":"a"}\n', json_bytes
+    ),
+    Door("last words", ("shell/replica_log.py::parse_log_line",), of(parse_log_line), b'{"text":"a"}', json_bytes),
+    Door(
+        "a sink's position",
+        ("drivers/files.py::FileSink._read_place",),
+        sink_files(".position"),
+        msgspec.json.encode(SinkPlace("s", 0, "", 1, 1, 0, 1)),
+        json_bytes,
+    ),
+    Door(
+        "a sink's lines",
+        ("drivers/files.py::FileSink._read_lines",),
+        sink_files(""),
+        msgspec.json.encode(Line(1, "m", "k", {}, "i")) + b"\n",
+        json_bytes,
+    ),
+    Door(
+        "a manifest",
+        ("shell/manifest.py::_Reader._compose", "shell/manifest.py::read_manifest"),
+        manifest,
+        MANIFEST,
+        yaml_bytes,
+    ),
+    Door(
+        "a kubeconfig",
+        ("deathless_operator/cluster/connection.py::from_kubeconfig",),
+        at("config", from_kubeconfig),
+        KUBECONFIG,
+        yaml_bytes,
+        (NoCluster,),
+    ),
+    Door(
+        "a witness in a page or file",
+        ("codec/witness.py::decode_slot",),
+        of(decode_slot),
+        golden("witness_slot"),
+        packed_bytes,
+    ),
+]
+
+
+def frame(data: bytes) -> object:
+    """A frame of the log, and what is in it."""
+    frames.frame_length(data)
+    found = frames.decode_frame(data)
+    if found is not None and found.kind == frames.FrameKind.DATA:
+        return frames.decode_data(found)
+    return decode_cut(found, "log/x") if found is not None and found.kind == frames.FrameKind.CUT else found
+
+
+def forged(read: Callable[[frames.Frame], object], name: str) -> Callable[[bytes], object]:
+    """A frame whose checksums are right, with this payload."""
+    real = frames.decode_frame(golden(name))
+    assert real is not None
+    return lambda data: read(real._replace(payload=data))
+
+
+def payload(name: str) -> bytes:
+    """Of a recorded frame."""
+    found = frames.decode_frame(golden(name))
+    assert found is not None
+    return found.payload
+
+
+def checkpoint_of(data: bytes) -> object:
+    """A checkpoint, read whole."""
+    return checkpoint.decode(checkpoint.chunk_reader([data]))
+
+
+def message(data: bytes) -> object:
+    """A message as it stands in the log, with everything that is taken out of it."""
+    method_of(data)
+    found = messages.decode(data)
+    if found.kind == messages.Kind.TIME:
+        messages.decode_time(found.args)
+    return found
+
+
+LOG = [
+    Door(
+        "a frame",
+        ("codec/frames.py::decode_frame", "codec/frames.py::frame_length"),
+        of(frame),
+        golden("frame_data"),
+        packed_bytes,
+    ),
+    Door(
+        "a DATA frame that is forged",
+        ("codec/frames.py::decode_data",),
+        of(forged(frames.decode_data, "frame_data")),
+        payload("frame_data"),
+        packed_bytes,
+    ),
+    Door(
+        "a CUT frame that is forged",
+        ("engine/log_route.py::decode_cut",),
+        of(forged(lambda found: decode_cut(found, "x"), "frame_cut")),
+        payload("frame_cut"),
+        msgpack_bytes,
+    ),
+    Door(
+        "a checkpoint",
+        tuple(
+            f"codec/checkpoint.py::{each}"
+            for each in (
+                "_read_file_header",
+                "_read_section",
+                "_read_head_section",
+                "_sections",
+                "_read_state",
+                "_read_sessions",
+                "_read_replies",
+                "_read_keys",
+                "_read_parked",
+            )
+        ),
+        of(checkpoint_of),
+        golden("checkpoint_messaging"),
+        packed_bytes,
+    ),
+    Door(
+        "a message",
+        ("codec/messages.py::decode", "codec/messages.py::decode_time", "core/suspicion.py::method_of"),
+        of(message),
+        golden("message_call"),
+        packed_bytes,
+    ),
+    Door(
+        "a record that a checkpoint keeps of a handler",
+        ("execution/journal.py::<module>",),
+        of(decode_record),
+        encode_record(SuspendedSchedule(0, "a", "* * * * *", "UTC", 1, 0, "")),
+        msgpack_bytes,
+    ),
+    Door(
+        "an item of a map",
+        ("codec/map_entries.py::take_apart", "codec/map_entries.py::decode_item"),
+        of(map_entries.show_key),
+        map_entries.prefix_of(b"a", "items") + b"sx",
+        packed_bytes,
+    ),
+]

@@ -1,0 +1,213 @@
+"""The doors of ports: packets at workers, supervisors, clients and peers, and requests over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from bank_fake import bank
+from tests.conformance.door import Door, Feed, body, golden, of
+from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
+from tests.unit.deathless.engine.replica_world import CLIENT, World
+from tests.unit.deathless.shell.test_control_port import Sent, port
+
+from deathless.base.errors import DeathlessError
+from deathless.codec import peer_messages, wire
+from deathless.codec.peer_messages import PeerHello, Reference, decode_body, encode_body
+from deathless.codec.wire import Admin, Follow, Hello, PacketReader, PeerIntroduction, Role, Type
+from deathless.core.detection import Report
+from deathless.shell import (
+    ingress_operators,
+)
+from deathless.shell.packets import ServerConnection
+from deathless.shell.routes import Route, parse_query
+
+
+def worker_port(kind: Type) -> Feed:
+    """A packet at the worker of a primary, on a connection that was let in; afterwards it must serve on."""
+    world = World()
+    node = world.primary()
+    session = node.register()
+    seq = 0
+
+    def feed(data: bytes, _: Path) -> object:
+        nonlocal seq
+        refused: Exception | None = None
+        try:
+            node.intake.packets(CLIENT, [(kind, data)])
+            node.intake.drained()
+        except DeathlessError as error:
+            refused = error
+        assert not node.stopped, node.stopped
+        seq += 1
+        with suppress(DeathlessError):
+            node.call(session, seq, b"x")
+        assert not node.stopped, node.stopped
+        if refused is not None:
+            raise refused
+        return None
+
+    return feed
+
+
+def control_port(kind: Type) -> Callable[[bytes], object]:
+    """A packet at a supervisor's port."""
+    served = port()[0]
+    return lambda data: served.packets(cast("ServerConnection", Sent()), [(kind, data)])
+
+
+def stream(data: bytes) -> object:
+    """Bytes of a connection, in pieces."""
+    reader = PacketReader(1 << 20)
+    found = reader.take(data[:3])
+    return found + reader.take(data[3:])
+
+
+def http_body(data: bytes) -> object:
+    """The body of a call."""
+    return Route(bank.specs["transfer"]).from_json(data, "alice")
+
+
+def http_query(data: bytes) -> object:
+    """What stands behind the path of a query."""
+    return Route(bank.specs["history"]).from_query(parse_query(data), "alice")
+
+
+PACKETS: dict[Type, bytes] = {
+    Type.BATCH: body("batch"),
+    Type.QUERIES: body("queries"),
+    Type.ATTACH: body("attach"),
+    Type.APPLIED: body("applied"),
+    Type.REGISTER: body("register"),
+}
+STRUCTS: dict[Type, bytes] = {
+    Type.FOLLOW: body("follow"),
+    Type.ADMIN: body("admin"),
+    Type.CHECKPOINT: body("checkpoint"),
+}
+PORTS = [
+    *(
+        Door(f"{kind.name} at a worker", ("codec/wire.py::decode_struct",), worker_port(kind), good, msgpack_bytes)
+        for kind, good in STRUCTS.items()
+    ),
+    *(
+        Door(
+            f"{kind.name} at a worker",
+            (
+                "codec/wire.py::decode_batch",
+                "codec/wire.py::decode_queries",
+                "codec/wire.py::_items",
+                "codec/wire.py::decode_attach",
+                "engine/intake.py::Intake.packets",
+                "core/admission.py::cut_messages",
+            ),
+            worker_port(kind),
+            good,
+            packed_bytes,
+        )
+        for kind, good in PACKETS.items()
+    ),
+    Door(
+        "REPORT at a supervisor",
+        ("codec/wire.py::decode_struct",),
+        of(control_port(Type.REPORT)),
+        msgspec.msgpack.encode(Report("r1", "running", "standby", 1, 1)),
+        msgpack_bytes,
+    ),
+    Door(
+        "ADMIN at a supervisor",
+        ("codec/wire.py::decode_struct",),
+        of(control_port(Type.ADMIN)),
+        msgspec.msgpack.encode(Admin(1, "status", b"{}")),
+        msgpack_bytes,
+    ),
+    *(
+        Door(
+            f"{kind.__name__} of anybody",
+            ("codec/wire.py::decode_struct",),
+            of(partial(wire.decode_struct, kind)),
+            good,
+            msgpack_bytes,
+        )
+        for kind, good in (
+            (Hello, body("hello")),
+            (wire.Welcome, body("welcome")),
+            (wire.Refused, body("refused")),
+            (Follow, body("follow")),
+            (wire.Handover, body("handover")),
+            (PeerIntroduction, body("peer_hello")),
+            (wire.PeerWelcome, body("peer_welcome")),
+            (wire.Challenge, body("challenge")),
+            (Role, body("checkpoint")),
+        )
+    ),
+    *(
+        Door(
+            f"{kind.__name__} of a peer",
+            ("codec/peer_messages.py::decode_body",),
+            of(partial(decode_body, kind)),
+            encode_body(good),
+            msgpack_bytes,
+        )
+        for kind, good in (
+            (PeerHello, PeerHello("s", 0, bytes(16), 1)),
+            (Reference, Reference(1, 2)),
+            (peer_messages.RedeliveredFork, peer_messages.RedeliveredFork()),
+        )
+    ),
+    Door(
+        "REPLIES at a client",
+        ("codec/wire.py::decode_replies", "codec/wire.py::_items"),
+        of(wire.decode_replies),
+        body("replies"),
+        packed_bytes,
+    ),
+    Door(
+        "PEER_COMMIT",
+        ("codec/wire.py::decode_peer_commit",),
+        of(wire.decode_peer_commit),
+        body("peer_commit"),
+        packed_bytes,
+    ),
+    Door(
+        "a stream of packets",
+        ("codec/wire.py::PacketReader.take", "codec/wire.py::PacketReader.feed"),
+        of(stream),
+        golden("wire_hello"),
+        packed_bytes,
+    ),
+    Door(
+        "the body of a call over HTTP",
+        (
+            "shell/json_bodies.py::_scan",
+            "shell/routes.py::Route.__init__",
+            "shell/routes.py::Route._from_json",
+            "shell/routes.py::Route._put_key",
+        ),
+        of(http_body),
+        b'{"target":"bob","amount":1}',
+        json_bytes,
+    ),
+    Door(
+        "the query string of HTTP",
+        ("shell/routes.py::Route._from_query",),
+        of(http_query),
+        b"first=7&exact=1",
+        packed_bytes,
+    ),
+    Door(
+        "the body of an operator's order",
+        ("shell/ingress_operators.py::_told",),
+        of(
+            lambda data: ingress_operators._told(
+                ingress_operators.Page("order", {}, "resumed", ingress_operators._Resume), data
+            )
+        ),
+        b'{"operation":1,"value":2}',
+        json_bytes,
+    ),
+]

@@ -1,0 +1,49 @@
+"""What is shown of a secret, and who may connect without."""
+
+from __future__ import annotations
+
+import pytest
+
+from deathless.core.directory_proof import (
+    REPLICAS,
+    agrees,
+    answerer_shows,
+    asker_shows,
+    is_file_name,
+    is_word,
+    refusal_without_word,
+)
+
+WORD, NONCE, SECRET = "0f" * 16, bytes(16), b"s" * 64
+
+
+def test_each_side_shows_something_of_its_own_for_each_secret_word_and_nonce() -> None:
+    shown = [
+        side(secret, word, nonce)
+        for side in (answerer_shows, asker_shows)
+        for secret in (SECRET, b"t" * 64)
+        for word in (WORD, "1f" * 16)
+        for nonce in (NONCE, bytes(15) + b"1")
+    ]
+    assert len(set(shown)) == len(shown) == 16
+    assert agrees(shown[0], answerer_shows(SECRET, WORD, NONCE))
+    assert not agrees(shown[0], shown[1])
+    assert not agrees(b"", shown[0])
+
+
+def test_words_and_names_of_files_have_one_form() -> None:
+    assert is_word(WORD)
+    assert is_file_name(f".proof.{WORD}")
+    for other in ("", WORD[1:], WORD + "0", WORD.upper(), f"{WORD}\n", f"../{WORD}"):
+        assert not is_word(other)
+        assert not is_file_name(f".proof.{other}")
+    assert not is_file_name("r0.json")
+
+
+@pytest.mark.parametrize("kind", ["supervisor", "follower", "tool"])
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("shows", [True, False])
+def test_replicas_of_earlier_builds_alone_show_nothing(kind: str, announced: bool, shows: bool) -> None:
+    refusal = refusal_without_word(kind, "r1", announced=announced, shows=shows)
+    assert (refusal is None) == (kind in REPLICAS and announced and not shows)
+    assert refusal is None or "r1" in refusal.message

@@ -1,0 +1,69 @@
+"""What a stop may take where a primary lets activities end first: all that ends it leaves that much time on top."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
+
+from deathless.base.limits import STOP_MAX_S
+from deathless.cli.switchover import SWITCH_S
+from deathless.core.handover import HANDOVER_MAX_S
+from deathless.shell import supervisor as module
+from deathless.shell.runner import FOLLOWERS_STOP_S, STOP_S
+from deathless.shell.supervisor import INGRESS_STOP_MAX_S
+
+SLOW = TICKING.format(told='[time.sleep(0.3), open(starts + ".ended", "w").close(), os._exit(0)]')
+"""A worker that takes its time to stop."""
+TOLD = TICKING.format(told='[open(starts + ".told", "wb").write(order), stopping(""), os._exit(0)]')
+"""A worker that shows with which order it was stopped."""
+
+
+def led_by(script: str, role: str) -> str:
+    return script.replace('role("standby")', f'role("{role}", 1)')
+
+
+@pytest.mark.parametrize("role", ["primary", "standby"])
+@pytest.mark.parametrize("how", ["stop", "fence", "restart", "fence, then stop"])
+def test_a_primary_alone_has_time_to_wait_for_activities_before_it_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, role: str
+) -> None:
+    monkeypatch.setattr(module, "STOP_MAX_S", 0.0)
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        starts = supervisor.folder / "starts"
+        await until(lambda: supervisor.report.role == role)
+        if how.startswith("fence"):
+            supervisor._be_fenced(True)
+            supervisor._pass_stop_on(time.monotonic())
+        elif how == "restart":
+            supervisor._restart_worker()
+        if how == "fence":
+            await until(lambda: supervisor.report.role == "fenced")
+        elif how == "restart":
+            await until(lambda: len(starts.read_text()) == 2 and supervisor.worker.process)
+            assert starts.with_suffix(".ended").exists() is (role == "primary")
+
+    supervisor = supervised(tmp_path, led_by(SLOW, role), look, limits={"handover_wait_s": 60.0})
+    assert (supervisor.folder / "starts.ended").exists() is (role == "primary")
+
+
+@pytest.mark.parametrize("superseded", [True, False])
+def test_an_instance_that_nobody_listens_to_any_more_is_stopped_at_once(tmp_path: Path, superseded: bool) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "primary")
+        if superseded:
+            supervisor._be_superseded("b")
+            await until(lambda: supervisor.worker.process is None)
+
+    supervisor = supervised(tmp_path, led_by(TOLD, "primary"), look)
+    word = b'"at_once":true' if superseded else b'"at_once":false'
+    assert word in (supervisor.folder / "starts.told").read_bytes()
+
+
+def test_every_deadline_around_a_hand_over_leaves_room_for_those_within_it() -> None:
+    assert INGRESS_STOP_MAX_S + HANDOVER_MAX_S < STOP_MAX_S
+    assert FOLLOWERS_STOP_S + STOP_MAX_S < STOP_S, "`deathless down` of a primary; its wait comes on top of both"
+    assert HANDOVER_MAX_S < SWITCH_S, "`deathless switchover`; likewise"

@@ -1,0 +1,170 @@
+"""Conditions in combination, and what people do by hand: what is told is what serves.
+
+`Ready` is what a pipeline waits for after it has changed the spec. So it is False while the spec is refused, pending,
+half carried out or not read, though every replica serves; and what was accepted is not changed by whoever deletes or
+edits an object, or writes a status.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from tests.unit.deathless_operator.plan.plan_world import SPEC, World, running
+
+from deathless_operator.model import names
+from deathless_operator.plan.image_check import accepted_code, accepted_with
+from deathless_operator.plan.objects import Code
+
+
+def ready(world: World) -> tuple[str, str, int]:
+    """The condition that a pipeline waits for."""
+    told = world.condition("Ready")
+    return told["status"], told["reason"], told["observedGeneration"]
+
+
+def live(world: World, rounds: int) -> list[tuple[str, str, int]]:
+    """Let everybody work, and note what Ready said after each of the operator's looks."""
+    said = []
+    for _ in range(rounds):
+        world.operate()
+        said.append(ready(world))
+        world.others_work()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"image": "bank:other"}, "OtherFingerprint"),
+        ({"image": "bank:gone"}, "ImagePullFailed"),
+        ({"quorum": 2}, "InvalidSpec"),
+        ({"lock": {"etcd": {"endpoints": ["https://e:2379"], "tlsSecretRef": {"name": "none"}}}}, "SecretMissing"),
+        ({"updateStrategy": {"type": "OnDelete"}, "resources": {"requests": {"cpu": "1"}}}, "Rolling"),
+    ],
+)
+def test_spec_that_does_not_serve_is_never_ready(change: dict[str, Any], reason: str) -> None:
+    world = running()
+    world.unpullable = ("bank:gone",)
+    assert ready(world) == ("True", "AllReplicasReady", 1)
+    world.edit(**change)
+    said = live(world, 20)
+    assert [one for one in said if one[0] == "True" and one[2] > 1] == [], "a pipeline would have gone on"
+    assert said[-1] == ("False", reason, 2)
+    assert world.condition("Available")["status"] == "True", "what runs goes on"
+
+
+@pytest.mark.parametrize("change", [{"image": "bank:2"}, {"resources": {"requests": {"cpu": "1"}}}, {"replicas": 5}])
+def test_ready_comes_once_the_whole_change_serves(change: dict[str, Any]) -> None:
+    world = running()
+    world.edit(**change)
+    said = next(said for _ in range(120) for said in live(world, 1) if said[0] == "True")
+    assert said == ("True", "AllReplicasReady", 2)
+    pods = world.replicas()
+    assert len(pods) == world.spec["replicas"]
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods.values()} == {world.spec["image"]}
+    assert {pod["metadata"]["labels"][names.LABEL_TEMPLATE] for pod in pods.values()} == {world.template()}
+
+
+def test_spec_that_waits_because_the_service_is_paused_is_not_ready() -> None:
+    world = running()
+    world.annotations[names.PAUSED_ANNOTATION] = "true"
+    world.operate()
+    assert ready(world)[0] == "True", "nothing waits"
+    world.edit(resources={"requests": {"cpu": "1"}})
+    plan = world.operate()
+    assert (plan.actions, ready(world)) == ((), ("False", "ByAnnotation", 2))
+
+
+def test_change_back_to_what_serves_is_ready_again() -> None:
+    world = running()
+    world.edit(image="bank:other")
+    live(world, 20)
+    world.edit(image="bank:1")
+    assert live(world, 3)[-1] == ("True", "AllReplicasReady", 3)
+
+
+def refused() -> World:
+    """A service whose new image is refused."""
+    world = running()
+    world.edit(image="bank:other")
+    world.settle()
+    assert world.condition("UpgradeRequired")["status"] == "True"
+    return world
+
+
+HANDS: dict[str, Any] = {
+    "set": lambda world: world.children.pop(("StatefulSet", "bank")),
+    "set and its pods": lambda world: (world.children.pop(("StatefulSet", "bank")), world.pods.clear()),
+    "status": lambda world: world.status.clear(),
+    "status, and pods are not ready": lambda world: (world.status.clear(), world.lose_node("n0")),
+    "settings": lambda world: world.children.pop(("ConfigMap", world.config_name())),
+    "check pod": lambda world: [world.pods.pop(name) for name in list(world.pods) if "check" in name],
+    "set and status": lambda world: (world.children.pop(("StatefulSet", "bank")), world.status.clear()),
+    "image in the set": lambda world: image(world)["template"]["spec"]["containers"][0].update(image="bank:other"),
+    "image in the status": lambda world: world.status.update(image="bank:other"),
+    "fingerprint in the status": lambda world: world.status.update(fingerprint="bb" * 16),
+    "annotations of the set": lambda world: world.children["StatefulSet", "bank"]["metadata"]["annotations"].clear(),
+}
+
+
+def image(world: World) -> Any:
+    """The body of the StatefulSet."""
+    found = world.children["StatefulSet", "bank"]
+    found["metadata"]["generation"] += 1
+    return found["spec"]
+
+
+@pytest.mark.parametrize("hand", HANDS)
+def test_refused_image_is_never_accepted_because_of_what_a_person_deletes_or_edits(hand: str) -> None:
+    world = refused()
+    HANDS[hand](world)
+    for _ in range(30):
+        live(world, 1)
+        found = world.stateful_set()
+        assert found is None or found["spec"]["template"]["spec"]["containers"][0]["image"] == "bank:1"
+        assert world.status["image"] == "bank:1"
+    assert ready(world)[0] == "False"
+    world.edit(image="bank:2")
+    world.settle()
+    assert ready(world) == ("True", "AllReplicasReady", 3)
+
+
+def test_limits_and_peers_that_were_accepted_stand_in_the_status_too() -> None:
+    world = running({"limits": {"keyBytesMax": 500}})
+    del world.children["StatefulSet", "bank"]
+    found = accepted_code(world.snapshot())
+    assert found is not None
+    assert found.limits == {"key_bytes_max": 500}
+    assert accepted_with(Code(image="x", module="y")) == ""
+
+
+def test_status_that_somebody_wrote_is_corrected() -> None:
+    world = running()
+    right = copy.deepcopy(world.status)
+    world.status |= {
+        "epoch": 999,
+        "primary": "bank-9",
+        "image": "evil:1",
+        "module": "evil",
+        "fingerprint": "ff",
+        "serviceId": "00",
+        "incarnation": 9,
+        "ready": "9/9",
+        "lastTakeoverTime": "2099-01-01T00:00:00Z",
+    }
+    world.operate()
+    world.operate()
+    moving = {"lastTakeoverTime", "conditions"}
+    assert {key: value for key, value in world.status.items() if key not in moving} == {
+        key: value for key, value in right.items() if key not in moving
+    }
+    assert world.status["lastTakeoverTime"] < "2099"
+
+
+def test_epoch_of_a_shard_that_somebody_wrote_is_corrected() -> None:
+    world = running({**SPEC, "shards": 2})
+    world.status["shards"][1]["epoch"] = 999
+    world.operate()
+    assert world.status["shards"][1]["epoch"] < 10
