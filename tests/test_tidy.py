@@ -69,6 +69,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/client_node.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/clock.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/cluster.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/copies.py": "tests/sim/test_scenarios.py",
+    "runtime/deathless/simulation/directory.py": "tests/sim/test_safeguards.py",
     "runtime/deathless/simulation/injector.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/lab.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/lock.py": "tests/unit/deathless/simulation/test_sim_lock.py",
