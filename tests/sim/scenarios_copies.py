@@ -43,11 +43,14 @@ def copied_by_files(safeguards: Safeguards) -> list[Violation]:
 
 
 def copied_by_halves(safeguards: Safeguards) -> list[Violation]:
-    """The same while files change, and with folders that are not there, in every order that chance gives."""
+    """The same while files change, and with folders that are not there: it says what it is, if that was copied.
+
+    Without the directory's own files, `place` among them, it may start; nobody of the original hears it then.
+    """
     violations: list[Violation] = []
     for profile in HALF:
         cluster, copy, wrong = _beside(safeguards, profile)
-        if copy.workers():
+        if copy.workers() and copy.placed:
             wrong.append(f"half a copy runs: {profile}")
         violations += end(cluster, *wrong)
     return violations

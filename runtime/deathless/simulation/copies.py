@@ -86,6 +86,7 @@ class Copy:
         self.profile = profile
         self.replicas: dict[str, ReplicaNode] = {}  # once they are awake
         self.shared: Shared
+        self.placed = True  # the file that says where the directory was written was copied, too
         self._prefix = prefix
         self._chance = original.scheduler.fork(f"{prefix}{original.setup.prefix}copy")
         self._folders: dict[str, Folder] = {}
@@ -131,6 +132,9 @@ class Copy:
             ),
             prefix=self._prefix,
         )
+        self.placed = "" in self._folders
+        if not self.placed:
+            shared.directory.place = None
         scheduler.note(f"{self._prefix}{setup.prefix}copy", f"wakes up: {profile}")
         names = list(setup.names())
         for name in names[min(profile.asleep, len(names) - 1) :]:
@@ -173,6 +177,6 @@ class Copy:
         texts += [f"the copy talked to {client}, a client of the original" for client in self._talked]
         texts += [f"crash in the copy: {text}" for text in self.shared.failures]
         by_files = self.shared.lock_store is None and not self.profile.by_blocks
-        if by_files and (self.workers() or self.told() != {CopiedDirectory.code}):
+        if by_files and self.placed and (self.workers() or self.told() != {CopiedDirectory.code}):
             texts.append(f"the copy does not say that it is one, but {sorted(self.told())}")
         return [Violation(checker="copies", text=text) for text in dict.fromkeys(texts)]
