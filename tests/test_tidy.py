@@ -30,6 +30,7 @@ FILE_BYTES_MAX = 1 << 20
 # Modules over 500 lines, and why they are still one.
 LONG_MODULES: dict[str, str] = {
     "tests/test_tidy.py": "a short function for each rule, and the trees that break it",
+    "tests/limits_of_time.py": "a table; two lines for each limit of the product that is measured in time",
     "tests/unit/deathless_operator/plan/plan_world.py": "one small cluster; each of its parts is a few lines",
     "runtime/deathless/core/client.py": "one machine; what it says and whom it dials stand beside it",
     "runtime/deathless/core/primary.py": "one machine, in the order of I1; its parts stand beside it",
@@ -69,6 +70,8 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/simulation/client_node.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/clock.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/cluster.py": "tests/sim/test_seeds.py",
+    "runtime/deathless/simulation/copies.py": "tests/sim/test_scenarios.py",
+    "runtime/deathless/simulation/directory.py": "tests/sim/test_safeguards.py",
     "runtime/deathless/simulation/injector.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/lab.py": "tests/sim/test_scenarios.py",
     "runtime/deathless/simulation/lock.py": "tests/unit/deathless/simulation/test_sim_lock.py",

@@ -12,6 +12,7 @@ from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes, y
 from deathless.base.config import ReplicaConfig
 from deathless.codec import checkpoint, frames, map_entries, messages
 from deathless.codec.witness import decode_slot
+from deathless.core.place import Place, Spot
 from deathless.core.suspicion import method_of
 from deathless.drivers.files import FileSink, Line
 from deathless.drivers.files import Place as SinkPlace
@@ -28,7 +29,7 @@ from deathless.shell.identity import Identity, read_identities
 from deathless.shell.log_history import ReplicaHistory
 from deathless.shell.manifest import read_manifest
 from deathless.shell.members import Member, announced_in
-from deathless.shell.place import Place, Spot, read_place
+from deathless.shell.place import read_place
 from deathless.shell.pod import read_pod_config, read_shared_config
 from deathless.shell.replica_log import parse_log_line
 from deathless.shell.service_copy import ServiceCopy, Shards, read_copy, read_shards

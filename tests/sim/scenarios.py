@@ -10,6 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from tests.sim.scenarios_claims import liar
+from tests.sim.scenarios_copies import (
+    clone_that_talks_to_a_peer,
+    cloned_beside_a_dead_primary,
+    cloned_volume,
+    copied_by_files,
+    copied_by_halves,
+    copied_to_another_store,
+    copied_with_its_store,
+)
 from tests.sim.scenarios_handlers import (
     burst_of_killers,
     differing_handler,
@@ -152,6 +161,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "late packets of a deposed primary": late_packets_of_a_deposed_primary,
     "own work above the outbox's maximum": own_work_above_the_maximum,
     "hand-over while activities run": hand_over_while_activities_run,
+    "a directory copied by files": copied_by_files,
+    "a directory copied by halves": copied_by_halves,
+    "a cloned volume": cloned_volume,
+    "a clone beside a dead primary": cloned_beside_a_dead_primary,
+    "a copy with another lock store": copied_to_another_store,
+    "a copy with the same lock store": copied_with_its_store,
+    "a clone that talks to a peer": clone_that_talks_to_a_peer,
 }
 
 

@@ -37,10 +37,10 @@ def visit_of(tag: str, *hops: Hop) -> Visit:
 class Pair:
     """`ant`, which calls and forks `bee`, and gets calls of it."""
 
-    def __init__(self, safeguards: Safeguards, *, limits: Limits = LAB_LIMITS) -> None:
+    def __init__(self, safeguards: Safeguards, *, limits: Limits = LAB_LIMITS, proofs: bool = False) -> None:
         self.scheduler = Scheduler(1)
         self.network = Network(self.scheduler, self.scheduler.fork("network"), CALM)
-        self.setup = Setup(limits=limits, network=CALM, safeguards=safeguards)
+        self.setup = Setup(limits=limits, network=CALM, proofs=proofs, safeguards=safeguards)
         self.directory: dict[str, list[str]] = {}
         self.ant, self.bee = (self.make(name, seed) for seed, name in enumerate(NAMES))
 

@@ -60,6 +60,12 @@ SHOWN = (
     ("record_replies", "primary frozen at seal write log/ after", "agreement"),
     # Activities (I7).
     ("wait_for_once", "hand-over while activities run", "scenario"),
+    # Copies.
+    ("check_place", "a directory copied by files", "copies"),
+    ("check_place", "a directory copied by halves", "scenario"),
+    ("same_directory", "a cloned volume", "scenario"),
+    ("same_directory", "a clone beside a dead primary", "copies"),
+    ("peer_history", "a clone that talks to a peer", "scenario"),
     # What other replicas say.
     ("claims_expire", "a liar among the supervisors", "scenario"),
     ("claims_bounded", "a liar among the supervisors", "scenario"),
@@ -80,8 +86,6 @@ ELSEWHERE = {
     "check_chain": "engine/test_log_reader.py; needs a writer that is broken",
     "check_identity": "engine/test_log_route.py; needs another service's directory",
     "epoch_in_frame": "engine/test_segment_scan.py; needs blocks of another file",
-    "check_place": "shell/test_place.py; needs inodes",
-    "same_directory": "shell/test_proof.py; needs files",
     "hold_outside_as_new": "shell/test_outward.py; needs an operator who adopts a copy",
     "check_callers": "shell/test_port_guard.py; needs certificates",
     "end_untrusted_connections": "shell/test_port_guard.py; needs certificates",
@@ -101,7 +105,6 @@ ELSEWHERE = {
     "collect_below_confirmed": "engine/test_log_store.py",
     "collect_oldest_first": "engine/test_log_store.py",
     "newest_session_connection": "core/test_session_owners.py; needs two copies of one client",
-    "peer_history": "core/test_histories_of_services.py; needs a service that was put back",
     "send_confirmed_only": "core/test_outreach.py, and by a seed of services tests/sim/test_mutants.py",
     "fence_peer_connections": "core/test_peering.py, and by a seed of services tests/sim/test_mutants.py",
     "log_attempt_first": "core/test_activities.py, and by a seed of services tests/sim/test_mutants.py",
@@ -115,6 +118,8 @@ FOUND_BY_CHANCE = (
     ("dedup", 3, "exactly_once", ALL_KINDS),
     ("record_replies", 9, "agreement", ALL_KINDS),
     ("collect_when_full", 9, "liveness", None),
+    ("same_directory", 34, "copies", None),
+    ("check_place", 53, "copies", None),
     ("sync_copies", 4, "recovery", (FaultKind.STEAL, FaultKind.POWER_CUT)),  # a successor's tail, and a second crash
 )
 """Switch, a seed that fails without it, checker, kinds of faults (None: all, and small volumes): chance finds these."""

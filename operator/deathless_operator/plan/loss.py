@@ -15,7 +15,7 @@ from typing import Final
 
 from deathless_operator.model import names
 from deathless_operator.plan.actions import Action, DeletePod, Event, PatchMetadata
-from deathless_operator.plan.pods import every_replica, trouble, wants_fence
+from deathless_operator.plan.pods import every_replica, passed_s, trouble, wants_fence
 from deathless_operator.plan.reading import is_fenced
 from deathless_operator.plan.snapshot import NodeView, PodView, Snapshot
 
@@ -133,7 +133,7 @@ def replace_former(snapshot: Snapshot) -> Lost:
         if code != FORMER_CODE or pod.deleted_at is not None:
             continue
         since = pod.announced.since if pod.announced is not None else 0.0
-        left = max(pod.created_at, min(since, snapshot.now)) + FORMER_S - snapshot.now
+        left = FORMER_S - passed_s(snapshot, max(pod.created_at, since))
         if left > 0:
             waits.append(left)
             continue

@@ -6,6 +6,7 @@ Imports model and base only.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -26,9 +27,19 @@ BROKEN: Final = (
     "CreateContainerError",
     "RunContainerError",
 )
+CLOCKS_APART_S: Final = 60.0
+"""Clocks of machines that wrote a time and read it differ by this, seconds; by more, and one of them is wrong."""
 OTHER_SETTINGS_S: Final = 300.0
 """So long a replica that was started with other settings than its template's has to start again by itself, seconds."""
 PULL_REASONS: Final = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
+
+
+def passed_s(snapshot: Snapshot, since: float) -> float:
+    """Give the seconds since a moment that another machine told.
+
+    Infinite for one that is to come by more than CLOCKS_APART_S: clocks differ, and nothing waits until ours is there.
+    """
+    return snapshot.now - since if since <= snapshot.now + CLOCKS_APART_S else math.inf
 
 
 def ordinal_of(pod: PodView, set_name: str) -> int | None:
@@ -100,7 +111,7 @@ def has_settings(snapshot: Snapshot, pod: PodView) -> bool:
     """
     told, wanted = pod.announced.settings if pod.announced else "", pod.annotations.get(names.CONFIG_ANNOTATION, "")
     since = max(pod.created_at, pod.ready_since)
-    return not told or not wanted or told == wanted or serves(pod) or snapshot.now - since < OTHER_SETTINGS_S
+    return not told or not wanted or told == wanted or serves(pod) or passed_s(snapshot, since) < OTHER_SETTINGS_S
 
 
 def is_outdated(snapshot: Snapshot, pod: PodView, template: str) -> bool:

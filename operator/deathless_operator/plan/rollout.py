@@ -19,7 +19,16 @@ from typing import Final
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
 from deathless_operator.plan.actions import DeletePod
-from deathless_operator.plan.pods import held, is_broken, is_current, is_outdated, primary, replicas, serves
+from deathless_operator.plan.pods import (
+    held,
+    is_broken,
+    is_current,
+    is_outdated,
+    passed_s,
+    primary,
+    replicas,
+    serves,
+)
 from deathless_operator.plan.reading import is_fenced
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import PodView, Snapshot
@@ -89,7 +98,7 @@ def _has_stopped(snapshot: Snapshot, pod: PodView) -> bool:
     if not is_fenced(pod):
         return False
     since = pod.annotations.get(names.FENCED_AT_ANNOTATION, "")
-    waited = snapshot.now - float(since) if since.isdecimal() else FENCE_WAIT_S
+    waited = passed_s(snapshot, float(since)) if since.isdecimal() else FENCE_WAIT_S
     return not serves(pod) or waited >= FENCE_WAIT_S
 
 
@@ -173,7 +182,7 @@ def _settling(snapshot: Snapshot, current: list[PodView], leader: PodView | None
     found = []
     for pod in current:
         follows = pod.announced is not None and pod.announced.epoch >= epoch
-        if serves(pod) and snapshot.now - pod.ready_since < (SETTLE_S if follows else CATCH_UP_S):
+        if serves(pod) and passed_s(snapshot, pod.ready_since) < (SETTLE_S if follows else CATCH_UP_S):
             found.append(pod.name)
     return found
 

@@ -16,12 +16,11 @@ from deathless_operator.plan.actions import Event
 from deathless_operator.plan.conditions import Findings, settle
 from deathless_operator.plan.image_check import accepted_with, serving_fingerprint
 from deathless_operator.plan.objects import Code
-from deathless_operator.plan.pods import held, is_current, primary, replicas, serves
+from deathless_operator.plan.pods import CLOCKS_APART_S, held, is_current, primary, replicas, serves
 from deathless_operator.plan.reading import read_time, show_time
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
-CLOCKS_APART_S = 60.0  # between operators that wrote a time and read it
 # In this order a condition that is bad explains why a service is not ready.
 CAUSES = ("Accepted", "ObjectsOwned", "StorageReady", "LockReady", "CertificateReady", "UpgradeRequired", "Degraded")
 # Where one of these is bad the spec is not in force, though every replica may serve.

@@ -26,6 +26,7 @@ import re
 from typing import Final
 
 from deathless.base.errors import OtherDirectory
+from deathless.codec.wire import Hello
 
 KINDS: Final = frozenset({"supervisor", "follower", "tool"})
 """What connects in order to give orders, to report, or to have the whole log."""
@@ -59,6 +60,35 @@ def asker_shows(secret: bytes, word: str, nonce: bytes) -> bytes:
 def agrees(shown: bytes, expected: bytes) -> bool:
     """Compare in constant time."""
     return hmac.compare_digest(shown, expected)
+
+
+def answer_of(secret: bytes | None, word: str, nonce: bytes, shown: bytes) -> bytes | None:
+    """Give what an asker shows to who knows the secret that stands in its own directory.
+
+    Args:
+        secret: what stands there under the name it was told; None: nothing does.
+        word: the asker's own.
+        nonce: of the CHALLENGE.
+        shown: in the CHALLENGE.
+
+    Returns: None: who answers knows another secret, or none, so it stands in another directory.
+    """
+    if secret is None or not agrees(shown, answerer_shows(secret, word, nonce)):
+        return None
+    return asker_shows(secret, word, nonce)
+
+
+def check_answer(hello: Hello, secret: bytes | None, nonce: bytes, shown: bytes) -> None:
+    """Look at what an asker shows. Raises: OtherDirectory.
+
+    Args:
+        hello: its own.
+        secret: the answerer's; None: it has told of none yet.
+        nonce: of its CHALLENGE.
+        shown: what came back.
+    """
+    if secret is None or not agrees(shown, asker_shows(secret, hello.proof, nonce)):
+        raise OtherDirectory(f"{hello.kind} {hello.name!r} does not stand in this directory")
 
 
 def refusal_without_word(kind: str, name: str, *, announced: bool, shows: bool) -> OtherDirectory | None:

@@ -15,7 +15,7 @@ connection asks for (shell.proof). With etcd as the lock store there is no such 
 there, and the store knows its service.
 
 Guarantees: reading never writes; what a start wrote, it finds again. Does not: judge what only reads a log
-(`log verify`, `replay`). May import base.
+(`log verify`, `replay`), or decide what a copy is (core.place does). May import core and base.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from deathless.base.errors import CopiedDirectory, DeathlessError, PermissionRef
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.storage import storage_error
 from deathless.codec.untrusted import read_json
+from deathless.core.place import Place, Spot, is_copy
+from deathless.core.place import fits as stands_at
 from deathless.shell.durable import naming, sync_folder
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.holders import holder_of
@@ -44,23 +46,6 @@ FOLDER: Final = "replicas"
 LENIENT: Final = frozenset({"overlay", "tmpfs"})  # local, but inodes and births come and go
 _LOG: Final = logging.getLogger("deathless.place")
 _STATX_BYTES, _STATX_ALL, _STATX_BTIME, _AT_FDCWD = 256, 0xFFF, 0x800, -100
-
-
-class Spot(msgspec.Struct, frozen=True):
-    """One file or folder on one file system."""
-
-    inode: int
-    birth: str  # seconds and nanoseconds; empty where the file system keeps none
-
-
-class Place(msgspec.Struct, frozen=True):
-    """What the file says."""
-
-    installation: str  # 32 hexadecimal digits
-    path: str
-    machine: str  # for words only
-    file: Spot
-    folder: Spot
 
 
 def spot_of(path: str | os.PathLike[str]) -> Spot:
@@ -96,21 +81,15 @@ def _raise_of_storage(error: OSError) -> None:
 
 
 def fits(directory: str, place: Place) -> bool:
-    """Is this the directory in which the file was written? A birth time that one side lacks is not compared.
+    """Is this the directory in which the file was written?
 
     Raises: what the storage says.
     """
     try:
-        return _same(place.file, spot_of(Path(directory) / FILE)) and _same(
-            place.folder, spot_of(Path(directory) / FOLDER)
-        )
+        return stands_at(place, spot_of(Path(directory) / FILE), spot_of(Path(directory) / FOLDER))
     except OSError as error:
         _raise_of_storage(error)
         return False
-
-
-def _same(said: Spot, found: Spot) -> bool:
-    return said.inode == found.inode and (said.birth == found.birth or not (said.birth and found.birth))
 
 
 def check_place(directory: str, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
@@ -124,9 +103,7 @@ def check_place(directory: str, safeguards: Safeguards = ALL_SAFEGUARDS) -> None
         return
     if place is None or not safeguards.check_place or fits(directory, place):
         return
-    # At the path where the installation was written nothing else of it stands: a backup that was put back, say. Whether
-    # anything is missing from it the witnesses of what was confirmed know.
-    if not _counts(directory) or os.path.realpath(directory) == place.path:
+    if not is_copy(place, os.path.realpath(directory), numbered=_counts(directory)):
         _LOG.warning("this directory may be a copy", extra={"of": place.path, "installation": place.installation})
         return
     raise CopiedDirectory(f"{directory} is {told(place)}")

@@ -35,9 +35,9 @@ from deathless.core.directory_proof import (
     KINDS,
     NONCE_BYTES,
     SECRET_BYTES,
-    agrees,
+    answer_of,
     answerer_shows,
-    asker_shows,
+    check_answer,
     is_file_name,
     is_word,
     refusal_without_word,
@@ -256,9 +256,7 @@ class Asked:
     def shown(self, shown: bytes) -> None:
         """Take what it shows, and let it in. Raises: OtherDirectory."""
         secret = self._secret
-        expected = asker_shows(secret.value, self._hello.proof, self._nonce) if secret is not None else b""
-        if secret is None or not agrees(shown, expected):
-            raise OtherDirectory(f"{self._hello.kind} {self._hello.name!r} does not stand in this directory")
+        check_answer(self._hello, secret.value if secret is not None else None, self._nonce, shown)
         self._let_in(self._hello, proved=True)
 
 
@@ -331,8 +329,9 @@ class Asker:
         tries: int,
         secret: bytes | None,
     ) -> None:
-        if secret is not None and agrees(challenge.shown, answerer_shows(secret, self.word, challenge.nonce)):
-            found(asker_shows(secret, self.word, challenge.nonce))
+        shown = answer_of(secret, self.word, challenge.nonce, challenge.shown)
+        if shown is not None:
+            found(shown)
         elif tries < LOOKS_MAX:
             loop.call_later(LOOK_AGAIN_S, self.look, challenge, found, tries + 1)
         else:

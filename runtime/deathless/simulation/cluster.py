@@ -13,13 +13,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.detection import Detector
-from deathless.simulation.checkers.history import History
+from deathless.simulation.checkers.history import History, Violation
 from deathless.simulation.client_node import ClientNode
+from deathless.simulation.directory import SimDirectory
 from deathless.simulation.disk import SimDisk
 from deathless.simulation.lab import HOOKS, encode_request
 from deathless.simulation.lock import LockProfile, SimLockStore
@@ -63,6 +64,8 @@ class Setup:
         halves_share: of writes that others see half done for a while, [0, 1].
         workload: one profile for all clients; None: no clients (a scenario brings its own).
         capacity_bytes: of the volume, all the time; None: no end.
+        proofs: whoever orders, reports or follows shows in which directory it stands. Off where no copy is made: a
+            connection takes a few messages less, and nobody is there who could not show it.
     """
 
     prefix: str = ""
@@ -75,6 +78,7 @@ class Setup:
     halves_share: float = 0.05
     workload: WorkloadProfile | None = None
     capacity_bytes: int | None = None
+    proofs: bool = False
     safeguards: Safeguards = ALL_SAFEGUARDS
 
     def names(self) -> tuple[str, ...]:
@@ -124,6 +128,14 @@ def _draw_limits(chance: random.Random) -> Limits:
     return Limits(**values)
 
 
+class Beside(Protocol):
+    """Something that stands beside a cluster, and may not touch it."""
+
+    def violations(self) -> list[Violation]:
+        """Say how it did."""
+        ...
+
+
 class Cluster:
     """A running cluster.
 
@@ -146,6 +158,7 @@ class Cluster:
         self.scheduler = beside.scheduler
         self.network = beside.network
         self.outsiders: list[str] = []  # hosts of other services
+        self.copies: list[Beside] = []  # of its directory, whose replicas woke up beside it
         self.results: list[tuple[int, bytes]] = []  # (invocation, reply) as callers saw them
         self.disk = SimDisk(self.scheduler.fork(f"{setup.prefix}disk"), capacity_bytes=setup.capacity_bytes)
         self.lock_store = SimLockStore() if setup.fence == "etcd" else None
@@ -158,6 +171,12 @@ class Cluster:
             lock_profile=setup.lock,
             limits=setup.limits,
             safeguards=setup.safeguards,
+            directory=SimDirectory(
+                f"/{setup.prefix}service",
+                self.scheduler.fork(f"{setup.prefix}directory"),
+                asks=setup.proofs,
+                safeguards=setup.safeguards,
+            ),
         )
         self.replicas = {name: ReplicaNode(name, self.shared) for name in setup.names()}
         for node in self.replicas.values():

@@ -113,6 +113,13 @@ class SimDisk:
         for inode in self._inodes():
             inode.cut_power(self.rng)
 
+    def make_durable(self) -> None:
+        """Keep everything as programs see it."""
+        for folder in self.folders.values():
+            folder.undo.clear()
+        for inode in self._inodes():
+            inode.sync()
+
     def fail(
         self, operation: str, path: str = "", *, number: int = errno.EIO, count: int = 1, view: str | None = None
     ) -> None:

@@ -51,13 +51,21 @@ class FaultKind(StrEnum):
     STOP = "stop"  # SIGTERM of a replica's supervisor: an orderly stop; started again after a while
     CLIENT_KILL = "client-kill"  # a client dies for good, its calls without answer
     CLIENT_RESET = "client-reset"  # a client's connection is lost
+    COPY = "copy"  # of the whole directory; its replicas wake up beside the original, and stay
 
 
 VOLUME: Final = (FaultKind.READ_ONLY, FaultKind.SLOW_STORAGE)
 """Kinds that hit the volume, and with it all replicas at once; drawn beside the others, by `draw_volume_faults`."""
 
-DRAWN: Final = tuple(kind for kind in FaultKind if kind is not FaultKind.SLEEP and kind not in VOLUME)
-"""Kinds that seeds draw from. Sleep is brought about by `between`, and by tests that judge timers."""
+APART: Final = frozenset({FaultKind.SLEEP, FaultKind.COPY, *VOLUME})
+DRAWN: Final = tuple(kind for kind in FaultKind if kind not in APART)
+"""Kinds that seeds draw from. Sleep is brought about by `between`, and by tests that judge timers; a copy is drawn by
+`draw_copy_fault`.
+"""
+
+UNUSABLE: Final = frozenset({FaultKind.READ_ONLY, FaultKind.DEAD_DISK})
+"""While no secret can be written the newest one goes on to serve, and a copy made meanwhile has it (design 0014)."""
+COPY_SHARE: Final = 0.1  # of seeds in which the directory is copied, of those without such faults
 
 DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.KILL: (0, 0),
@@ -88,6 +96,7 @@ DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.STOP: (200_000, 2_000_000),
     FaultKind.CLIENT_KILL: (0, 0),
     FaultKind.CLIENT_RESET: (0, 0),
+    FaultKind.COPY: (0, 0),
 }
 """Shortest and longest duration of each kind, microseconds; 0: it is over at once."""
 
@@ -197,6 +206,22 @@ def draw_volume_faults(
     heal_us = max([plan.heal_us, *(fault.at_us + fault.duration_us + 1_000 for fault in faults)])
     enabled = (*plan.enabled, *sorted({fault.kind for fault in faults}))
     return FaultPlan(faults=tuple(every), heal_us=heal_us, enabled=enabled)
+
+
+def draw_copy_fault(chance: random.Random, plan: FaultPlan, *, begin_us: int, end_us: int) -> FaultPlan:
+    """Draw whether the directory is copied beside the faults of a plan; how is drawn from the copy's own chance.
+
+    Args:
+        chance: generator that belongs to this fault alone.
+        plan: what happens already.
+        begin_us: the copying begins no earlier.
+        end_us: the copying begins no later.
+    """
+    if chance.random() >= COPY_SHARE or any(fault.kind in UNUSABLE for fault in plan.faults):
+        return plan
+    fault = Fault(at_us=chance.randrange(begin_us, end_us), kind=FaultKind.COPY)
+    every = sorted([*plan.faults, fault], key=lambda fault: fault.at_us)
+    return FaultPlan(faults=tuple(every), heal_us=plan.heal_us, enabled=(*plan.enabled, FaultKind.COPY))
 
 
 def _draw_fault(

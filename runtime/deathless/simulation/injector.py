@@ -1,7 +1,8 @@
 """Carries a fault plan out on a cluster, and ends every fault.
 
 Guarantees: after the plan's `heal_us` nothing is broken any more: what was frozen goes on, what was killed is back,
-links, disks and lock stores work. Does not: draw faults (faults.py does). May import the simulation's parts.
+links, disks and lock stores work. A copy of the directory stays where it woke up. Does not: draw faults (faults.py
+does). May import the simulation's parts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from deathless.base.errors import LogTruncated
 from deathless.core import events as ev
 from deathless.simulation.cluster import Cluster
+from deathless.simulation.copies import Copy, draw_copy
 from deathless.simulation.faults import PRIMARY_TARGET, Fault, FaultKind, FaultPlan
 from deathless.simulation.replica_node import ReplicaNode
 
@@ -41,6 +43,10 @@ class Injector:
         if fault.kind is FaultKind.CLIENT_RESET:
             for end in cluster.network.open_connections(fault.target):
                 cluster.network.reset(end)
+            return
+        if fault.kind is FaultKind.COPY:
+            chance = cluster.scheduler.fork(f"{cluster.setup.prefix}copy's profile")
+            Copy(cluster, draw_copy(chance, has_peers=bool(cluster.shared.beside.directory)))
             return
         node = self._target(fault)
         end_fault = self._start(fault, node)

@@ -16,15 +16,17 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from deathless.base.errors import DataCorrupt, DeathlessError, Internal
+from deathless.base.errors import CopiedDirectory, DataCorrupt, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, Target
+from deathless.core.directory_proof import KINDS
 from deathless.core.spool import Spool
 from deathless.core.witness import Sighting
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
+from deathless.simulation.directory import Asker, Door, SimDirectory
 from deathless.simulation.disk import SimDisk, SimFileSystem
 from deathless.simulation.inode import Inode
 from deathless.simulation.interposed import DiskWeather, InterposedFileSystem
@@ -57,8 +59,14 @@ class Shared:
         lock_profile: LockProfile,
         limits: Limits,
         safeguards: Safeguards,
+        directory: SimDirectory,
+        prefix: str = "",
     ) -> None:
         self.beside = beside
+        self.directory = directory
+        self.prefix = prefix  # of the names of its machines, which replicas of another directory do not share
+        self.let_in: list[tuple[str, str]] = []  # (machine, kind) of whoever was let in to order, report or follow
+        self.refused: list[tuple[str, str]] = []  # (machine, code): what a replica was told of where it stands
         self.left: list[tuple[Target, bytes]] = []  # packets that left any replica for a peer
         self.began: list[ActivityStart] = []  # activities that any replica began
         self.disk = disk
@@ -67,7 +75,6 @@ class Shared:
         self.limits = limits
         self.safeguards = safeguards
         self.pages: dict[str, Page] = {}  # by replica: what its workers leave in their machine's memory
-        self.members: dict[str, None] = {}  # names of replicas that have announced themselves
         self.archive: dict[str, Inode] = {}  # segments that were collected, for the oracle
         self.gate: Gate | None = None
         self.failures: list[str] = []  # programs that ended in an exception that is none of ours, or a broken invariant
@@ -147,6 +154,7 @@ class ReplicaNode:
 
     def __init__(self, name: str, shared: Shared) -> None:
         self.name = name
+        self.machine = machine = f"{shared.prefix}{name}"
         self.shared = shared
         beside = shared.beside
         self.scheduler = beside.scheduler
@@ -160,22 +168,22 @@ class ReplicaNode:
         self.clock = SimClock(self.scheduler)
         self.weather = DiskWeather()
         self.page: Page | None = None
-        self.chance = self.scheduler.fork(f"replica/{name}")
-        self.spool: Spool = SimSpool(self.scheduler.fork(f"spool/{name}"))
+        self.chance = self.scheduler.fork(f"replica/{machine}")
+        self.spool: Spool = SimSpool(self.scheduler.fork(f"spool/{machine}"))
         self.powered = False
         self.stopping = False  # it was told to stop, and has not been started again
         process = self.scheduler.process
-        self.worker = process(name, name, self._worker_exited)
-        self.helper = process(f"{name}.helper", name, self._helper_exited)
-        self.supervisor = process(f"{name}.sup", name, self._supervisor_exited)
-        self.channel = process(f"{name}.lock", name, self._helper_exited)
+        self.worker = process(machine, machine, self._worker_exited)
+        self.helper = process(f"{machine}.helper", machine, self._helper_exited)
+        self.supervisor = process(f"{machine}.sup", machine, self._supervisor_exited)
+        self.channel = process(f"{machine}.lock", machine, self._helper_exited)
         self.worker_node: WorkerNode | None = None
         self.supervisor_node: SupervisorNode | None = None
         self.lock_clients: list[SimLock] = []
         self._views: dict[str, SimFileSystem] = {}
         self._expected_end = False
         for role in ("worker", "supervisor", "helper"):
-            self._views[role] = shared.disk.view(f"{name}.{role}", self._gate(role))
+            self._views[role] = shared.disk.view(f"{machine}.{role}", self._gate(role))
 
     def _gate(self, role: str) -> Callable[[str, str, str], None]:
         def gate(operation: str, path: str, moment: str) -> None:
@@ -189,7 +197,7 @@ class ReplicaNode:
 
     def note(self, what: str) -> None:
         """See Host."""
-        self.scheduler.note(self.name, what)
+        self.scheduler.note(self.machine, what)
 
     def nonce(self) -> bytes:
         """See Host."""
@@ -211,9 +219,28 @@ class ReplicaNode:
         """See Host."""
         self.shared.began.append(start)
 
-    def members(self) -> list[str]:
+    def members(self) -> dict[str, str]:
         """See Host."""
-        return list(self.shared.members)
+        return self.shared.directory.members
+
+    def door(self, role: str) -> Door:
+        """See Host."""
+        view = self._views[role]
+        return Door(self.shared.directory, lambda: not view.dead and not self.shared.disk.read_only)
+
+    def asker(self, role: str) -> Asker | None:
+        """See Host."""
+        directory, view = self.shared.directory, self._views[role]
+        return Asker(directory, lambda: not view.dead) if directory.asks else None
+
+    def let_in(self, machine: str, kind: str) -> None:
+        """See Host."""
+        if kind in KINDS:
+            self.shared.let_in.append((machine, kind))
+
+    def refused(self, code: str) -> None:
+        """See Host."""
+        self.shared.refused.append((self.machine, code))
 
     def draw_service(self) -> ServiceRecord:
         """See Host."""
@@ -313,11 +340,18 @@ class ReplicaNode:
         """Power on: the supervisor starts."""
         if self.powered or self.supervisor.alive:
             return
+        if self.local:
+            try:
+                self.shared.directory.keep_place()
+            except CopiedDirectory as error:
+                self.note(f"does not start: {error}")
+                self.refused(error.code)
+                return
         self.powered = True
         self.stopping = False
-        self.network.host_has_power(self.name)
+        self.network.host_has_power(self.machine)
         self.supervisor_node = node = SupervisorNode(self)
-        self.shared.members[self.name] = None
+        self.shared.directory.members[self.name] = f"{self.machine}:3"
         self.supervisor.start(node.run)
 
     def sightings(self) -> list[Sighting]:
@@ -342,7 +376,7 @@ class ReplicaNode:
 
     def withdraw(self) -> None:
         """See supervisor_node.Host."""
-        self.shared.members.pop(self.name, None)
+        self.shared.directory.members.pop(self.name, None)
 
     def kill_both(self) -> None:
         """Kill -9 of the supervisor; its worker goes with it. `start` brings the machine's programs back."""
@@ -351,7 +385,7 @@ class ReplicaNode:
 
     def lose_power(self) -> None:
         """All programs end without a word to anybody."""
-        self.network.host_lost_power(self.name)
+        self.network.host_lost_power(self.machine)
         self.clock.boot()
         self.kill_both()
         self.channel.kill()
@@ -408,7 +442,7 @@ class ReplicaNode:
 
     def view_name(self) -> str:
         """Name of the worker's view, for planned errors."""
-        return f"{self.name}.worker"
+        return f"{self.machine}.worker"
 
     # ---- ends ------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ JUDGES: Final = {
     "recovery": "a fresh process can read the log that was left",
     "agreement": "every replica that lives holds what a crash-free replay of that log gives",
     "released": "whatever left a replica stands in that log, byte for byte",
+    "copies": "nobody orders, feeds or hears another across a copy of the directory; one made by files says what it is",
     "replies": "a request has one reply, that of the replay, however often it was told",
 }
 """Of every run: what must be so, by the judge's name."""

@@ -18,7 +18,7 @@ from deathless.base.errors import LogTruncated
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.cluster import SPAN_US, Cluster, Setup, draw_setup
-from deathless.simulation.faults import DRAWN, FaultKind, FaultPlan, draw_plan, draw_volume_faults
+from deathless.simulation.faults import DRAWN, FaultKind, FaultPlan, draw_copy_fault, draw_plan, draw_volume_faults
 from deathless.simulation.injector import Injector
 from deathless.simulation.scheduler import draw
 from deathless.simulation.verdict import judge
@@ -99,6 +99,7 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
         setup = on_a_small_volume(draw(seed, "volume"), setup)
         volume = draw(seed, "volume faults")
         plan = draw_volume_faults(volume, plan, replicas=setup.names(), begin_us=BEGIN_US, end_us=SPAN_US)
+        setup, plan = with_copy(draw(seed, "copy"), setup, plan)
     cluster = Cluster(seed, setup, keep_trace=options.keep_trace)
     try:
         Injector(cluster, plan)
@@ -128,6 +129,12 @@ def on_a_small_volume(chance: random.Random, setup: Setup) -> Setup:
     least = setup.limits.least_volume_bytes(setup.replicas, state_bytes=CHECKPOINT_BYTES_MAX)
     capacity = int(least * (1.0 + chance.random()))
     return replace(setup, capacity_bytes=capacity, limits=setup.limits.fitted(capacity))
+
+
+def with_copy(chance: random.Random, setup: Setup, plan: FaultPlan) -> tuple[Setup, FaultPlan]:
+    """Have the directory copied in some seeds; then all who connect show where they stand."""
+    plan = draw_copy_fault(chance, plan, begin_us=BEGIN_US, end_us=SPAN_US)
+    return replace(setup, proofs=any(fault.kind is FaultKind.COPY for fault in plan.faults)), plan
 
 
 def allowed_stops(plan: FaultPlan) -> frozenset[str]:

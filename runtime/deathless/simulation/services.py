@@ -27,7 +27,15 @@ from deathless.simulation.faults import DRAWN, FaultPlan, draw_plan
 from deathless.simulation.injector import Injector
 from deathless.simulation.lock import LockProfile
 from deathless.simulation.network import Network
-from deathless.simulation.run import ANSWER_BOUND_US, BEGIN_US, SETTLE_BOUND_US, Options, Result, allowed_stops
+from deathless.simulation.run import (
+    ANSWER_BOUND_US,
+    BEGIN_US,
+    SETTLE_BOUND_US,
+    Options,
+    Result,
+    allowed_stops,
+    with_copy,
+)
 from deathless.simulation.scheduler import Scheduler, draw
 from deathless.simulation.services_verdict import judge_services
 from deathless.simulation.surroundings import Surroundings
@@ -101,8 +109,19 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
     between = draw_between(chance, tuple(parts), BEGIN_US, SPAN_US, given)
     more = spread(chance, between, {name: setup.names() for name, setup in setups.items()})
     healed_us = max((fault.heal_us for fault in between), default=0) + 1_000
-    for name, setup in setups.items():
+    for name, made in setups.items():
         service, sharding = parts[name]
+        plan = draw_plan(
+            draw(seed, f"plan/{name}"),
+            replicas=made.names(),
+            clients=made.client_names(),
+            begin_us=BEGIN_US,
+            end_us=SPAN_US,
+            kinds=DRAWN if options.kinds is None else tuple(options.kinds),
+        )
+        setup = made
+        if options.kinds is None:
+            setup, plan = with_copy(draw(seed, f"copy/{name}"), made, plan)
         beside = Surroundings(scheduler, network, make_service(service), directory, sharding)
         cluster = clusters[name] = Cluster(seed, setup, beside=beside)
         cluster.outsiders = [r for other, each in setups.items() if other != name for r in each.names()]
@@ -110,14 +129,6 @@ def make_services(seed: int, count: int, options: Options = OPTIONS) -> Services
             asked = draw_client(draw(seed, f"visits/{client}"), profile, service, client, sharding)
             visits |= {visit.request.tag: visit for visit in asked}
             cluster.add_client(client, [visit.request for visit in asked], profile.window, _encoder(visits))
-        plan = draw_plan(
-            draw(seed, f"plan/{name}"),
-            replicas=setup.names(),
-            clients=setup.client_names(),
-            begin_us=BEGIN_US,
-            end_us=SPAN_US,
-            kinds=DRAWN if options.kinds is None else tuple(options.kinds),
-        )
         plans[name] = with_more(plan, more[name], healed_us)
         Injector(cluster, plans[name])
     BetweenInjector(clusters, between)

@@ -38,7 +38,7 @@ from deathless.simulation.checkers import (
 from deathless.simulation.checkers.history import Outcome
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.tap import PACKET_BYTES_MAX
-from deathless.simulation.verdict import Recovered, agreement, recover, released, stops
+from deathless.simulation.verdict import Recovered, agreement, beside, recover, released, stops
 from deathless.simulation.visits import Visit, applied_tags, torn_maps
 
 
@@ -87,6 +87,7 @@ def judge_services(
     for name, cluster in clusters.items():
         violations += [Violation(checker="crash", text=f"{name}: {text}") for text in cluster.shared.failures]
         violations += stops(cluster, allowed[name])
+        violations += beside(cluster)
         gone = [client.name for client in cluster.clients.values() if client.gone]
         operations = cluster.history.operations
         violations += check_liveness(operations, healed_us=healed_us, bound_us=bound_us, gone=gone)

@@ -1,7 +1,9 @@
 """Connections of simulated programs that speak packets: handshake, cut-off of who does not read; twin of the shell's.
 
-Guarantees: HELLO comes first and is authorised before anything else is read; a peer that does not read is cut off at
-a named maximum (I10). Does not: interpret packets beyond the handshake. May import engine and below, network.
+Guarantees: HELLO comes first and is authorised before anything else is read; where a door asks, whoever orders,
+reports or follows shows where it stands before anything that it says is taken in; a peer that does not read is cut off
+at a named maximum (I10). Does not: interpret packets beyond the handshake. May import engine and below, network,
+directory.
 """
 
 from __future__ import annotations
@@ -9,13 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from deathless.base.errors import DeathlessError
-from deathless.codec.wire import Hello, PacketReader, Refused, Type, struct_packet
+from deathless.codec.wire import (
+    PREFIX_BYTES,
+    Challenge,
+    Hello,
+    PacketReader,
+    Refused,
+    Type,
+    decode_struct,
+    packet,
+    struct_packet,
+)
 from deathless.engine.intake import authorise
+from deathless.simulation.directory import Asked, Asker, Door
 from deathless.simulation.network import Endpoint, Network
 from deathless.simulation.scheduler import Process
 
 PACKET_BYTES_MAX: Final = 1 << 20
+LOOKS_MAX: Final = 4  # an asker looks for a secret so often
+LOOK_AGAIN_US: Final = 100_000
 
 
 class Owner(Protocol):
@@ -40,11 +57,17 @@ class Accepted:
     Args:
         buffer_bytes_max: sent and not yet read by the peer, at most.
         service: name of the service that is served here.
+        door: asks who connects to show that it stands in our directory.
     """
 
-    def __init__(self, owner: Owner, number: int, end: Endpoint, buffer_bytes_max: int, service: str) -> None:
+    def __init__(
+        self, owner: Owner, number: int, end: Endpoint, buffer_bytes_max: int, service: str, door: Door
+    ) -> None:
         self.number = number
         self.hello: Hello | None = None
+        self._door = door
+        self._asked: Asked | None = None  # while it is to show where it stands
+        self._kept: list[tuple[int, bytes]] = []  # meanwhile
         self._owner = owner
         self._service = service
         self._end = end
@@ -56,14 +79,40 @@ class Accepted:
     def _data(self, data: bytes) -> None:
         try:
             packets = list(self._reader.feed(data))
-            if self.hello is None and packets:
-                self.hello = authorise(*packets.pop(0), service=self._service, token="")
-                self._owner.opened(self, self.hello)
+            if self.hello is None and self._asked is None and packets:
+                hello = authorise(*packets.pop(0), service=self._service, token="")
+                if self._door.asks(hello.kind):
+                    self._asked = self._door.ask(hello)
+                    self.send(struct_packet(Type.CHALLENGE, self._asked.challenge))
+                else:
+                    self._let_in(hello)
+            if self._asked is not None:
+                packets = self._shown(self._asked, packets)
             if packets:
                 self._owner.packets(self, packets)
         except DeathlessError as error:
             self.send(struct_packet(Type.REFUSED, Refused(error.code, error.message)))
             self.close()
+
+    def _shown(self, asked: Asked, packets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Keep what comes before the proof; gives what is to be taken in now. Raises: OtherDirectory."""
+        for at, (kind, body) in enumerate(packets):
+            if kind == Type.PROOF:
+                asked.shown(body)
+                self._asked = None
+                self._let_in(asked.hello)
+                return [*self._kept, *packets[at + 1 :]]
+            self._kept.append((kind, body))
+        return []
+
+    def _let_in(self, hello: Hello) -> None:
+        self.hello = hello
+        self._owner.opened(self, hello)
+
+    @property
+    def machine(self) -> str:
+        """Whose the other end is."""
+        return self._end.peer.host
 
     def _closed(self, _why: str) -> None:
         if self.hello is not None:
@@ -94,6 +143,7 @@ class Opened:
         received: called with all packets of one piece of bytes.
         ready: called once the connection stands, HELLO is sent.
         lost: called once, when dialing failed or the connection ended; not after `close`.
+        asker: shows in which directory we stand, where we are asked; None: nothing is shown.
     """
 
     def __init__(
@@ -106,8 +156,11 @@ class Opened:
         received: Callable[[list[tuple[int, bytes]]], None],
         ready: Callable[[], None],
         lost: Callable[[], None],
+        asker: Asker | None = None,
     ) -> None:
-        self._hello = hello
+        self._hello = hello if asker is None else msgspec.structs.replace(hello, proof=asker.word)
+        self._asker = asker
+        self._process = process
         self._received = received
         self._ready = ready
         self._lost: Callable[[], None] | None = lost
@@ -139,8 +192,30 @@ class Opened:
         except DeathlessError:
             self.close()
             return
+        if self._asker is not None:
+            for kind, body in packets:
+                if kind == Type.CHALLENGE:
+                    self._challenged(self._asker, decode_struct(Challenge, body), 1)
+            packets = [each for each in packets if each[0] != Type.CHALLENGE]
         if packets and self._lost is not None:
             self._received(packets)
+
+    def _challenged(self, asker: Asker, challenge: Challenge, tries: int) -> None:
+        if not self.open:
+            return
+        shown = asker.look(challenge)
+        if shown is not None:
+            self.send(packet(Type.PROOF, shown))
+        elif tries < LOOKS_MAX:
+            self._process.call_later(LOOK_AGAIN_US, lambda: self._challenged(asker, challenge, tries + 1))
+        else:
+            error = asker.refusal()
+            refused = struct_packet(Type.REFUSED, Refused(error.code, error.message))
+            if self._lost is not None:
+                self._received([(Type.REFUSED, refused[PREFIX_BYTES:])])  # as if it had come: we refuse to go on
+            if self._end is not None and self._end.open:
+                self._end.close()
+            self._gone()
 
     def _gone(self) -> None:
         lost, self._lost = self._lost, None

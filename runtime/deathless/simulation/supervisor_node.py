@@ -7,19 +7,21 @@ worker. Does not: have an ingress or serve tools. May import engine and below, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
 
-from deathless.base.errors import LockUnavailable, LogTruncated
+from deathless.base.errors import LockUnavailable, LogTruncated, OtherDirectory
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.codec.wire import PROTOCOL_VERSION, Hello, Type, decode_struct, struct_packet
+from deathless.codec.wire import PROTOCOL_VERSION, Hello, Refused, Type, decode_struct, struct_packet
 from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
 from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.ports import FileSystem, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
+from deathless.simulation.directory import Stands
 from deathless.simulation.line import (
     AddressesAre,
     AskLock,
@@ -52,7 +54,7 @@ FINAL_CODES: Final = frozenset(
 DIVERGED_CODE: Final = "DL4008"
 
 
-class Host(Protocol):
+class Host(Stands, Protocol):
     """What a supervisor gets from its replica."""
 
     name: str
@@ -78,8 +80,12 @@ class Host(Protocol):
         """What a service keeps for its life, as this replica would draw it."""
         ...
 
-    def members(self) -> list[str]:
-        """Names of all replicas that have announced themselves."""
+    def members(self) -> Mapping[str, str]:
+        """Control addresses of all replicas that have announced themselves, by name."""
+        ...
+
+    def refused(self, code: str) -> None:
+        """Another replica does not go on with us, or we with it: evidence for the verdict."""
         ...
 
     def withdraw(self) -> None:
@@ -110,10 +116,13 @@ class SupervisorNode:
         self.report = Report(replica=host.name, state=WorkerState.DEAD, role="starting", epoch=0, lsn=0)
         self.stays_stopped = ""  # code of the error that an operator must act on
         self._peers: dict[str, Opened] = {}
+        self._addresses: dict[str, str] = {}  # at which each peer was tried last
+        self._door = host.door("supervisor")
         self._number = 0
         self._timer: Timer | None = None
         self._kicked = False
         self._delays: dict[str, float] = {}  # between two attempts to connect to a peer, seconds
+        self._refusals: dict[str, int] = {}  # for which it stands in another directory than we
         self._try_at: dict[str, float] = {}  # not before, monotonic seconds
         self._started_at = 0.0
         self._delay_s = 0.0
@@ -151,8 +160,8 @@ class SupervisorNode:
                 # The real one ends, and its runner starts it again.
                 self.process.pause(RUNNER_PAUSE_US)
         self._count_death_in_page()
-        host.network.listen(self.process, f"{host.name}:3", self._accept)
-        self.report.control = f"{host.name}:3"
+        host.network.listen(self.process, f"{host.machine}:3", self._accept)
+        self.report.control = f"{host.machine}:3"
         self._turn()
 
     def _turn(self) -> None:
@@ -327,24 +336,51 @@ class SupervisorNode:
         self.detector.members_seen(set(members))
         self.detector.forget_removed(self._now())
         now = self._now()
-        for name in members:
-            if name != self.host.name and name not in self._peers and now >= self._try_at.get(name, 0.0):
-                self._connect(name)
+        for name, address in members.items():
+            if name == self.host.name:
+                continue
+            if self._addresses.setdefault(name, address) != address:  # it announces another one
+                self._addresses[name] = address
+                self._try_at.pop(name, None)
+                if name in self._peers:
+                    self._peers.pop(name).close()
+            if name not in self._peers and now >= self._try_at.get(name, 0.0):
+                self._connect(name, address)
 
-    def _connect(self, name: str) -> None:
+    def _connect(self, name: str, address: str) -> None:
         def ready() -> None:
             self._delays[name] = 0.0
             self._kick()
 
         def lost() -> None:
-            self._peers.pop(name, None)
+            if self._peers.get(name) is not connection:
+                return
+            del self._peers[name]
             self._delays[name] = min(max(2 * self._delays.get(name, 0.0), AGAIN_MIN_S), AGAIN_MAX_S)
             self._try_at[name] = self._now() + self._delays[name]
 
         hello = Hello(PROTOCOL_VERSION, "supervisor", self.host.service_name, self.host.name)
-        self._peers[name] = Opened(
-            self.host.network, self.process, f"{name}:3", hello, received=_ignore, ready=ready, lost=lost
+        connection = self._peers[name] = Opened(
+            self.host.network,
+            self.process,
+            address,
+            hello,
+            received=lambda packets: self._told(name, packets),
+            ready=ready,
+            lost=lost,
+            asker=self.host.asker("supervisor"),
         )
+
+    def _told(self, name: str, packets: list[tuple[int, bytes]]) -> None:
+        """All that a supervisor says on a connection that it accepted is that it refuses us."""
+        for kind, body in packets:
+            if kind == Type.REFUSED:
+                code = decode_struct(Refused, body).code
+                if code == OtherDirectory.code:
+                    self.host.note(f"{name} refuses us: {code}")
+                    self.host.refused(code)
+                    self._refusals[name] = self._refusals.get(name, 0) + 1
+                    self._delays[name] = min(AGAIN_MIN_S * 2 ** self._refusals[name], AGAIN_MAX_S) / 2
 
     def _tell_others(self, now: float) -> None:
         self.report.heard = self.detector.heard_ms(now)
@@ -395,10 +431,11 @@ class SupervisorNode:
 
     def _accept(self, end: Endpoint) -> None:
         self._number += 1
-        Accepted(self, self._number, end, CONTROL_BUFFER_BYTES, self.host.service_name)
+        Accepted(self, self._number, end, CONTROL_BUFFER_BYTES, self.host.service_name, self._door)
 
     def opened(self, connection: Accepted, hello: Hello) -> None:
         """See sockets.Owner."""
+        self.host.let_in(connection.machine, hello.kind)
 
     def lost(self, connection: Accepted) -> None:
         """See sockets.Owner."""
@@ -419,7 +456,3 @@ class SupervisorNode:
                     self._meet_members()
         self._tell_worker()
         self._maybe_order_takeover(now)
-
-
-def _ignore(_packets: list[tuple[int, bytes]]) -> None:
-    """A supervisor says nothing on connections that it accepted."""

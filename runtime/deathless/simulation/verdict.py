@@ -167,6 +167,7 @@ def judge(cluster: Cluster, *, healed_us: int, bound_us: int, allowed: frozenset
     """
     violations = [Violation(checker="crash", text=text) for text in cluster.shared.failures]
     violations += stops(cluster, allowed)
+    violations += beside(cluster)
     gone = [client.name for client in cluster.clients.values() if client.gone]
     operations = cluster.history.operations
     violations += check_liveness(operations, healed_us=healed_us, bound_us=bound_us, gone=gone)
@@ -193,6 +194,11 @@ def stops(cluster: Cluster, allowed: frozenset[str]) -> list[Violation]:
         for name, code, text in cluster.shared.stops
         if code not in allowed
     ]
+
+
+def beside(cluster: Cluster) -> list[Violation]:
+    """No copy of the directory ordered, fed or deposed anybody of the original."""
+    return [violation for copy in cluster.copies for violation in copy.violations()]
 
 
 def agreement(cluster: Cluster, found: Recovered) -> list[Violation]:

@@ -62,6 +62,7 @@ from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
 from deathless.execution.service import Service
 from deathless.simulation.clock import SimClock
+from deathless.simulation.directory import Stands
 from deathless.simulation.line import (
     AddressesAre,
     AskLock,
@@ -110,7 +111,7 @@ class LockChannel(Protocol):
         ...
 
 
-class Host(Protocol):
+class Host(Stands, Protocol):
     """What a worker gets from its replica."""
 
     name: str
@@ -197,8 +198,8 @@ class WorkerNode:
         self.limits = host.limits
         self.engine: ReplicaEngine | None = None  # None: it is still starting
         self.primary_is = PrimaryIs(0, "", "", "")
-        self.client_address = f"{host.name}:1"
-        self.replication_address = f"{host.name}:2"
+        self.client_address = f"{host.machine}:1"
+        self.replication_address = f"{host.machine}:2"
         self.stopping = False
         self._intake: Intake
         self._lock: LockChannel
@@ -207,6 +208,7 @@ class WorkerNode:
         self._conn_number = 0
         self._upstream: Opened | None = None
         self._peer_links = PeerLinks(self)
+        self._door = host.door("worker")
         self._flushing = False
         self._timer: Timer | None = None
         self._timer_at: float | None = None
@@ -612,6 +614,7 @@ class WorkerNode:
             received=self._upstream_packets,
             ready=lambda: self._upstream_ready(connection),
             lost=lambda: self._upstream_lost(connection),
+            asker=self.host.asker("worker"),
         )
         self._upstream = connection
 
@@ -649,7 +652,7 @@ class WorkerNode:
 
     def _accept(self, end: Endpoint) -> None:
         self._conn_number += 1
-        Accepted(self, self._conn_number, end, self.limits.stream_buffer_bytes_max, self.host.service_name)
+        Accepted(self, self._conn_number, end, self.limits.stream_buffer_bytes_max, self.host.service_name, self._door)
 
     def opened(self, connection: Accepted, hello: Hello) -> None:
         """See sockets.Owner."""
@@ -658,6 +661,7 @@ class WorkerNode:
         if refusal is not None:
             raise refusal
         self._connections[number] = connection
+        self.host.let_in(connection.machine, hello.kind)
         if hello.kind == "follower":
             self._followers[number] = None
         leads = self.running.core.role_for_clients == "primary"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from deathless.base.errors import OtherDirectory
+from deathless.codec.wire import Hello
 from deathless.core.directory_proof import (
     REPLICAS,
     agrees,
+    answer_of,
     answerer_shows,
     asker_shows,
+    check_answer,
     is_file_name,
     is_word,
     refusal_without_word,
@@ -47,3 +51,18 @@ def test_replicas_of_earlier_builds_alone_show_nothing(kind: str, announced: boo
     refusal = refusal_without_word(kind, "r1", announced=announced, shows=shows)
     assert (refusal is None) == (kind in REPLICAS and announced and not shows)
     assert refusal is None or "r1" in refusal.message
+
+
+def test_an_asker_shows_nothing_to_who_knows_another_secret_or_none() -> None:
+    told = answerer_shows(SECRET, WORD, NONCE)
+    assert answer_of(SECRET, WORD, NONCE, told) == asker_shows(SECRET, WORD, NONCE)
+    for secret in (None, b"t" * 64):
+        assert answer_of(secret, WORD, NONCE, told) is None
+
+
+def test_an_answerer_lets_nobody_in_who_shows_another_secret_or_too_early() -> None:
+    hello = Hello(1, "follower", "bank", "r1", proof=WORD)
+    check_answer(hello, SECRET, NONCE, asker_shows(SECRET, WORD, NONCE))
+    for secret, shown in ((SECRET, b""), (SECRET, asker_shows(b"t" * 64, WORD, NONCE)), (None, b"")):
+        with pytest.raises(OtherDirectory, match="follower 'r1'"):
+            check_answer(hello, secret, NONCE, shown)

@@ -357,3 +357,21 @@ def test_storage_that_gives_no_answer_keeps_no_operator_out(home: Path, monkeypa
     finally:
         goes_on.set()
     assert list((home / "members").glob(".*")) == []
+
+
+def test_a_clock_that_stepped_ahead_sweeps_secrets_and_keeps_nobody_out(home: Path) -> None:
+    """A process that begins after the step takes away what one that runs has written: that one writes another."""
+
+    async def run() -> None:
+        async with served(home) as found:
+            standing = list((home / "members").glob(".proof.*"))
+            assert standing
+            for path in standing:  # by the new time they were written long ago
+                then = path.stat().st_mtime - 2 * proof.SWEPT_S
+                os.utime(path, (then, then))
+            Secrets(str(home), in_thread=False).sweep()
+            assert not any(path.exists() for path in standing)
+            assert await found.report(str(home), REPORT) == []
+            assert found.reports == [REPORT]
+
+    asyncio.run(run())
