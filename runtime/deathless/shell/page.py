@@ -63,6 +63,7 @@ DURABLE: Final = 48
 FILE_SLOTS: Final = (0, 512)
 PATH_AT: Final = 8 * CELLS
 PATH_BYTES_MAX: Final = PAGE_BYTES - PATH_AT - 4
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})  # what memory says that has none for a file
 PAGES_SWEPT_MAX: Final = 256  # pages looked at when a replica starts
 TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED, OUTBOX_FULL = 3, 4, 5, 6, 7, 8, 9, 10, 11
 SLOWEST, STORAGE = 48, 49
@@ -76,14 +77,17 @@ MEMORY: Final = "/dev/shm"  # noqa: S108  what else may stand there is checked b
 
 
 def page_path(directory: str, replica: str, memory: str = MEMORY, *, instance: str = "") -> str:
-    """Where a replica's page is; beside its other files where the machine offers no folder in memory."""
+    """Where a replica's page is; beside its other files where the machine offers no folder in memory.
+
+    Raises: OSError: it can't be known now.
+    """
     tail = f".{instance}" if instance else ""
     if not (os.path.isdir(memory) and os.access(memory, os.W_OK | os.X_OK)):
         return str(Path(directory) / "replicas" / replica / f"page{tail}")
     try:
         device = os.stat(directory).st_dev  # two containers may name two volumes alike and share their memory
-    except OSError:
-        device = 0
+    except FileNotFoundError:
+        device = 0  # whatever else is said, the directory may be there, and its page has another name
     whose = f"{os.geteuid()}\0{device}\0{os.path.realpath(directory)}\0{replica}{tail}".encode(errors="surrogateescape")
     return os.path.join(memory, f"deathless-{hashlib.blake2b(whose, digest_size=12).hexdigest()}.page")
 
@@ -123,15 +127,20 @@ class Page:
             self._map = mmap.mmap(descriptor, PAGE_BYTES)
         self.path = path
         self.cells = memoryview(self._map).cast("Q")
-        self.running = Cells(memoryview(self._map)) if fresh else None
+        self.running: Cells | None = None  # where a worker says what it runs; it clears the page first
         self._slot = self._older_slot()  # the one to be written next
         if fresh:
-            for cell in range(TICKS, SHARED_CELLS):
-                if cell not in KEPT:
-                    self.cells[cell] = 0
+            self.clear()
             whose = os.path.realpath(directory).encode(errors="surrogateescape")
             if directory and len(whose) <= PATH_BYTES_MAX:
                 self._map[PATH_AT : PATH_AT + 4 + len(whose)] = len(whose).to_bytes(4, "little") + whose
+
+    def clear(self) -> None:
+        """Clear what a former worker left, but for the witness."""
+        self.running = Cells(memoryview(self._map))
+        for cell in range(TICKS, SHARED_CELLS):
+            if cell not in KEPT:
+                self.cells[cell] = 0
 
     @property
     def full(self) -> bool:
@@ -213,10 +222,11 @@ def open_page(directory: str, replica: str, *, instance: str = "", fresh: bool =
     try:
         return Page(path, fresh=fresh, directory=directory)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in NO_ROOM:
             raise
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        if os.stat(path).st_size < PAGE_BYTES:  # it was begun just now; a whole one holds a witness
+            os.unlink(path)
     return Page(page_path(directory, replica, "", instance=instance), fresh=fresh, directory=directory)
 
 
@@ -228,10 +238,12 @@ def confirmed_in_pages(directory: str, replica: str, *, instance: str = "", memo
         replica: one that may have no folder there yet.
         instance: of the caller; other replicas of this machine have none.
         memory: see `page_path`.
+
+    Raises: OSError: it can't be known now which pages there are.
     """
     try:
         replicas = sorted({replica, *os.listdir(Path(directory) / "replicas")})
-    except OSError:
+    except FileNotFoundError:
         replicas = [replica]
     names = {
         page_path(directory, name, where, instance=which): name
@@ -251,7 +263,10 @@ def confirmed_in_pages(directory: str, replica: str, *, instance: str = "", memo
 
 
 def confirmed_elsewhere(directory: str, replica: str, *, instance: str = "", memory: str = MEMORY) -> list[Sighting]:
-    """Give every point outside log and lock store: of this machine's pages, and of the files beside the log."""
+    """Give every point outside log and lock store: of this machine's pages, and of the files beside the log.
+
+    Raises: as `confirmed_in_pages`.
+    """
     pages = confirmed_in_pages(directory, replica, instance=instance, memory=memory)
     return [*pages, *confirmed_in_files(directory)]
 
@@ -291,4 +306,8 @@ def _directory_is_gone(path: str) -> bool:
     whose = os.fsdecode(head[PATH_AT + 4 : PATH_AT + 4 + length])
     if not whose or not on_local_mounts(whose):
         return False
-    return not os.path.lexists(whose) and os.path.isdir(os.path.dirname(whose))
+    try:
+        os.lstat(whose)
+    except (FileNotFoundError, NotADirectoryError):
+        return os.path.isdir(os.path.dirname(whose))
+    return False

@@ -209,8 +209,6 @@ class Supervisor:
         self._hash_seed = self._record.hash_seed
         self._local = filesystem_type(config.directory) in LOCAL_TYPES
         sweep()
-        self._page = self._open_page(fresh=False)
-        self._count_death_in_page()
         self._door.secrets.sweep()
         tls = server_context(self._control.tls)
         server, address = await listen(self._control.accept, self.config.control_listen, tls)
@@ -241,7 +239,10 @@ class Supervisor:
 
     async def _find_out(self) -> ServiceRecord:
         await self._take_replica()
-        return await prepare(self.config)
+        record = await prepare(self.config)
+        self._page = self._open_page(fresh=False)
+        self._count_death_in_page()
+        return record
 
     def _check_settings(self) -> None:
         """End where we have not served with our settings and they are others by now. Raises: SettingsChanged."""
@@ -390,20 +391,22 @@ class Supervisor:
 
     def _start_children(self, now: float) -> None:
         self._attendants.start_due(now, self._environment())
-        if self.worker.process is None and self.worker.start_at is not None and now >= self.worker.start_at:
-            self._start_worker(now)
-        ready = self.config.ingress_listen and self.report.client
-        if (
-            ready
-            and self.ingress.process is None
-            and self.ingress.start_at is not None
-            and now >= self.ingress.start_at
-        ):
-            self._start_ingress(now)
+        if self.worker.due(now):
+            try:
+                self._start_worker(now)
+            except OSError as error:  # the page can't be opened, or no process be made
+                self._worker_not_started(error, now)
+        if self.config.ingress_listen and self.report.client and self.ingress.due(now):
+            try:
+                self._start_ingress(now)
+            except OSError as error:
+                self.ingress.not_started(now)
+                _LOG.warning("ingress can't be started yet", extra={"why": str(error)})
 
     def worker_command(self, descriptor: int) -> list[str]:
         """What a worker is started with; `descriptor` is its end of the socket pair."""
-        return [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(descriptor)]
+        page = self._page.path if self._page is not None else ""
+        return [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(descriptor), page]
 
     def ingress_command(self) -> list[str]:
         """What an ingress is started with."""
@@ -418,16 +421,27 @@ class Supervisor:
             "LC_ALL": "C.UTF-8",
         }
 
+    def _worker_not_started(self, error: OSError, now: float) -> None:
+        ours = as_ours(error, "start of the worker")
+        self.worker.not_started(now)
+        self.report.problem, self._last_error = ours.code, str(ours)
+        if ours.code in FINAL_CODES:
+            self.worker.start_at = None
+            self._set_condition(ours.code, str(ours))
+        _LOG.warning("worker can't be started", extra={"code": ours.code, "why": str(ours)})
+
     def _start_worker(self, now: float) -> None:
+        self._page = self._open_page()
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._page = self._open_page()
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
             self.worker.process = subprocess.Popen(
                 self.worker_command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 env={"GLIBC_TUNABLES": HUGE_PAGES, **self._environment()},
                 stdin=subprocess.DEVNULL,
             )
+            stack.pop_all()
         self.worker.started_at = now
         self.worker.start_at = None
         self._progress.begin()
@@ -576,7 +590,7 @@ class Supervisor:
             self._deaths.met(running.session, running.seq)
             self.report.deaths = self._deaths.counts
             _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
-        self._page = self._open_page()
+        page.clear()  # without the storage: a second look would count it twice
 
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""

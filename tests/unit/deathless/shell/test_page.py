@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 
 from deathless.base.errors import PermissionRefused
 from deathless.codec.witness import Point
@@ -216,6 +218,22 @@ def test_pages_whose_directory_is_gone_are_swept_and_others_stay(tmp_path: Path)
     assert len(list(memory.glob("deathless-*.page"))) == 1
     assert (memory / "deathless-other").exists()
     sweep(str(tmp_path / "no such folder"))
+
+
+def test_a_directory_that_says_an_error_is_not_gone_and_has_no_other_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, directory = tmp_path / "memory", tmp_path / "data"
+    memory.mkdir()
+    (directory / "replicas" / "r0").mkdir(parents=True)
+    open_page(str(directory), "r0", memory=str(memory)).note_confirmed(POINT)
+    with monkeypatch.context() as patch:
+        calls = FaultyCalls(patch, ("stat", "lstat"))
+        calls.run(directory, lambda: sweep(str(memory)), 1, errno.EIO)
+        assert calls.failed
+        found = calls.run(directory, lambda: page_path(str(directory), "r0", str(memory)), 1, errno.EIO)
+        assert isinstance(found, OSError)
+    assert [seen.point.lsn for seen in confirmed_in_pages(str(directory), "r0", memory=str(memory))] == [1000]
 
 
 def test_pages_of_directories_on_storage_that_may_hang_stay_and_are_not_looked_for(
