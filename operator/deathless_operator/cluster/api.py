@@ -31,8 +31,8 @@ import msgspec
 
 from deathless.base.errors import TooLarge
 from deathless.codec.untrusted import UNREADABLE
-from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.bounded import read_whole
+from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import LATER, ApiRefused, ApiUnreachable, Conflict, Expired, NotFound, refusal
 from deathless_operator.cluster.kinds import POD, Kind, kind_of
 

@@ -142,8 +142,8 @@ class Context(QueryContext):
             result: type of the reply.
             deadline: how long to wait, by the time that passes, or until which logical time; DeadlineExceeded then.
 
-        Raises: TooLarge, InvalidArgument for a key, InvalidUse. The await: CallFailed, CallCycle, DeadlineExceeded, Cancelled,
-        Overloaded, PeerReplaced.
+        Raises: TooLarge, InvalidArgument for a key, InvalidUse. The await: CallFailed, CallCycle, DeadlineExceeded,
+        Cancelled, Overloaded, PeerReplaced.
         """
         turn = self._now()
         until = Due() if deadline is None else _due(deadline, turn)

@@ -26,7 +26,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, get
 
 import msgspec
 
-from deathless.base.errors import InvalidUse, InvalidService
+from deathless.base.errors import InvalidService, InvalidUse
 from deathless.execution.context import Context
 from deathless.execution.function import Function, place
 from deathless.execution.operations import Operation, Waitable

@@ -3,8 +3,9 @@
 By the standard library alone, with one kept connection per user: a patch on an open connection takes milliseconds.
 Token and authority are files that Kubernetes renews, so they are read again for each request and each connection.
 
-Guarantees: every request ends within its time; no answer above ANSWER_BYTES_MAX is held or decoded; a kept connection that has gone stale costs one more attempt, not an
-error. Does not: retry beyond that, list (the Role of a replica names its pods). Imports msgspec only.
+Guarantees: every request ends within its time; no answer above ANSWER_BYTES_MAX is held or decoded; a kept connection
+that has gone stale costs one more attempt, not an error. Does not: retry beyond that, list (the Role of a replica names
+its pods). Imports msgspec only.
 """
 
 from __future__ import annotations
@@ -178,5 +179,6 @@ def _whole(response: http.client.HTTPResponse) -> bytes:
 
 def _too_long(response: http.client.HTTPResponse) -> ApiError:
     return ApiError(
-        response.status, f"the answer has more than {ANSWER_BYTES_MAX} bytes; see who answers at KUBERNETES_SERVICE_HOST"
+        response.status,
+        f"the answer has more than {ANSWER_BYTES_MAX} bytes; see who answers at KUBERNETES_SERVICE_HOST",
     )

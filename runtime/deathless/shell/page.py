@@ -18,12 +18,14 @@ Cells of u64 in the machine's byte order; the first three are `execution.running
     14       elapsed time of the shard that the record says, microseconds
     15       how far the wall clock is ahead of logical time, microseconds, two's complement; 0: they go together
     16 to 47 two slots of `codec.witness`: what this replica confirmed as primary, written before replies leave
-    48       lsn that the file beside the log holds durably (`witness_writer`), 0: none
-    49 to 63 free
-
-Behind the cells, from byte 512 on: u32 length and bytes of the path of the directory that the page belongs to.
     48       milliseconds that the slowest call of the file system took lately; 0: none took long
     49       what the file system is just now, beside well (0): 1 read-only, 2 without a free inode
+    50       lsn that the file beside the log holds durably (`witness_writer`), 0: none
+    51       activities for which this primary waits before it hands over; 0: it waits for none
+    52, 53   since when, and until when at the latest, seconds of the wall clock
+    54 to 63 free
+
+Behind the cells, from byte 512 on: u32 length and bytes of the path of the directory that the page belongs to.
 
 The file lies in this machine's memory (`page_path`), not beside the log: a supervisor must be able to read it while the
 log's storage hangs, and a worker that writes to it before each message must not wait for anybody's write-back. It stays
@@ -59,7 +61,7 @@ PAGE_BYTES: Final = 4096
 SHARED_CELLS: Final = 16  # the cells before the witness's, which a new worker clears
 WITNESS_AT: Final = (8 * SHARED_CELLS, 8 * SHARED_CELLS + SLOT_BYTES)
 WITNESS_FILE: Final = "confirmed"
-DURABLE: Final = 48
+DURABLE: Final = 50
 FILE_SLOTS: Final = (0, 512)
 PATH_AT: Final = 8 * CELLS
 PATH_BYTES_MAX: Final = PAGE_BYTES - PATH_AT - 4
@@ -67,6 +69,7 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})  # what m
 PAGES_SWEPT_MAX: Final = 256  # pages looked at when a replica starts
 TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED, OUTBOX_FULL = 3, 4, 5, 6, 7, 8, 9, 10, 11
 SLOWEST, STORAGE = 48, 49
+WAITS_FOR, WAITS_SINCE, WAITS_UNTIL = 51, 52, 53
 BOOT_ID, BOOT_NS, BOOT_ELAPSED, STEPPED = 12, 13, 14, 15
 KEPT: Final = (BOOT_ID, BOOT_NS, BOOT_ELAPSED)
 """Cells that are for the next process (`machine_clock`)."""
@@ -141,6 +144,24 @@ class Page:
         for cell in range(TICKS, SHARED_CELLS):
             if cell not in KEPT:
                 self.cells[cell] = 0
+        self.note_waiting(None)
+
+    def note_waiting(self, waiting: tuple[int, float, float] | None, now: float = 0.0, wall_s: float = 0.0) -> None:
+        """Say what a primary waits for before it hands over.
+
+        Args:
+            waiting: of `core.handover`; None: nothing.
+            now: of the same clock.
+            wall_s: of the wall clock, at the same moment.
+        """
+        cells = self.cells
+        if waiting is None:
+            cells[WAITS_FOR] = cells[WAITS_SINCE] = cells[WAITS_UNTIL] = 0
+            return
+        count, since, until = waiting
+        if not cells[WAITS_FOR]:  # read off once: what is told of it does not change with each look
+            cells[WAITS_SINCE], cells[WAITS_UNTIL] = (max(0, round(wall_s - now + at)) for at in (since, until))
+        cells[WAITS_FOR] = count
 
     @property
     def full(self) -> bool:
@@ -204,6 +225,12 @@ class Page:
         """Remove the file: its service is no more. Whoever has it mapped keeps it."""
         with contextlib.suppress(OSError):
             os.unlink(self.path)
+
+
+def waits_of(page: Page) -> dict[str, int]:
+    """Give what a primary says that it waits for, as `standing.Standing` names it."""
+    names = {"waits_for": WAITS_FOR, "waits_since": WAITS_SINCE, "waits_until": WAITS_UNTIL}
+    return {name: page.cells[cell] for name, cell in names.items()}
 
 
 def open_page(directory: str, replica: str, *, instance: str = "", fresh: bool = True, memory: str = MEMORY) -> Page:

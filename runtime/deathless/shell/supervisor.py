@@ -91,6 +91,7 @@ from deathless.shell.page import (
     Page,
     open_page,
     sweep,
+    waits_of,
 )
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
@@ -154,7 +155,8 @@ class Supervisor:
         self._local = True  # the log's storage is this machine's
         self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
         self._board = Board(config.directory, config.replica, self._members_seen, config.instance, self._be_superseded)
-        self._peers = Peers(config, self._kick_loop, self._board.ask_later)
+        self._kick = asyncio.Event()
+        self._peers = Peers(config, self._kick.set, self._board.ask_later)
         self._attendants = Attendants(config, config_path, self._be_fenced)
         self._members: dict[str, Member] = {}  # as members/ was seen last
         self._door = Door(Secrets(config.directory, in_thread=True), lambda name: self._members.get(name))  # noqa: PLW0108  it is replaced
@@ -174,7 +176,6 @@ class Supervisor:
             commands={"status": self.status, "stop": self._order_stop, "restart-worker": self._restart_worker},
             door=self._door,
         )
-        self._kick = asyncio.Event()
         self._stopped = asyncio.Event()  # we were told to stop
         self._news = WorkerNews()
         self._deaths = MessageDeaths()
@@ -297,9 +298,6 @@ class Supervisor:
             self._kick.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._kick.wait(), self.limits.heartbeat_s)
-
-    def _kick_loop(self) -> None:
-        self._kick.set()
 
     def _order_stop(self) -> None:
         """SIGTERM: an orderly stop; what is admitted is confirmed and answered first."""
@@ -716,6 +714,7 @@ class Supervisor:
             others=tuple(sorted(set(self.detector.reports) - {report.replica})),
             led=report.role == "primary" or self.detector.led(now),
             silent=self.detector.silent(now, proved_s),
+            **(waits_of(self._page) if self._page is not None and report.role == "primary" else {}),
         )
 
     def _tell_worker(self) -> None:
@@ -765,7 +764,7 @@ class Supervisor:
 
     def status(self) -> dict[str, object]:
         """What `deathless status` shows, as this supervisor knows it."""
-        return status_of(self.config, self.detector, time.monotonic())
+        return status_of(self.config, self.detector, self._standing(), time.monotonic())
 
     def _spawn(self, work: object) -> None:
         task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type,var-annotated]  # coroutines only

@@ -9,7 +9,7 @@ input ends, which it does with the worker however that ends, it writes once more
     python -I -S witness_writer.py <page> <file> <interval>
 
 The file is 4096 bytes; its slots (`codec.witness`) stand at 0 and 512, and are written in turns. Within an incarnation
-it is never lowered. The lsn that stands durably is told in cell 48 of the page.
+it is never lowered. The lsn that stands durably is told in cell 50 of the page.
 
 Guarantees: one write at a time; an error is tried again at the next look. What an error left in the file is written
 again before it counts: a sync that failed may have lost what reads back all the same. Does not: import anything of
@@ -33,7 +33,7 @@ FILE_SLOTS: Final = (0, 512)
 SLOT_BYTES: Final = 128
 MAGIC: Final = b"DLW1"
 CRC_AT: Final = 120
-DURABLE_AT: Final = 8 * 48
+DURABLE_AT: Final = 8 * 50
 ORDER: Final = struct.Struct("<QQ")  # epoch and lsn, at 32
 
 

@@ -390,6 +390,7 @@ class Worker:
         primary = self.engine.core.primary
         cells[FULL] = int(primary is not None and primary.full)
         cells[OUTBOX_FULL] = int(self._messaging.outbox_full())
+        self.page.note_waiting(primary.departure.waiting if primary is not None else None, self.now(), time.time())
         stepped_us = primary.clock_stepped_us(self.now(), self.wall_us()) if primary is not None else 0
         # Who draws UUIDv7 keys goes on from what it was told, and time does not go as its clock does now.
         tell = cells[TICKS] % CLOCK_TICKS == 0 if stepped_us else self.page.stepped_us

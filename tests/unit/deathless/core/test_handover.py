@@ -113,6 +113,19 @@ def test_the_wait_is_bounded_from_the_first_order_on_and_the_hand_over_has_its_o
     assert departure.deadline() == WAIT_S + HANDOVER_MAX_S
 
 
+def test_what_is_waited_for_is_told_with_since_when_and_until_when() -> None:
+    departure, stream = Departure(WAIT_S), stream_of("r1", "r2")
+    assert departure.waiting is None
+    departure.switchover_ordered(ASKER, 4, "", stream, 3.0)
+    assert departure.waiting is None, "nobody has looked what runs"
+    departure.look(stream, 2, 3.0)
+    assert departure.waiting == (2, 3.0, 3.0 + WAIT_S)
+    departure.look(stream, 1, 4.0)
+    assert departure.waiting == (1, 3.0, 3.0 + WAIT_S)
+    departure.look(stream, 0, 5.0)
+    assert departure.waiting is None
+
+
 @pytest.mark.parametrize("under_way", [0, 1])
 def test_without_a_wait_it_is_handed_over_at_once(under_way: int) -> None:
     departure = Departure(0.0)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.messaging_bench import Hub, kinds, ok
 
-from deathless.base.errors import InvalidUse, InvalidService
+from deathless.base.errors import InvalidService, InvalidUse
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import Reference, Request, Target, decode_body, encode_body
 from deathless.execution.context import Context
