@@ -53,6 +53,7 @@ from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
+from deathless.execution.running import Running
 from deathless.shell.attendants import Attendants, reap_orphans
 from deathless.shell.child import Child
 from deathless.shell.config_file import read_config
@@ -149,7 +150,7 @@ class Supervisor:
         self._page: Page | None = None
         self._progress = Progress(turn_max_s=self.limits.turn_max_s, log_call_max_s=self.limits.log_call_max_s)
         self._line: LineProtocol | None = None
-        self._died_in_message = False  # the last worker
+        self._died_in: Running | None = None  # the message in which this worker died, or is being ended
         self._claimed_lsn = 0  # of the last order to take over: what another replica says it has applied
         self._missing = Missing()  # of what workers end for because the log lacks it
         self._local = True  # the log's storage is this machine's
@@ -446,7 +447,7 @@ class Supervisor:
         self._worker_deadline = float("inf")
         self._last_stop = None
         self._news.worker_started()
-        self._worker_told = self._end_ordered = False
+        self._worker_told, self._end_ordered, self._died_in = False, False, None
         self.report.state, self.report.role, self.report.client, self.report.replication = (
             WorkerState.STARTING,
             "starting",
@@ -539,7 +540,7 @@ class Supervisor:
         if stop is not None:
             self.report.problem = "" if ordered else stop.code
             self._last_error = "" if ordered else stop.text
-        elif self._died_in_message and role not in ("primary", "taking-over"):
+        elif self._died_in is not None and role not in ("primary", "taking-over"):
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
             self.report.problem = Parked.code
         if stop is not None and self._is_final(stop.code, role, now):
@@ -576,19 +577,18 @@ class Supervisor:
             self._set_condition(DivergedError.code, text)
         _LOG.error("worker diverged", extra={"why": text, "times_this_hour": len(self.report.divergences)})
 
-    def _count_death_in_page(self) -> None:
-        """I11: the message that stood in the page when the worker died, and was not completed; counted once."""
-        page = self._page
-        running = page.read_running() if page is not None else None
-        self._died_in_message = False
-        if page is None or running is None:
+    def _count_death_in_page(self, *, gone: bool = True) -> None:
+        """I11: the message that stands in the page when the worker dies, or is ended for it; counted once."""
+        if self._page is None or (running := self._page.read_running()) is None:
             return
-        self._died_in_message = bool(running.session or running.seq)
-        if self._died_in_message and not self._end_ordered:
-            self._deaths.met(running.session, running.seq)
-            self.report.deaths = self._deaths.counts
-            _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
-        page.clear()  # without the storage: a second look would count it twice
+        if running != self._died_in and (running.session or running.seq):
+            self._died_in = running
+            if not self._end_ordered:
+                self._deaths.met(running.session, running.seq)
+                self.report.deaths = self._deaths.counts
+                _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
+        if gone:
+            self._page.clear()  # without the storage: a second look would count it twice
 
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""
@@ -624,6 +624,7 @@ class Supervisor:
         if verdict is Verdict.OVERDUE and self.report.role != "recovering" and self.worker.process is not None:
             _LOG.error("nothing moved for turn_max_s; the worker is ended", extra={"running": signs.running})
             self.worker.process.kill()
+            self._count_death_in_page(gone=False)  # told with STUCK: who takes over is not to run it unawares
         return WorkerState.STUCK
 
     def _worker_said(self, line: LineProtocol, record: object) -> None:

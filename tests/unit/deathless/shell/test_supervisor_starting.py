@@ -94,6 +94,33 @@ def test_child_for_which_there_is_no_process_is_started_later(
     )
 
 
+def test_message_for_which_a_worker_is_ended_is_told_with_the_word_that_it_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes over for that word would run the message unawares, and be ended for it in turn (I11)."""
+    told: list[tuple[str, list[tuple[int, int, int]]]] = []
+    tell = Supervisor._tell_others
+
+    def note(supervisor: Supervisor, now: float) -> None:
+        told.append((str(supervisor.report.state), list(supervisor.report.deaths)))
+        tell(supervisor, now)
+
+    monkeypatch.setattr(Supervisor, "_tell_others", note)
+    loops = 'role("primary", 1); page[2] = 0; page[1] = 3; page[0] = 9; time.sleep(60)'
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+
+    supervised(
+        tmp_path,
+        f"if count == 0:\n    {loops}\n" + TICKING.format(told="os._exit(0)"),
+        look,
+        limits={"turn_max_s": 0.2},
+    )
+    assert next(deaths for state, deaths in told if state == "stuck") == [(9, 3, 1)]
+    assert told[-1][1] == [(9, 3, 1)], "counted once"
+
+
 def test_worker_is_told_which_page_its_supervisor_reads(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")

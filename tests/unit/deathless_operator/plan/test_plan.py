@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -277,20 +276,6 @@ def test_scaling_down_waits_for_an_heir() -> None:
     world.operate()
     assert world.size() == 2
     assert "a ready replica that can take over from bank-1" in world.status["doing"]
-
-
-def test_what_a_primary_waits_for_stands_in_what_is_done() -> None:
-    world = running()
-    world.settle()
-    world.operate()
-    assert world.status["doing"] == "nothing to do"
-    name, primary = next((name, pod) for name, pod in world.replicas().items() if role(pod) == "primary")
-    told = json.loads(primary["metadata"]["annotations"][names.STATUS_ANNOTATION])
-    for until in (1_700_000_000, 2**62):
-        told |= {"waits_for": 2, "waits_until": until}
-        primary["metadata"]["annotations"][names.STATUS_ANNOTATION] = json.dumps(told)
-        world.operate()
-        assert world.status["doing"].startswith(f"{name} lets 2 activities end that must run at most once, until 2")
 
 
 def test_suspension_stops_followers_first() -> None:
