@@ -104,8 +104,6 @@ def test_a_handlers_bug_is_500_with_one_traceback_in_the_log_of_the_primary(tmp_
         bank.run("query", "per_head", "-k", "alice", "-a", "people=0", code=HandlerFailed.exit_code)
         bank.run("call", "refuse", "-k", "alice", code=CallRefused.exit_code)
         assert [each.get("lsn", 0) != 0 for each in tracebacks(bank)] == [True, True, False]
-
-        # What a handler does wrong with its context is its bug, too.
-        status, told = post(bank, "/bank/alice/tell")
+        status, told = post(bank, "/bank/alice/tell")  # what a handler does wrong with its context
         assert (status, told["code"], told["type"]) == (500, InvalidUse.code, "InvalidUse")
         assert 'ctx.fork("no/service", "key", "method")' in str(tracebacks(bank)[-1]["traceback"])

@@ -337,16 +337,16 @@ class Api:
         token = self.connection.token()
         headers = {"Content-Type": content} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = msgspec.json.encode(body) if body is not None else None
-        url = self.connection.server + path
+        url, status, after = self.connection.server + path, 0, ""
         try:
             async with (
                 self._slots,
                 self._session.request(method, url, params=dict(query), data=data, headers=headers) as answer,
             ):
-                content_bytes = await read_whole(answer, f"{verb} {what}")
                 status, after = answer.status, answer.headers.get("Retry-After", "")
+                content_bytes = await read_whole(answer, f"{verb} {what}")
         except TooLarge as error:
-            raise ApiRefused(f"{error.message}; {error.advice}", status=answer.status) from None
+            raise ApiRefused(f"{error.message}; {error.advice}", status=status) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiUnreachable(f"{verb} {what}: {type(error).__name__}: {error}") from error
         return _parsed(f"{verb} {what}", status, content_bytes, after)

@@ -45,7 +45,7 @@ import itertools
 import mmap
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -227,7 +227,7 @@ class Page:
             os.unlink(self.path)
 
 
-def waits_of(page: Page) -> dict[str, int]:
+def waits_of(page: Page) -> dict[str, Any]:
     """Give what a primary says that it waits for, as `standing.Standing` names it."""
     names = {"waits_for": WAITS_FOR, "waits_since": WAITS_SINCE, "waits_until": WAITS_UNTIL}
     return {name: page.cells[cell] for name, cell in names.items()}
