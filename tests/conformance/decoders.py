@@ -11,6 +11,7 @@ TREES = ("runtime/deathless", "operator/deathless_operator")
 READERS = {"read_json", "read_msgpack", "JsonReader", "MsgpackReader"}
 WHOLE = {"msgspec.convert", "json.load", "json.loads", "tomllib.load", "tomllib.loads", "ast.literal_eval"}
 UNPACK = {"unpack", "unpack_from", "iter_unpack"}
+ANSWERS = ("answer", "response", "urlopen", "getresponse")
 LIBRARIES = ("msgspec.json.", "msgspec.msgpack.", "msgspec.yaml.", "msgspec.toml.", "pickle.", "marshal.")
 
 
@@ -38,6 +39,21 @@ def decoders(path: str, text: str) -> list[str]:
 
     visit(ast.parse(text), "")
     return sorted(set(found))
+
+
+def unbounded(path: str, text: str) -> list[str]:
+    """Give path:line of every place that reads an answer of the network to its end, however long it is."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        call = node.value if isinstance(node, ast.Await) else node
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+            continue
+        whole = not call.keywords and [ast.unparse(one) for one in call.args] in ([], ["-1"], ["None"])
+        owner = ast.unparse(call.func.value)
+        of_network = isinstance(node, ast.Await) or any(word in owner for word in ANSWERS)
+        if whole and of_network and call.func.attr in {"read", "json", "text", "readlines", "readall"}:
+            found.append(f"{path}:{call.lineno}")
+    return found
 
 
 def _decodes(call: ast.Call) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.conformance.decoders import ELSEWHERE, decoders, sources
+from tests.conformance.decoders import ELSEWHERE, decoders, sources, unbounded
 from tests.conformance.door import Door
 from tests.conformance.doors import DOORS
 
@@ -64,6 +64,25 @@ def test_each_decoder_of_the_tree_is_behind_a_door_or_says_why_it_is_none() -> N
     assert sorted(found - known) == [], "add it to DOORS of tests/conformance/doors.py, or to ELSEWHERE with the reason"
     assert sorted(known - found) == [], "not needed any more, take it out"
     assert sorted(walked & ELSEWHERE.keys()) == []
+
+
+def test_no_answer_of_the_network_is_read_without_a_limit() -> None:
+    assert [place for path, text in sources() for place in unbounded(path, text)] == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "await answer.read()",
+        "await found.json()",
+        "await answer.content.read(-1)",
+        "response.read()",
+        "urllib.request.urlopen(url).read()",
+    ],
+)
+def test_reads_without_a_limit_are_found(call: str) -> None:
+    assert unbounded("m.py", f"async def f(): return {call}") == ["m.py:1"]
+    assert unbounded("m.py", "async def f(): return await answer.content.read(4096), path.read()") == []
 
 
 @pytest.mark.parametrize(

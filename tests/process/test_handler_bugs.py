@@ -10,7 +10,7 @@ from pathlib import Path
 from cli_tool import Bank
 from replica_set import wait_for
 
-from deathless.base.errors import CallRefused, HandlerFailed
+from deathless.base.errors import CallRefused, HandlerFailed, InvalidUse
 
 SERVICE = """\
 from deathless import CallRefused, Context, Service, Struct
@@ -35,6 +35,11 @@ def share(account: Account, ctx: Context, people: int) -> int:
 @bank.handler
 def refuse(account: Account, ctx: Context) -> None:
     raise Poor("too little")
+
+
+@bank.handler
+def tell(account: Account, ctx: Context) -> None:
+    ctx.fork("no/service", "key", "method")
 
 
 @bank.query
@@ -99,3 +104,6 @@ def test_a_handlers_bug_is_500_with_one_traceback_in_the_log_of_the_primary(tmp_
         bank.run("query", "per_head", "-k", "alice", "-a", "people=0", code=HandlerFailed.exit_code)
         bank.run("call", "refuse", "-k", "alice", code=CallRefused.exit_code)
         assert [each.get("lsn", 0) != 0 for each in tracebacks(bank)] == [True, True, False]
+        status, told = post(bank, "/bank/alice/tell")  # what a handler does wrong with its context
+        assert (status, told["code"], told["type"]) == (500, InvalidUse.code, "InvalidUse")
+        assert 'ctx.fork("no/service", "key", "method")' in str(tracebacks(bank)[-1]["traceback"])

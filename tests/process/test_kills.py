@@ -134,6 +134,24 @@ def test_i11_burst_of_messages_that_end_their_process_costs_others_one_takeover_
         check_exactly_once(load, replicas)
 
 
+def test_i11_loop_without_end_costs_one_takeover_and_is_parked(tmp_path: Path) -> None:
+    with ReplicaSet(tmp_path, limits={"turn_max_s": 5.0}) as replicas:
+        replicas.wait_roles(primary=1, checkpointer=1, standby=1)
+        before = epoch_of(replicas)
+
+        async def loop() -> None:
+            async with client_of(replicas) as client:
+                with pytest.raises(Parked):
+                    await client.call("linger", "k0", seconds=1e9)
+
+        with Load(replicas) as load:
+            load.wait_more()
+            asyncio.run(loop())
+            load.wait_more()
+        assert epoch_of(replicas) - before == 1
+        check_exactly_once(load, replicas)
+
+
 def test_i5_exception_is_a_recorded_reply_and_rolls_its_turn_back(tmp_path: Path) -> None:
     with ReplicaSet(tmp_path, replicas=1) as replicas:
 

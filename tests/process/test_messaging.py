@@ -317,6 +317,7 @@ def test_a_planned_hand_over_waits_for_an_activity_that_must_run_at_most_once_an
             sender.processes[first].terminate()
         wait_for(lambda: waits_for_activities(sender) or (tool and tool.done()), "it to let go", sender.describe)
         assert waits_for_activities(sender), tool and tool.result()
+        assert told_wait(sender, first, tmp_path) == 1
         assert ask(sender, count_to_20) == list(range(1, 21))
         assert waits_for_activities(sender), "all of these were answered meanwhile"
         (work / "go").touch()
@@ -330,6 +331,12 @@ def test_a_planned_hand_over_waits_for_an_activity_that_must_run_at_most_once_an
             assert json.loads(done.stdout)["to"] == second
         else:
             assert sender.processes[first].wait(DEADLINE_S) == 0
+
+
+def told_wait(replicas: ReplicaSet, name: str, folder: Path) -> int:
+    """For how many activities a primary waits, as `deathless status` says."""
+    shown = run("status", "-f", str(replicas.folder / "r0.json"), "--json", cwd=folder)
+    return next(int(one["waitsFor"]) for one in json.loads(shown.stdout)["replicas"] if one["replica"] == name)
 
 
 def unknown(replicas: ReplicaSet) -> list[dict[str, object]] | None:

@@ -33,6 +33,7 @@ from deathless.base.errors import (
 from deathless.base.shards import checked_shard
 from deathless.codec.untrusted import read_json
 from deathless_operator.cluster.api import Api
+from deathless_operator.cluster.bounded import read_whole
 from deathless_operator.cluster.kinds import DRILL, POD, SECRET, SERVICE
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
@@ -43,6 +44,7 @@ from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.2
 SWITCH_S: Final = 60.0  # how long a switchover may take, without the primary's wait for activities
+SAID_BYTES_MAX: Final = 1 << 16  # of kubectl's words
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -246,20 +248,28 @@ async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIter
     assert process.stderr is not None
     try:
         line = b""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, ValueError):  # the latter: a line without an end
             async with asyncio.timeout(timeout_s):
                 line = await process.stdout.readline()
         found = _FORWARDING.search(line)
         if found is None:
             if process.returncode is None:
                 process.terminate()
-            said = (await process.stderr.read()).decode(errors="replace").strip()
+            said = (await _read_to_end(process.stderr)).decode(errors="replace").strip()
             raise PeerUnreachable(f"kubectl port-forward to {service}: {said or 'no answer'}", remedy="is it Ready?")
         yield int(found.group(1))
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def _read_to_end(stream: asyncio.StreamReader) -> bytes:
+    """Give what a program says, up to SAID_BYTES_MAX."""
+    try:
+        return await stream.readexactly(SAID_BYTES_MAX)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
 
 
 async def call(
@@ -275,7 +285,7 @@ async def call(
 ) -> object:
     """Call a handler, or ask a query, through the front door.
 
-    Raises: UnknownService, PeerUnreachable, OutcomeUnknown, and what `read_answer` raises.
+    Raises: UnknownService, PeerUnreachable, OutcomeUnknown, TooLarge, and what `read_answer` raises.
     """
     resource = await cluster.service(name)
     context, token = await cluster.context(resource), await cluster.token(resource)
@@ -296,7 +306,8 @@ async def call(
                 asked = session.post(url, json=arguments, headers=sent, ssl=secure, server_hostname=host)
             try:
                 async with asked as answer:
-                    return read_answer(answer.status, await answer.read(), again=_again(idempotency_key))
+                    body = await read_whole(answer, f"{name} {handler}")
+                    return read_answer(answer.status, body, again=_again(idempotency_key))
             except (aiohttp.ClientError, TimeoutError) as error:
                 told = f"{type(error).__name__}: {error}".rstrip(": ")
                 raise OutcomeUnknown(told, remedy=_again(idempotency_key)) from None

@@ -24,6 +24,7 @@ from deathless.codec.untrusted import read_json
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answer
 from deathless_operator.cli.plugin_options import InvocationId, common, on_cluster, service_argument, shard_option
+from deathless_operator.cluster.bounded import read_whole
 from deathless_operator.cluster.errors import NotFound
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names
@@ -74,7 +75,7 @@ async def ask(
             method = "GET" if order is None else "POST"
             try:
                 async with session.request(method, url, data=data, ssl=secure, server_hostname=host) as answer:
-                    return read_answer(answer.status, await answer.read(), again=AGAIN)
+                    return read_answer(answer.status, await read_whole(answer, f"{service} {page}"), again=AGAIN)
             except (aiohttp.ClientError, TimeoutError) as error:
                 told = f"{type(error).__name__}: {error}".rstrip(": ")
                 raise OutcomeUnknown(told, remedy=AGAIN) from None

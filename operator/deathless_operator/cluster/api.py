@@ -29,9 +29,11 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from deathless.base.errors import TooLarge
 from deathless.codec.untrusted import UNREADABLE
+from deathless_operator.cluster.bounded import read_whole
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.errors import LATER, ApiUnreachable, Conflict, Expired, NotFound, refusal
+from deathless_operator.cluster.errors import LATER, ApiRefused, ApiUnreachable, Conflict, Expired, NotFound, refusal
 from deathless_operator.cluster.kinds import POD, Kind, kind_of
 
 Object = dict[str, Any]
@@ -45,7 +47,6 @@ REQUEST_TIMEOUT_S = 10.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 PAGE = 500
-_ANSWER_BYTES_MAX = 64 << 20
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -336,17 +337,18 @@ class Api:
         token = self.connection.token()
         headers = {"Content-Type": content} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = msgspec.json.encode(body) if body is not None else None
-        url = self.connection.server + path
+        url, status, after = self.connection.server + path, 0, ""
         try:
             async with (
                 self._slots,
                 self._session.request(method, url, params=dict(query), data=data, headers=headers) as answer,
             ):
-                content_bytes = await answer.content.read(-1)
                 status, after = answer.status, answer.headers.get("Retry-After", "")
+                content_bytes = await read_whole(answer, f"{verb} {what}")
+        except TooLarge as error:
+            raise ApiRefused(f"{error.message}; {error.advice}", status=status) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiUnreachable(f"{verb} {what}: {type(error).__name__}: {error}") from error
-        assert len(content_bytes) <= _ANSWER_BYTES_MAX, "no answer of ours is that large"
         return _parsed(f"{verb} {what}", status, content_bytes, after)
 
 

@@ -34,7 +34,7 @@ from deathless_operator.plan.conditions import Findings
 from deathless_operator.plan.covering import is_foreign, to_apply
 from deathless_operator.plan.installation import claim_or_leave
 from deathless_operator.plan.objects import Code, Lock, Objects, caller_secrets, claim_of, tls_of
-from deathless_operator.plan.pods import every_replica
+from deathless_operator.plan.pods import every_replica, handing_over
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.shards import Shard
 from deathless_operator.plan.snapshot import Snapshot
@@ -44,6 +44,7 @@ from deathless_operator.plan.unchanged import Plan, only_remedy, only_tell, tell
 
 __all__ = ["UNSEEN_S", "Plan", "make_plan"]
 
+NOTHING: Final = "nothing to do"
 UNSEEN_S: Final = 5.0
 """After this a claim or Secret of the user's is looked for again: it bears no label, so no watch tells that it came."""
 
@@ -387,7 +388,7 @@ class _Planner:
         missing = [name for shard in shards for name in shard.missing]
         moving = next((shard for shard in shards if shard.is_moving), None)
         waits = step.waits or (moving.size.waits if moving is not None else "") or ", ".join([*unready, *missing])
-        reason, doing = "", "nothing to do"
+        reason, doing = "", ""
         if moving is not None:
             reason, size = "Suspending" if self.spec.suspend else "Scaling", moving.size
             which = f"{moving.part.set_name}: " if len(shards) > 1 else ""
@@ -402,6 +403,8 @@ class _Planner:
             reason, doing = "CheckingImage", decision.message
         if lost.message:
             doing = lost.message
+        told = handing_over(pod for _, _, pod in every_replica(self.snapshot))
+        doing = "; ".join(filter(None, (doing, *told))) or NOTHING
         return Facts(
             wanted=shards[0].size.wanted,
             suspended=self.spec.suspend,
@@ -488,6 +491,6 @@ class _Planner:
             status=status,
             events=(*self.events, *events),
             requeue_s=min([float(self.settings.resync_s), *self.waits]),
-            sentence=facts.doing or "nothing to do",
+            sentence=facts.doing or NOTHING,
             wanted=facts.wanted,
         )

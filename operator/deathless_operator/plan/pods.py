@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from deathless_operator.model import names
 from deathless_operator.model.values import part
-from deathless_operator.plan.reading import is_fenced, read_time
+from deathless_operator.plan.reading import is_fenced, read_time, show_time
 from deathless_operator.plan.snapshot import ContainerView, PodView, Snapshot
 
 _CODE: Final = re.compile(r"\bDL\d{4}\b")
@@ -145,3 +146,16 @@ def wants_fence(snapshot: Snapshot, ordinal: int) -> bool:
 def held(snapshot: Snapshot, ordinal: int, pod: PodView) -> bool:
     """Tell whether a replica is stopped on purpose."""
     return is_fenced(pod) or wants_fence(snapshot, ordinal)
+
+
+def handing_over(pods: Iterable[PodView]) -> list[str]:
+    """Say of each primary that waits for activities before it hands over for what it waits, and how long at most."""
+    told = []
+    for pod in pods:
+        said = pod.announced
+        if said is None or not said.waits_for or pod.labels.get(names.LABEL_ROLE) != names.ROLE_PRIMARY:
+            continue
+        what = "1 activity" if said.waits_for == 1 else f"{said.waits_for} activities"
+        until = show_time(said.waits_until)
+        told.append(f"{pod.name} lets {what} end that must run at most once, until {until} at most, then hands over")
+    return told

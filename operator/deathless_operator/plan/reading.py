@@ -28,6 +28,7 @@ from deathless_operator.plan.snapshot import (
 )
 
 ANNOUNCEMENT_BYTES_MAX: Final = 1 << 16
+TIME_MAX: Final = 1 << 33  # seconds that a calendar still has
 TAINTS_OF_LOSS: Final = ("node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service")
 
 
@@ -109,6 +110,8 @@ def read_announcement(value: str) -> Announcement | None:
         service_id=text(found, "service_id"),
         incarnation=number(found, "incarnation"),
         settings=text(found, "settings"),
+        waits_for=number(found, "waits_for"),
+        waits_until=max(0, min(number(found, "waits_until"), TIME_MAX)),
         since=float(since)
         if isinstance(since, int | float) and not isinstance(since, bool)
         else read_time(since) or 0.0,

@@ -78,6 +78,8 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     service_id: str = ""
     incarnation: int = 0
     since: float = 0.0
+    waits_for: int = 0  # it leads, and lets so many activities end before it hands over
+    waits_until: int = 0  # when it hands over all the same, seconds
     settings: str = ""  # hash of the replica.json that it was started with; empty: an image that does not tell it
 
 

@@ -8,8 +8,8 @@
     |- Fenced          this process is not the one any more: stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
-    |  |- InvalidConfig, InvalidManifest, InvalidArgument, UnknownHandler, UnknownService, TooLarge, KeyReused,
-    |  |  SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated),
+    |  |- InvalidConfig, InvalidManifest, InvalidArgument (InvalidUse), UnknownHandler, UnknownService, TooLarge,
+    |  |  KeyReused, SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated),
     |  |  Forbidden (CallerNotAllowed), PortTaken, PermissionRefused,
     |  |  StorageUnfit, VolumeTooSmall, InvalidService,
     |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
@@ -227,6 +227,15 @@ class InvalidArgument(Invalid):
     """Arguments of a call don't fit the handler's types; the message names the path of the field."""
 
     code = "DL3003"
+
+
+class InvalidUse(InvalidArgument):
+    """A handler used its context, a peer or a map in a way that nothing its caller sends could make right."""
+
+    code = "DL3049"
+    http_status = 500
+    exit_code = 70
+    remedy = "mend the handler at the last line of the traceback in the replica's log"
 
 
 class UnknownHandler(Invalid):

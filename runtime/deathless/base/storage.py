@@ -21,6 +21,7 @@ from typing import Final
 
 from deathless.base.errors import (
     DeathlessError,
+    Internal,
     OutOfSpace,
     PermissionRefused,
     StorageFailed,
@@ -34,9 +35,9 @@ class Use(enum.Enum):
     RECORD = "frames, cuts and seals, written and synced"
     ROOM = "the spare, the next segment, more room in the present one"
     LOCK = "names of the directory lock"
-    READ = "the log and checkpoints, read"
+    READ = "the log, checkpoints, the spool and what was adopted, read"
     CHECKPOINT = "checkpoints, written and announced; collection"
-    HINT = "addresses in `members/`"
+    HINT = "addresses, proofs, the witness's file, code records, the spool written"
     START = "what a replica looks at and writes before its worker starts"
 
 
@@ -87,6 +88,9 @@ _OF_A_MOUNT: Final = (
 The kernel gives ECONNABORTED to the calls that were under way when a FUSE server ended, ENOTCONN to all after them.
 """
 
+_OF_THIS_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
+"""What says nothing of a file: the process or its machine lacks something just now."""
+
 _W, _R, _E = Outcome.WAITS, Outcome.RESTARTS, Outcome.ENDS
 _COLUMNS: Final = (Trouble.FULL, Trouble.READ_ONLY, Trouble.FAILED, Trouble.DENIED)
 # A RECORD that met no space was allocated on a volume that had promised more than it has. What is not known to have
@@ -125,12 +129,15 @@ def waits(error: OSError, use: Use) -> bool:
 
 
 def storage_error(error: OSError) -> DeathlessError | None:
-    """Give one of our errors, with the file's path in its words; None: the error says nothing of the storage."""
+    """Give one of our errors, with the file's path in its words; None: it says what stands there, or nothing of files.
+
+    Whoever looked at a file and gets one knows nothing of what stands there.
+    """
     trouble = trouble_of(error)
-    if trouble is None:
-        return None
     what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
-    return _ERROR[trouble](what)
+    if error.errno in _OF_THIS_PROCESS:
+        return Internal(f"input/output: {what}", remedy="it is tried again; look at the limits of the process")
+    return _ERROR[trouble](what) if trouble is not None else None
 
 
 def code_of(trouble: Trouble) -> str:

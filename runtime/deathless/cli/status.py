@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import console, is_terminal, print_json, print_json_line, print_table
-from deathless.cli.views import COLUMNS, live_table, replica_row, summary, unreached
+from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
 
 if TYPE_CHECKING:
     from deathless.shell.status import ServiceView
@@ -33,7 +34,8 @@ EXIT_DOWN = 69
 def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: float) -> int:
     """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
 
-    Below them stand other services and drivers that the primary does not reach, since when and why.
+    Below them stands what a primary waits for before it hands over, and other services and drivers that it does not
+    reach, since when and why.
 
     \b
     deathless status
@@ -60,7 +62,7 @@ def show(view: ServiceView) -> None:
     if view.replicas:
         print()
         print_table(COLUMNS, [replica_row(one) for one in view.replicas])
-    for line in unreached(view):
+    for line in [*handing_over(view, time.time()), *unreached(view)]:
         print(line)
 
 
@@ -82,6 +84,7 @@ async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             view = await look_at_all(found.parts, with_peers=True)
-            below = [Text(line, style="bold yellow") for line in unreached(view)]
+            told = [*handing_over(view, time.time()), *unreached(view)]
+            below = [Text(line, style="bold yellow") for line in told]
             live.update(Group(Text(summary(view)), Text(), live_table(view), *below), refresh=True)
             await asyncio.sleep(interval)

@@ -287,11 +287,8 @@ class Voice:
                 }
             )
             return
-        self.say(
-            event.change.value,
-            f"{event.change.value} (process {event.pid}){': ' + text if text else ''}",
-            event.replica,
-        )
+        process = f" (process {event.pid})" if event.pid else ""
+        self.say(event.change.value, f"{event.change.value}{process}{': ' + text if text else ''}", event.replica)
 
     def log(self, replica: str, line: LogLine) -> None:
         """Tell what a replica logged."""

@@ -65,6 +65,18 @@ def unreached(view: ServiceView) -> list[str]:
     return lines
 
 
+def handing_over(view: ServiceView, now: float) -> list[str]:
+    """Give a line for each primary that waits for activities before it hands over; `now` is of the wall clock."""
+    lines = []
+    for one in view.replicas:
+        if one.waits_for:
+            what = "an activity has" if one.waits_for == 1 else f"{one.waits_for} activities have"
+            waited, left = max(0.0, now - one.waits_since), max(0.0, one.waits_until - now)
+            how_long = f"it waits for {waited:.0f} s, at most {left:.0f} s more"
+            lines.append(f"{one.replica}: hands over when {what} ended that must run at most once; {how_long}")
+    return lines
+
+
 def live_table(view: ServiceView) -> Table:
     """Give the table of a live view."""
     from rich.text import Text

@@ -58,6 +58,15 @@ class Departure:
         self._stopping = False  # calling off means going alone
         self._asked: tuple[Conn, int] | None = None  # who ordered the switchover; None: a stop
         self._deadline: float | None = None  # of this stage. Invariant: set while WAITING or HANDING_OVER
+        self._since = 0.0  # when WAITING began
+        self._under_way = 0  # activities, when it was looked at last
+
+    @property
+    def waiting(self) -> tuple[int, float, float] | None:
+        """How many activities are waited for, since when, and until when at the latest; None: none is."""
+        if self.stage is not Stage.WAITING or not self._under_way or self._deadline is None:
+            return None
+        return self._under_way, self._since, self._deadline
 
     @property
     def serving(self) -> bool:
@@ -84,7 +93,7 @@ class Departure:
 
     def _wait(self, now: float) -> None:
         self.stage = Stage.WAITING
-        self._deadline = now + self._wait_s
+        self._since, self._deadline = now, now + self._wait_s
 
     def look(self, stream: Stream, under_way: int, now: float) -> None:
         """Decide whether there is anything to wait for yet; asked with whatever changes the answer.
@@ -97,6 +106,7 @@ class Departure:
         if self.stage is not Stage.WAITING:
             return
         assert self._deadline is not None
+        self._under_way = under_way
         if under_way and now < self._deadline:
             return
         self.target, why = _choose(self._wanted, stream)

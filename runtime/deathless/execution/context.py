@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, ParamSpec, TypeVar, overload
 
-from deathless.base.errors import Closed, InvalidArgument
+from deathless.base.errors import Closed, InvalidUse
 from deathless.base.times import Due
 from deathless.execution.generator import Random
 from deathless.execution.operations import Gather, Operation, Promise, Race, Timer, Waitable, decoder
@@ -95,7 +95,7 @@ class Context(QueryContext):
     def fork(self, service: str, key: str, method: str, arguments: Mapping[str, object] = _NOTHING) -> None:
         """Send a message that nobody waits for: exactly once, when this turn commits.
 
-        Raises: TooLarge, InvalidArgument.
+        Raises: TooLarge, InvalidArgument for a key, InvalidUse.
         """
         self._now().ask().fork((service, key, method), encode_arguments(arguments))
 
@@ -142,8 +142,8 @@ class Context(QueryContext):
             result: type of the reply.
             deadline: how long to wait, by the time that passes, or until which logical time; DeadlineExceeded then.
 
-        Raises: TooLarge, InvalidArgument. The await: CallFailed, CallCycle, DeadlineExceeded, Cancelled,
-        Overloaded, PeerReplaced.
+        Raises: TooLarge, InvalidArgument for a key, InvalidUse. The await: CallFailed, CallCycle, DeadlineExceeded,
+        Cancelled, Overloaded, PeerReplaced.
         """
         turn = self._now()
         until = Due() if deadline is None else _due(deadline, turn)
@@ -162,7 +162,7 @@ class Context(QueryContext):
         turn = self._now()
         moment = after if at is None else at
         if moment is None or (after is not None and at is not None):
-            raise InvalidArgument("a timer takes either after= or at=")
+            raise InvalidUse("a timer takes either after= or at=")
         return turn.ask().timer(_due(moment, turn))
 
     @overload
@@ -174,7 +174,7 @@ class Context(QueryContext):
     def run(self, activity: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Operation[object]:
         """Run a registered activity beside the primary; awaiting it gives its result.
 
-        Raises: TooLarge, InvalidArgument. The await: ActivityFailed, OutcomeUnknown, Cancelled.
+        Raises: TooLarge, InvalidUse. The await: ActivityFailed, OutcomeUnknown, Cancelled.
         """
         return self._now().ask().run(activity, args, kwargs)
 
@@ -229,20 +229,20 @@ class Context(QueryContext):
             operations: at least one.
             cancel_losers: the others are cancelled when the race is decided.
 
-        Raises: as `gather`; InvalidArgument for none.
+        Raises: as `gather`; InvalidUse for none.
         """
         if not operations:
-            raise InvalidArgument("a race takes at least one operation")
+            raise InvalidUse("a race takes at least one operation")
         return Race(self._now(), operations, cancel_losers=cancel_losers)
 
 
 def _due(moment: timedelta | datetime, turn: Turn) -> Due:
     """Give when a duration from now is over, or a moment has come, each by its counter, [1, 2**62].
 
-    Raises: InvalidArgument for a time without zone.
+    Raises: InvalidUse for a time without zone.
     """
     if isinstance(moment, timedelta):
         return Due(elapsed_us=max(1, min(turn.elapsed_us + moment // _MICROSECOND, MOMENT_MAX_US)))
     if moment.utcoffset() is None:
-        raise InvalidArgument("a time must have a zone")
+        raise InvalidUse("a time must have a zone")
     return Due(time_us=max(1, (moment - _EPOCH) // _MICROSECOND))

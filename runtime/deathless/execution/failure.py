@@ -3,10 +3,11 @@
 The reply is the same bytes for every retry and in every replay, so the text is ours: cut to `TEXT_MAX` characters,
 with everything that looks like an address in memory (`0x7f3a...`) masked as `0x?`, and encodable. The type is the
 exception's bare name. Errors that tell the caller to change something (`Invalid`) are refusals that the author means:
-they keep their code, and are CallRefused where they have none of their own. Every other exception is HandlerFailed, a
-bug of the service. So are those that tell the caller to send again (`RetryLater`): what is recorded stays the same
-however often it is asked for, and under their codes it would look like a reply that was lost on its way. So is
-CallFailed where what was called, or an activity, has such a bug: nobody's caller erred.
+they keep their code, and are CallRefused where they have none of their own. Not meant is what a handler did wrong with
+its context (InvalidUse, InvalidAwait, ForbiddenInTurn). Every other exception is HandlerFailed, a bug of the service.
+So are those that tell the caller to send again (`RetryLater`): what is recorded stays the same however often it is
+asked for, and under their codes it would look like a reply that was lost on its way. So is CallFailed where what was
+called, or an activity, has such a bug: nobody's caller erred.
 
 A bug is handed to who logs it, with its traceback, by `Failures`. Whoever runs the same message again hands it on as
 well, so who logs must know whether a message runs for the first time.
@@ -39,6 +40,7 @@ from deathless.base.errors import (
     Invalid,
     InvalidArgument,
     InvalidAwait,
+    InvalidUse,
     NotRetryable,
     OutcomeUnknown,
     RetryLater,
@@ -55,7 +57,7 @@ _UNTELLABLE: Final = "(its text can't be given)"
 _NOT_OWN: Final = frozenset({DeathlessError.code, HandlerFailed.code})
 """Codes of what an author raises, or derives from, without a code of its own."""
 
-BUGS: Final = frozenset({HandlerFailed.code, ForbiddenInTurn.code, InvalidAwait.code})
+BUGS: Final = frozenset({HandlerFailed.code, ForbiddenInTurn.code, InvalidAwait.code, InvalidUse.code})
 """Codes under which bugs of a service are recorded."""
 
 _name_of: Final = type.__dict__["__name__"].__get__  # also of a class whose metaclass says otherwise

@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import InvalidArgument, TooLarge
+from deathless.base.errors import InvalidArgument, InvalidUse, TooLarge
 from deathless.base.limits import Limits
 from deathless.codec.map_entries import decode_item, encode_item, take_apart
 from deathless.execution.failure import bounded
@@ -99,7 +99,7 @@ class View:
     def entry(self, key: object) -> bytes:
         """Give the entry of a key.
 
-        Raises: InvalidArgument naming field and key; Closed.
+        Raises: InvalidArgument naming field and key, InvalidUse for a key of another type; Closed.
         """
         self.look.check()
         kind = type(key)
@@ -110,7 +110,7 @@ class View:
             except ValueError as error:
                 raise InvalidArgument(f"{self._named(repr(key))} can't be: {error}") from None
         kinds = "str, int or bytes" if wanted is None else wanted.__name__
-        raise InvalidArgument(f"{self._named(repr(key))} can't be: keys are {kinds}, not {kind.__name__}")
+        raise InvalidUse(f"{self._named(repr(key))} can't be: keys are {kinds}, not {kind.__name__}")
 
     def _named(self, key: str) -> str:
         return f"item {bounded(key, 100)} of map {self.field.name!r}"

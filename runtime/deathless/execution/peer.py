@@ -26,7 +26,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, get
 
 import msgspec
 
-from deathless.base.errors import InvalidArgument, InvalidService
+from deathless.base.errors import InvalidService, InvalidUse
 from deathless.execution.context import Context
 from deathless.execution.function import Function, place
 from deathless.execution.operations import Operation, Waitable
@@ -92,7 +92,7 @@ class Peer:
     ) -> Operation[object]:
         """Call a handler of a key, see Context.call.
 
-        Raises: InvalidArgument when the handler is none of the service, or its arguments do not fit.
+        Raises: InvalidUse when the handler is none of the service, or its arguments do not fit.
         """
         spec = self._spec(handler)
         arguments = _arguments(spec, args, kwargs)
@@ -123,7 +123,7 @@ class Peer:
     def _spec(self, handler: object) -> HandlerSpec:
         spec = self._handlers.get(cast("Function", handler))
         if spec is None:
-            raise InvalidArgument(f"{place(cast('Function', handler))} is no handler of {self._service.name}")
+            raise InvalidUse(f"{place(cast('Function', handler))} is no handler of {self._service.name}")
         return spec
 
 
@@ -131,12 +131,12 @@ def _arguments(spec: HandlerSpec, args: tuple[object, ...], kwargs: Mapping[str,
     """Give arguments by name, if they fit."""
     fields = spec.args_type.__struct_fields__
     if len(args) > len(fields):
-        raise InvalidArgument(f"{spec.name} takes {len(fields)} arguments, not {len(args)}")
+        raise InvalidUse(f"{spec.name} takes {len(fields)} arguments, not {len(args)}")
     named = {**dict(zip(fields, args, strict=False)), **kwargs}
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(named), type=spec.args_type)
     except msgspec.MsgspecError as error:
-        raise InvalidArgument(f"{spec.name}: {error}") from None
+        raise InvalidUse(f"{spec.name}: {error}") from None
     return named
 
 

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import msgspec
 
-from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, TooLarge
+from deathless.base.errors import Closed, InvalidArgument, InvalidAwait, InvalidUse, TooLarge
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding, shard_of
 from deathless.base.times import Due
@@ -244,9 +244,9 @@ class Asked:
     def _target(self, service: str, key: str) -> Target:
         """Give where a key of a service lives; nobody is asked, so every replica and every replay finds the same."""
         if not service:
-            raise InvalidArgument("the name of a service must not be empty")
+            raise InvalidUse("the name of a service must not be empty")
         if not is_service_name(service):  # it becomes part of a path, and of every list of peers
-            raise InvalidArgument(f"{service[:100]!r} is no name of a service")
+            raise InvalidUse(f"{service[:100]!r} is no name of a service")
         ours = self._settings.sharding
         if service != self._settings.service:
             return _target(service, ours.place(service, key.encode()))
@@ -313,18 +313,18 @@ class Asked:
         number = self._number("run")
         spec = self._settings.activities.get(function)  # type: ignore[call-overload]  # whatever else is not in it
         if spec is None:
-            raise InvalidArgument(f"{function!r} is no registered activity of {self._settings.service}")
+            raise InvalidUse(f"{function!r} is no registered activity of {self._settings.service}")
         fields = spec.args_type.__struct_fields__
         if len(positional) > len(fields):
-            raise InvalidArgument(f"activity {spec.name} takes {len(fields)} arguments, not {len(positional)}")
+            raise InvalidUse(f"activity {spec.name} takes {len(fields)} arguments, not {len(positional)}")
         given = dict(zip(fields, positional, strict=False))
         if twice := sorted(given.keys() & named.keys()):
-            raise InvalidArgument(f"activity {spec.name}: {twice[0]!r} is given twice")
+            raise InvalidUse(f"activity {spec.name}: {twice[0]!r} is given twice")
         arguments = encode_any({**given, **named})
         try:
             msgspec.msgpack.decode(arguments, type=spec.args_type)
         except msgspec.MsgspecError as error:
-            raise InvalidArgument(f"activity {spec.name}: {error}") from None
+            raise InvalidUse(f"activity {spec.name}: {error}") from None
         if len(arguments) > self._limits.message_bytes_max:
             size, most = len(arguments), self._limits.message_bytes_max
             raise TooLarge(f"the arguments of activity {spec.name} would have {size} bytes, at most {most}")
@@ -370,7 +370,7 @@ class Asked:
     def reply_later(self) -> str:
         """Have the reply come when the promise is completed whose id this gives."""
         if self._turn.waits:
-            raise InvalidArgument("an `async def` handler replies when it returns; await a promise of ctx.promise")
+            raise InvalidUse("an `async def` handler replies when it returns; await a promise of ctx.promise")
         self._note("later", b"")
         self.later = True
         return f"{self._turn.lsn}.0"
@@ -378,7 +378,7 @@ class Asked:
     def continue_with(self, method: str, arguments: bytes) -> None:
         """Have another handler of this key go on where this one returns."""
         if not self._turn.waits:
-            raise InvalidArgument("only an `async def` handler continues; a plain one sends with ctx.fork")
+            raise InvalidUse("only an `async def` handler continues; a plain one sends with ctx.fork")
         if len(arguments) > self._limits.message_bytes_max:
             size, most = len(arguments), self._limits.message_bytes_max
             raise TooLarge(f"the arguments of {method} would have {size} bytes, at most {most}")

@@ -42,7 +42,8 @@ STEADY_S: Final = 60.0  # one that was left in for so long may come back at once
 FOLLOWING: Final = frozenset({"standby", "checkpointer", "taking-over"})
 TOLD: Final = (
     "replica", "instance", "generation", "role", "state", "epoch", "full", "outbox_full", "clock", "condition",
-    "problem", "text", "fingerprint", "service_id", "incarnation", "since", "settings",
+    "problem", "text", "fingerprint", "service_id", "incarnation", "since", "settings", "waits_for",
+    "waits_until",
 )  # fmt: skip
 """Fields of the status."""
 

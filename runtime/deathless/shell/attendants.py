@@ -15,6 +15,7 @@ for any of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -54,19 +55,27 @@ class Attendant:
 
     def start_due(self, now: float, environment: dict[str, str]) -> None:
         """Start it if it does not run and its time has come."""
-        child = self.child
-        if child.process is not None or child.start_at is None or now < child.start_at:
+        if not self.child.due(now):
             return
-        child.started_at = now
+        try:
+            self._start(now, environment)
+        except OSError as error:
+            self.child.not_started(now)
+            _LOG.warning("%s can't be started yet", self.child.name, extra={"why": str(error)})
+
+    def _start(self, now: float, environment: dict[str, str]) -> None:
+        child = self.child
         if self._fenced is None:
             child.process = subprocess.Popen(self._command(-1), env=environment, stdin=subprocess.DEVNULL)
             return
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
             descriptor = theirs.fileno()
             child.process = subprocess.Popen(
                 self._command(descriptor), pass_fds=(descriptor,), env=environment, stdin=subprocess.DEVNULL
             )
+            stack.pop_all()
         self._due = True
         line = LineProtocol(Fenced, self._said, _nothing)
         self._line = line

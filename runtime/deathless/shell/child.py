@@ -29,6 +29,15 @@ class Child:
         """Process id; 0: none runs."""
         return self.process.pid if self.process is not None else 0
 
+    def due(self, now: float) -> bool:
+        """Is it time to start it?"""
+        return self.process is None and self.start_at is not None and now >= self.start_at
+
+    def not_started(self, now: float) -> None:
+        """Plan the next try to start it: this one failed, for want of a descriptor or of memory, say."""
+        self.started_at = now
+        self.ended(now, at_once=False)
+
     def ended(self, now: float, *, at_once: bool) -> None:
         """Plan the next start: with doubling delay, but at once after a long run, or an expected end of a fair one."""
         self.process = None

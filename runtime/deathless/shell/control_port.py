@@ -22,6 +22,7 @@ from deathless.shell.packets import ServerConnection
 from deathless.shell.port_guard import PortGuard
 from deathless.shell.proof import Door
 from deathless.shell.silent_connections import SilentConnections
+from deathless.shell.standing import Standing
 from deathless.shell.tls import certified
 
 CONNECTIONS_MAX: Final = 256  # that there are descriptors for: other supervisors, and tools
@@ -140,8 +141,16 @@ class ControlPort:
         return AdminReply(request.id, "", msgspec.json.encode({} if told is None else told))
 
 
-def status_of(config: ReplicaConfig, detector: Detector, now: float) -> dict[str, object]:
-    """Give what `deathless status` shows, as one supervisor knows it; `now` is in monotonic seconds."""
+def status_of(config: ReplicaConfig, detector: Detector, ours: Standing, now: float) -> dict[str, object]:
+    """Give what `deathless status` shows, as one supervisor knows it.
+
+    Args:
+        config: of its replica.
+        detector: what it knows of all.
+        ours: how its replica stands; what its report does not say is told by it alone.
+        now: monotonic seconds.
+    """
+    waits = {"waits_for": ours.waits_for, "waits_since": ours.waits_since, "waits_until": ours.waits_until}
     claim = detector.primary
     heard = {**detector.heard_ms(now), config.replica: 0}
     return {
@@ -152,6 +161,7 @@ def status_of(config: ReplicaConfig, detector: Detector, now: float) -> dict[str
         "replicas": [
             {
                 **{f: getattr(report, f) for f in Report.__struct_fields__ if f != "heard"},
+                **(waits if name == config.replica else {}),
                 "heardMs": heard.get(name, -1),
             }
             for name, report in sorted(detector.reports.items())

@@ -27,7 +27,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
 
 

@@ -30,6 +30,7 @@ import math
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -69,7 +70,7 @@ from deathless.shell.ingress_tls import front_tls
 from deathless.shell.listening import announced, descriptors_for
 from deathless.shell.loading import load_service
 from deathless.shell.logs import configure
-from deathless.shell.members import ingress_address_path, write_small
+from deathless.shell.members import announce_at, announce_later, ingress_address_path
 from deathless.shell.metrics import CONTENT_TYPE, MetricSet
 from deathless.shell.openapi import encode_document
 from deathless.shell.output import never_wait
@@ -81,7 +82,6 @@ REQUEST_TIMEOUT_S: Final = 10.0  # without a reply after this the answer is 504
 SWEEP_S: Final = 0.1  # how often that is looked at
 LINGER_S: Final = 1.0  # so long a stop waits for callers to send once more and be told that the connection ends
 STOP_GRACE_S: Final = 4.0
-ADDRESS_BYTES: Final = 64  # the announced address is padded to this, so that a later one fits in its place
 RESERVED_STALE: Final = "stale"
 _JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
 _FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
@@ -466,10 +466,10 @@ def main(arguments: list[str]) -> int:
 
     def announce(bound: str) -> None:
         """Leave the address where tools find it."""
-        try:
-            write_small(address, bound.encode().ljust(ADDRESS_BYTES))
-        except OSError as error:  # storage full or away: who knows the address is served all the same
-            _LOG.warning("address not announced", extra={"address": bound, "why": str(error)})
+        error = announce_at(address, bound)
+        if error is not None:  # storage full or away: who knows the address is served all the same
+            _LOG.warning("address not announced yet", extra={"address": bound, "why": str(error)})
+            threading.Thread(target=announce_later, args=(address, bound), name="address", daemon=True).start()
 
     runner = asyncio.run if find_spec("uvloop") is None else import_module("uvloop").run
     try:

@@ -58,21 +58,28 @@ def lock_replica(folder: Path, replica: str, instance: str = "") -> int:
     except OSError as error:
         raise unusable(error, str(folder)) from None
     try:
+        _hold(descriptor, path, replica, any_file_system=bool(instance))
+    except BaseException:  # one that stayed open would hold the lock against our own next try
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _hold(descriptor: int, path: Path, replica: str, *, any_file_system: bool) -> None:
+    """Lock an open file and say in it who holds it."""
+    try:
         take(descriptor)
     except BlockingIOError:
         with naming(path):
             other = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        raise OtherSupervisor(f"replica {replica} in {folder.parent.parent} is run by process {other}") from None
+        raise OtherSupervisor(f"replica {replica} in {path.parents[2]} is run by process {other}") from None
     except OSError:
         # Some network file systems carry no locks; a pod is the only one of its instance without one.
-        if not instance:
-            os.close(descriptor)
+        if not any_file_system:
             raise
     with naming(path):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
 
 
 def unusable(error: OSError, folder: str) -> DeathlessError:
@@ -139,14 +146,16 @@ def _unlink_unlocked(path: Path) -> None:
 
 
 def standing_instances(folder: Path) -> dict[int, str]:
-    """Every instance that stands, by number; empty text for one that can't be read."""
+    """Every instance that stands, by number; empty text for what is none. Raises: OSError, for it may be our own."""
     found = {}
     for path in folder.iterdir():
         entry = _ENTRY.fullmatch(path.name)
         if entry is not None:
             try:
                 found[int(entry.group(1))] = path.read_text().strip()
-            except (OSError, UnicodeDecodeError):
+            except FileNotFoundError:
+                continue
+            except (IsADirectoryError, UnicodeDecodeError):
                 found[int(entry.group(1))] = ""
     return found
 

@@ -3,8 +3,9 @@
 By the standard library alone, with one kept connection per user: a patch on an open connection takes milliseconds.
 Token and authority are files that Kubernetes renews, so they are read again for each request and each connection.
 
-Guarantees: every request ends within its time; a kept connection that has gone stale costs one more attempt, not an
-error. Does not: retry beyond that, list (the Role of a replica names its pods). Imports msgspec only.
+Guarantees: every request ends within its time; no answer above ANSWER_BYTES_MAX is held or decoded; a kept connection
+that has gone stale costs one more attempt, not an error. Does not: retry beyond that, list (the Role of a replica names
+its pods). Imports msgspec only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT_S: Final = 3.0  # of one request
 WATCH_S: Final = 30  # the server ends a watch after this; a new one begins
 WATCH_SILENCE_S: Final = 40.0  # a watch that is silent for longer has lost its server
-LINE_BYTES_MAX: Final = 4 << 20  # one event of a watch
+ANSWER_BYTES_MAX: Final = 4 << 20  # a pod, or one event of a watch; etcd keeps objects of at most 1.5 MiB
 MERGE: Final = "application/merge-patch+json"
 
 
@@ -104,8 +105,10 @@ class Api:
             connection.request("GET", f"{self._path('')}?{urlencode(asked)}", headers=self._headers())
             with connection.getresponse() as response:
                 if response.status >= 400:
-                    raise ApiError(response.status, response.read().decode(errors="replace"))
-                while line := response.readline(LINE_BYTES_MAX):
+                    raise ApiError(response.status, _whole(response).decode(errors="replace"))
+                while line := response.readline(ANSWER_BYTES_MAX + 1):
+                    if len(line) > ANSWER_BYTES_MAX:
+                        raise _too_long(response)
                     if line.strip():
                         yield read_json(line, dict[str, object])
         finally:
@@ -132,7 +135,11 @@ class Api:
         headers = self._headers() if body is None else {**self._headers(), "Content-Type": MERGE}
         connection.request(method, self._path(name), body=body, headers=headers)
         response = connection.getresponse()
-        content = response.read()
+        try:
+            content = _whole(response)
+        except ApiError:
+            self.close()  # the rest of it would be the next answer
+            raise
         if response.status >= 400:
             raise ApiError(response.status, content.decode(errors="replace"))
         return read_json(content, dict[str, object])
@@ -160,3 +167,18 @@ class Api:
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 10_000)
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
+
+
+def _whole(response: http.client.HTTPResponse) -> bytes:
+    """Give the body of an answer. Raises: ApiError for one above ANSWER_BYTES_MAX."""
+    content = response.read(ANSWER_BYTES_MAX + 1)
+    if len(content) > ANSWER_BYTES_MAX:
+        raise _too_long(response)
+    return content
+
+
+def _too_long(response: http.client.HTTPResponse) -> ApiError:
+    return ApiError(
+        response.status,
+        f"the answer has more than {ANSWER_BYTES_MAX} bytes; see who answers at KUBERNETES_SERVICE_HOST",
+    )

@@ -62,18 +62,18 @@ async def _unanswered(folder: Path, instance: str) -> bool:
 
 
 def answer(folder: Path, instance: str) -> None:
-    """Say that we run, if we are the latest instance and a former one asks."""
-    for path in folder.glob("asks.*"):
-        if path.name != f"asks.{instance}" and later_than(folder, instance) is None:
-            with contextlib.suppress(OSError):
+    """Say that we run, if we are the latest instance and a former one asks; it goes on asking where that fails."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob("asks.*"):
+            if path.name != f"asks.{instance}" and later_than(folder, instance) is None:
                 path.rename(folder / f"denied.{path.name.removeprefix('asks.')}")
 
 
 def later_than(folder: Path, instance: str) -> str | None:
-    """Give the latest instance, if that is not this one; None as well where instances don't count."""
+    """Give the latest instance, if that is not this one; None as well where instances don't count or can't be read."""
     try:
         standing = standing_instances(folder) if instance else {}
     except OSError:
         return None
     latest = standing.get(max(standing, default=0), instance)
-    return latest if latest != instance else None
+    return latest if latest not in (instance, "") else None

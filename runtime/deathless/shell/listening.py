@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, PortTaken
 from deathless.base.limits import FIRST_WORD_MAX_S
 
@@ -66,3 +67,18 @@ async def listen(
         raise PortTaken(f"{address}: {error.strerror or error}") from None
     bound = server.sockets[0].getsockname()[1]
     return server, f"{host}:{bound}"
+
+
+def refuse_taken_port(config: ReplicaConfig) -> None:
+    """Try the port of a replica's ingress before anything is started. Raises: PortTaken, InvalidConfig."""
+    if not config.ingress_listen or config.ingress_listen.endswith(":0"):
+        return
+    host, port = split_address(config.ingress_listen)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return
+    except OSError as error:
+        raise PortTaken(
+            f"spec.ingress: replica {config.replica} can't listen on {config.ingress_listen}: {error.strerror}",
+            remedy="choose another spec.ingress.port (replica k takes port + k), or 0 for any",
+        ) from None

@@ -15,7 +15,8 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +29,11 @@ from deathless.shell.place import check_place
 from deathless.shell.small_files import read_small
 
 _LOG: Final = logging.getLogger("deathless.members")
+ADDRESS_BYTES: Final = 64  # the announced address is padded to this, so that a later one fits in its place
+ANNOUNCE_AGAIN_S: Final = 2.0  # between two tries of an ingress to write its address down
 LOOK_S: Final = 0.5  # between two looks
 END_S: Final = 1.0  # a hung storage keeps nobody from ending longer than this
+SUFFIX: Final = ".json"
 MEMBER_BYTES: Final = 1024  # an announcement is padded to this, so that a later one fits in its place
 
 
@@ -45,6 +49,9 @@ class Member(msgspec.Struct, frozen=True):
     instance: str = ""  # which of several that call themselves this replica
     generation: int = 0  # the later one has the higher
     proves: bool = False  # its build shows in each connection where it stands (shell.proof)
+
+
+_NOBODY: Final[Mapping[str, Member]] = {}
 
 
 def write_member(directory: str, member: Member) -> None:
@@ -83,14 +90,31 @@ def read_members(directory: str) -> dict[str, Member]:
     return announced_in(directory)
 
 
-def announced_in(directory: str) -> dict[str, Member]:
-    """Give what stands there, for those who look at their own directory and dial nobody by it."""
+def announced_in(directory: str, before: Mapping[str, Member] = _NOBODY) -> dict[str, Member]:
+    """Give what stands there, for those who look at their own directory and dial nobody by it.
+
+    Args:
+        directory: the shared one.
+        before: what was seen last. It counts for a file that can't be read now: who is reached there has not gone.
+    """
     found: dict[str, Member] = {}
-    for path in sorted((Path(directory) / "members").glob("*.json")):
+    folder = Path(directory) / "members"
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return found
+    except OSError:
+        return dict(before)
+    for name in names:
         try:
-            member = read_json(read_small(path), Member)
-        except (OSError, msgspec.MsgspecError):
+            member = read_json(read_small(folder / name), Member)
+        except FileNotFoundError:
             continue
+        except (OSError, msgspec.MsgspecError):
+            known = before.get(name.removesuffix(SUFFIX))
+            if known is None:
+                continue
+            member = known
         found[member.replica] = member
     return found
 
@@ -112,6 +136,21 @@ def ingress_address(directory: str, replica: str, instance: str = "") -> str:
         return ingress_address_path(directory, replica, instance).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def announce_at(path: Path, address: str) -> OSError | None:
+    """Write an address where tools and the supervisor find it; gives why it could not be written."""
+    try:
+        write_small(path, address.encode().ljust(ADDRESS_BYTES))
+    except OSError as error:
+        return error
+    return None
+
+
+def announce_later(path: Path, address: str, pause_s: float = ANNOUNCE_AGAIN_S) -> None:
+    """Try again until it stands; in a thread, since the storage may hang."""
+    while announce_at(path, address) is not None:
+        time.sleep(pause_s)
 
 
 class Board:
@@ -144,6 +183,7 @@ class Board:
         self._ending = self._withdraw = False
         self._superseded = superseded
         self._folder = Path(directory) / "replicas" / replica
+        self._ingress = ""  # as it was read last
         self._doubted = False  # somebody said that a later instance of our replica runs
         self._problem = ""
 
@@ -175,30 +215,35 @@ class Board:
     def _run(self) -> None:
         found = announced_in(self._directory)
         while not self._ending:
-            member = self._mine
-            if member is not None:
-                ingress = ""
-                if member.ingress:
-                    ingress = ingress_address(self._directory, self._replica, self._instance)
-                member = msgspec.structs.replace(member, ingress=ingress or member.ingress)
-                # What a later instance of this replica announced stays; what a former one wrote over ours does not.
-                if found.get(self._replica) != member and self._later(found) is None:
-                    self._write(member)
-            found = announced_in(self._directory)
-            if self._instance:
-                later_instance.answer(self._folder, self._instance)
-            later = self._later(found)
-            if later is not None and self._superseded is not None:
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._superseded, later)
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._seen, found)
+            found = self.look_once(found)
             self._wake.wait(LOOK_S)
             self._wake.clear()
         standing = found.get(self._replica)
         if self._withdraw and (standing is None or standing.instance == self._instance):
             with contextlib.suppress(OSError):
                 remove_member(self._directory, self._replica)
+
+    def look_once(self, found: dict[str, Member]) -> dict[str, Member]:
+        """Do what is due, tell what stands there, and give it; `found` is what stood there before."""
+        member = self._mine
+        if member is not None:
+            if member.ingress:
+                told = ingress_address(self._directory, self._replica, self._instance)
+                self._ingress = told or self._ingress or member.ingress
+                member = msgspec.structs.replace(member, ingress=self._ingress)
+            # What a later instance of this replica announced stays; what a former one wrote over ours does not.
+            if found.get(self._replica) != member and self._later(found) is None:
+                self._write(member)
+        found = announced_in(self._directory, found)
+        if self._instance:
+            later_instance.answer(self._folder, self._instance)
+        later = self._later(found)
+        if later is not None and self._superseded is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._superseded, later)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._seen, found)
+        return found
 
     def _later(self, found: dict[str, Member]) -> str | None:
         """Give the later instance of our replica, if one runs: what members/ says of it is a reason to look."""

@@ -18,12 +18,14 @@ Cells of u64 in the machine's byte order; the first three are `execution.running
     14       elapsed time of the shard that the record says, microseconds
     15       how far the wall clock is ahead of logical time, microseconds, two's complement; 0: they go together
     16 to 47 two slots of `codec.witness`: what this replica confirmed as primary, written before replies leave
-    48       lsn that the file beside the log holds durably (`witness_writer`), 0: none
-    49 to 63 free
-
-Behind the cells, from byte 512 on: u32 length and bytes of the path of the directory that the page belongs to.
     48       milliseconds that the slowest call of the file system took lately; 0: none took long
     49       what the file system is just now, beside well (0): 1 read-only, 2 without a free inode
+    50       lsn that the file beside the log holds durably (`witness_writer`), 0: none
+    51       activities for which this primary waits before it hands over; 0: it waits for none
+    52, 53   since when, and until when at the latest, seconds of the wall clock
+    54 to 63 free
+
+Behind the cells, from byte 512 on: u32 length and bytes of the path of the directory that the page belongs to.
 
 The file lies in this machine's memory (`page_path`), not beside the log: a supervisor must be able to read it while the
 log's storage hangs, and a worker that writes to it before each message must not wait for anybody's write-back. It stays
@@ -43,7 +45,7 @@ import itertools
 import mmap
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -59,13 +61,15 @@ PAGE_BYTES: Final = 4096
 SHARED_CELLS: Final = 16  # the cells before the witness's, which a new worker clears
 WITNESS_AT: Final = (8 * SHARED_CELLS, 8 * SHARED_CELLS + SLOT_BYTES)
 WITNESS_FILE: Final = "confirmed"
-DURABLE: Final = 48
+DURABLE: Final = 50
 FILE_SLOTS: Final = (0, 512)
 PATH_AT: Final = 8 * CELLS
 PATH_BYTES_MAX: Final = PAGE_BYTES - PATH_AT - 4
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})  # what memory says that has none for a file
 PAGES_SWEPT_MAX: Final = 256  # pages looked at when a replica starts
 TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED, OUTBOX_FULL = 3, 4, 5, 6, 7, 8, 9, 10, 11
 SLOWEST, STORAGE = 48, 49
+WAITS_FOR, WAITS_SINCE, WAITS_UNTIL = 51, 52, 53
 BOOT_ID, BOOT_NS, BOOT_ELAPSED, STEPPED = 12, 13, 14, 15
 KEPT: Final = (BOOT_ID, BOOT_NS, BOOT_ELAPSED)
 """Cells that are for the next process (`machine_clock`)."""
@@ -76,14 +80,17 @@ MEMORY: Final = "/dev/shm"  # noqa: S108  what else may stand there is checked b
 
 
 def page_path(directory: str, replica: str, memory: str = MEMORY, *, instance: str = "") -> str:
-    """Where a replica's page is; beside its other files where the machine offers no folder in memory."""
+    """Where a replica's page is; beside its other files where the machine offers no folder in memory.
+
+    Raises: OSError: it can't be known now.
+    """
     tail = f".{instance}" if instance else ""
     if not (os.path.isdir(memory) and os.access(memory, os.W_OK | os.X_OK)):
         return str(Path(directory) / "replicas" / replica / f"page{tail}")
     try:
         device = os.stat(directory).st_dev  # two containers may name two volumes alike and share their memory
-    except OSError:
-        device = 0
+    except FileNotFoundError:
+        device = 0  # whatever else is said, the directory may be there, and its page has another name
     whose = f"{os.geteuid()}\0{device}\0{os.path.realpath(directory)}\0{replica}{tail}".encode(errors="surrogateescape")
     return os.path.join(memory, f"deathless-{hashlib.blake2b(whose, digest_size=12).hexdigest()}.page")
 
@@ -123,15 +130,38 @@ class Page:
             self._map = mmap.mmap(descriptor, PAGE_BYTES)
         self.path = path
         self.cells = memoryview(self._map).cast("Q")
-        self.running = Cells(memoryview(self._map)) if fresh else None
+        self.running: Cells | None = None  # where a worker says what it runs; it clears the page first
         self._slot = self._older_slot()  # the one to be written next
         if fresh:
-            for cell in range(TICKS, SHARED_CELLS):
-                if cell not in KEPT:
-                    self.cells[cell] = 0
+            self.clear()
             whose = os.path.realpath(directory).encode(errors="surrogateescape")
             if directory and len(whose) <= PATH_BYTES_MAX:
                 self._map[PATH_AT : PATH_AT + 4 + len(whose)] = len(whose).to_bytes(4, "little") + whose
+
+    def clear(self) -> None:
+        """Clear what a former worker left, but for the witness."""
+        self.running = Cells(memoryview(self._map))
+        for cell in range(TICKS, SHARED_CELLS):
+            if cell not in KEPT:
+                self.cells[cell] = 0
+        self.note_waiting(None)
+
+    def note_waiting(self, waiting: tuple[int, float, float] | None, now: float = 0.0, wall_s: float = 0.0) -> None:
+        """Say what a primary waits for before it hands over.
+
+        Args:
+            waiting: of `core.handover`; None: nothing.
+            now: of the same clock.
+            wall_s: of the wall clock, at the same moment.
+        """
+        cells = self.cells
+        if waiting is None:
+            cells[WAITS_FOR] = cells[WAITS_SINCE] = cells[WAITS_UNTIL] = 0
+            return
+        count, since, until = waiting
+        if not cells[WAITS_FOR]:  # read off once: what is told of it does not change with each look
+            cells[WAITS_SINCE], cells[WAITS_UNTIL] = (max(0, round(wall_s - now + at)) for at in (since, until))
+        cells[WAITS_FOR] = count
 
     @property
     def full(self) -> bool:
@@ -197,6 +227,12 @@ class Page:
             os.unlink(self.path)
 
 
+def waits_of(page: Page) -> dict[str, Any]:
+    """Give what a primary says that it waits for, as `standing.Standing` names it."""
+    names = {"waits_for": WAITS_FOR, "waits_since": WAITS_SINCE, "waits_until": WAITS_UNTIL}
+    return {name: page.cells[cell] for name, cell in names.items()}
+
+
 def open_page(directory: str, replica: str, *, instance: str = "", fresh: bool = True, memory: str = MEMORY) -> Page:
     """Open a replica's page, in memory, or beside its files where memory has no room.
 
@@ -213,10 +249,11 @@ def open_page(directory: str, replica: str, *, instance: str = "", fresh: bool =
     try:
         return Page(path, fresh=fresh, directory=directory)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in NO_ROOM:
             raise
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        if os.stat(path).st_size < PAGE_BYTES:  # it was begun just now; a whole one holds a witness
+            os.unlink(path)
     return Page(page_path(directory, replica, "", instance=instance), fresh=fresh, directory=directory)
 
 
@@ -228,10 +265,12 @@ def confirmed_in_pages(directory: str, replica: str, *, instance: str = "", memo
         replica: one that may have no folder there yet.
         instance: of the caller; other replicas of this machine have none.
         memory: see `page_path`.
+
+    Raises: OSError: it can't be known now which pages there are.
     """
     try:
         replicas = sorted({replica, *os.listdir(Path(directory) / "replicas")})
-    except OSError:
+    except FileNotFoundError:
         replicas = [replica]
     names = {
         page_path(directory, name, where, instance=which): name
@@ -251,7 +290,10 @@ def confirmed_in_pages(directory: str, replica: str, *, instance: str = "", memo
 
 
 def confirmed_elsewhere(directory: str, replica: str, *, instance: str = "", memory: str = MEMORY) -> list[Sighting]:
-    """Give every point outside log and lock store: of this machine's pages, and of the files beside the log."""
+    """Give every point outside log and lock store: of this machine's pages, and of the files beside the log.
+
+    Raises: as `confirmed_in_pages`.
+    """
     pages = confirmed_in_pages(directory, replica, instance=instance, memory=memory)
     return [*pages, *confirmed_in_files(directory)]
 
@@ -291,4 +333,8 @@ def _directory_is_gone(path: str) -> bool:
     whose = os.fsdecode(head[PATH_AT + 4 : PATH_AT + 4 + length])
     if not whose or not on_local_mounts(whose):
         return False
-    return not os.path.lexists(whose) and os.path.isdir(os.path.dirname(whose))
+    try:
+        os.lstat(whose)
+    except (FileNotFoundError, NotADirectoryError):
+        return os.path.isdir(os.path.dirname(whose))
+    return False

@@ -17,10 +17,10 @@ again and its error is told. Does not: elect, detect, touch the log. May import 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,9 +32,9 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused, PortTaken
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
 from deathless.shell.holders import holder_of, take
-from deathless.shell.listening import split_address
+from deathless.shell.listening import refuse_taken_port
 from deathless.shell.members import remove_member
 from deathless.shell.place import check_place
 from deathless.shell.replica_log import cut_log, last_words, told_error
@@ -58,6 +58,7 @@ class Change(enum.StrEnum):
     STARTED = "started"
     FOUND = "found running"
     ENDED = "ended"
+    DELAYED = "not started"
     FAILED = "failed"
     STOPPING = "stopping"
     STOPPED = "stopped"
@@ -89,6 +90,7 @@ class _Replica:
         self.start_at: float | None = 0.0  # None: not again
         self.exit_code: int | None = None
         self.stop_sent = False
+        self.told = ""  # why it could not be started, as it was told last
 
 
 class Runner:
@@ -257,7 +259,11 @@ class Runner:
     def _start_due(self, now: float) -> None:
         for replica in self.replicas.values():
             if replica.pid == 0 and replica.start_at is not None and now >= replica.start_at:
-                self._start(replica, now)
+                try:
+                    self._start(replica, now)
+                except OSError as error:  # its log can't be opened, say: neither does that end the others' runner
+                    self._plan_start(replica, now)
+                    self._tell_once(replica, f"can't be started yet: {error}")
 
     def _start(self, replica: _Replica, now: float) -> None:
         # Someone else may have started it since it ended.
@@ -276,6 +282,7 @@ class Runner:
             os.close(log)
         replica.started_at = now
         replica.start_at = None
+        replica.told = ""
         self._watch(replica, process.pid, process)
         self._tell(RunnerEvent(change=Change.STARTED, replica=replica.name, pid=process.pid))
 
@@ -308,7 +315,8 @@ class Runner:
         self._forget(replica)
         replica.exit_code = code
         if self.stopping or replica.stop_sent:
-            remove_member(replica.config.directory, replica.config.replica)
+            with contextlib.suppress(OSError):
+                remove_member(replica.config.directory, replica.config.replica)
             self._tell(RunnerEvent(change=Change.STOPPED, replica=replica.name, pid=pid))
             return
         if code in FINAL_EXITS:
@@ -317,10 +325,19 @@ class Runner:
                 RunnerEvent(change=Change.FAILED, replica=replica.name, pid=pid, text=last_words(replica.folder))
             )
             return
-        replica.delay_s = 0.0 if stable else min(max(2 * replica.delay_s, RESTART_MIN_S), RESTART_MAX_S)
-        replica.start_at = now + replica.delay_s
+        self._plan_start(replica, now, at_once=stable)
         why = "by a signal" if code is None or code < 0 else f"with exit code {code}: {last_words(replica.folder)}"
         self._tell(RunnerEvent(change=Change.ENDED, replica=replica.name, pid=pid, text=why))
+
+    @staticmethod
+    def _plan_start(replica: _Replica, now: float, *, at_once: bool = False) -> None:
+        replica.delay_s = 0.0 if at_once else min(max(2 * replica.delay_s, RESTART_MIN_S), RESTART_MAX_S)
+        replica.start_at = now + replica.delay_s
+
+    def _tell_once(self, replica: _Replica, text: str) -> None:
+        if text != replica.told:
+            replica.told = text
+            self._tell(RunnerEvent(change=Change.DELAYED, replica=replica.name, pid=0, text=text))
 
     def _any_due(self) -> bool:
         return any(replica.start_at is not None for replica in self.replicas.values())
@@ -361,21 +378,6 @@ def _has_ended(replica: _Replica) -> bool:
     except ProcessLookupError:
         return True
     return False
-
-
-def refuse_taken_port(config: ReplicaConfig) -> None:
-    """Try the port of a replica's ingress before anything is started. Raises: PortTaken, InvalidConfig."""
-    if not config.ingress_listen or config.ingress_listen.endswith(":0"):
-        return
-    host, port = split_address(config.ingress_listen)
-    try:
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            return
-    except OSError as error:
-        raise PortTaken(
-            f"spec.ingress: replica {config.replica} can't listen on {config.ingress_listen}: {error.strerror}",
-            remedy="choose another spec.ingress.port (replica k takes port + k), or 0 for any",
-        ) from None
 
 
 def running_supervisor(folder: Path) -> int:

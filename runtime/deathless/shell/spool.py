@@ -22,6 +22,7 @@ from typing import Final
 
 from deathless.base.config import ReplicaConfig
 from deathless.core.spool import Piece
+from deathless.shell.durable import naming
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
 
 SEGMENT_BYTES: Final = 16 << 20  # at least; longer where a spool would need too many
@@ -44,9 +45,10 @@ def scratch_folder(config: ReplicaConfig) -> str:
 class _Segment:
     """A file without a name; closed with the last reference."""
 
-    __slots__ = ("__weakref__", "descriptor", "size")
+    __slots__ = ("__weakref__", "descriptor", "folder", "size")
 
     def __init__(self, folder: str) -> None:
+        self.folder = folder
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             self.descriptor = os.dup(file.fileno())
@@ -71,12 +73,13 @@ class FilePiece:
         """See the port."""
         parts: list[bytes] = []
         at, end = self._offset, self._offset + self._size
-        while at < end:
-            part = os.pread(self._segment.descriptor, end - at, at)
-            if not part:
-                raise OSError(errno.EIO, "a file of the spool is shorter than what was written to it")
-            parts.append(part)
-            at += len(part)
+        with naming(self._segment.folder):  # the file has no name
+            while at < end:
+                part = os.pread(self._segment.descriptor, end - at, at)
+                if not part:
+                    raise OSError(errno.EIO, "a file of the spool is shorter than what was written to it")
+                parts.append(part)
+                at += len(part)
         return b"".join(parts)
 
 

@@ -51,6 +51,9 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     client: str = ""  # address of the worker's client port; empty: it does not listen
     ingress: str = ""  # address of the HTTP port; empty: there is none
     stopping: bool = False  # told to end
+    waits_for: int = 0  # of a primary: activities that it lets end before it hands over
+    waits_since: int = 0  # when that began, seconds
+    waits_until: int = 0  # when it hands over all the same
     others: tuple[str, ...] = ()  # names of the other replicas
     led: bool = False  # it leads, or hears who does
     silent: dict[str, str] = {}  # of a primary: instances that it has not heard for SILENT_S, by replica

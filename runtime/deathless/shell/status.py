@@ -43,6 +43,9 @@ class ReplicaView(msgspec.Struct, rename="camel"):
     full: bool = False
     outbox_full: bool = False
     clock: str = ""  # "ahead" of logical time, or "behind"; empty: they go together
+    waits_for: int = 0  # of a primary: activities that must run at most once, which it lets end before it hands over
+    waits_since: int = 0  # when that began, seconds since 1970
+    waits_until: int = 0  # when it hands over all the same
 
 
 class UnreachedPeer(msgspec.Struct, rename="camel"):
@@ -122,6 +125,9 @@ class _Told(msgspec.Struct):
     full: bool = False
     outbox_full: bool = False
     clock: str = ""  # "ahead" of logical time, or "behind"; empty: they go together
+    waits_for: int = 0
+    waits_since: int = 0
+    waits_until: int = 0
     heard_ms: int = msgspec.field(name="heardMs", default=-1)
 
 
@@ -279,6 +285,7 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
             r.worker_pid,
         )
         view.full, view.outbox_full, view.clock = r.full, r.outbox_full, r.clock
+        view.waits_for, view.waits_since, view.waits_until = r.waits_for, r.waits_since, r.waits_until
     view.answered = answered
     if member is not None:
         view.ingress = view.ingress or member.ingress

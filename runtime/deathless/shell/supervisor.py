@@ -53,6 +53,7 @@ from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
+from deathless.execution.running import Running
 from deathless.shell.attendants import Attendants, reap_orphans
 from deathless.shell.child import Child
 from deathless.shell.config_file import read_config
@@ -91,6 +92,7 @@ from deathless.shell.page import (
     Page,
     open_page,
     sweep,
+    waits_of,
 )
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
@@ -148,13 +150,14 @@ class Supervisor:
         self._page: Page | None = None
         self._progress = Progress(turn_max_s=self.limits.turn_max_s, log_call_max_s=self.limits.log_call_max_s)
         self._line: LineProtocol | None = None
-        self._died_in_message = False  # the last worker
+        self._died_in: Running | None = None  # the message in which this worker died, or is being ended
         self._claimed_lsn = 0  # of the last order to take over: what another replica says it has applied
         self._missing = Missing()  # of what workers end for because the log lacks it
         self._local = True  # the log's storage is this machine's
         self._died: tuple[int, float] | None = None  # the worker's exit code, and when; its last words are awaited
         self._board = Board(config.directory, config.replica, self._members_seen, config.instance, self._be_superseded)
-        self._peers = Peers(config, self._kick_loop, self._board.ask_later)
+        self._kick = asyncio.Event()
+        self._peers = Peers(config, self._kick.set, self._board.ask_later)
         self._attendants = Attendants(config, config_path, self._be_fenced)
         self._members: dict[str, Member] = {}  # as members/ was seen last
         self._door = Door(Secrets(config.directory, in_thread=True), lambda name: self._members.get(name))  # noqa: PLW0108  it is replaced
@@ -174,7 +177,6 @@ class Supervisor:
             commands={"status": self.status, "stop": self._order_stop, "restart-worker": self._restart_worker},
             door=self._door,
         )
-        self._kick = asyncio.Event()
         self._stopped = asyncio.Event()  # we were told to stop
         self._news = WorkerNews()
         self._deaths = MessageDeaths()
@@ -209,8 +211,6 @@ class Supervisor:
         self._hash_seed = self._record.hash_seed
         self._local = filesystem_type(config.directory) in LOCAL_TYPES
         sweep()
-        self._page = self._open_page(fresh=False)
-        self._count_death_in_page()
         self._door.secrets.sweep()
         tls = server_context(self._control.tls)
         server, address = await listen(self._control.accept, self.config.control_listen, tls)
@@ -241,7 +241,10 @@ class Supervisor:
 
     async def _find_out(self) -> ServiceRecord:
         await self._take_replica()
-        return await prepare(self.config)
+        record = await prepare(self.config)
+        self._page = self._open_page(fresh=False)
+        self._count_death_in_page()
+        return record
 
     def _check_settings(self) -> None:
         """End where we have not served with our settings and they are others by now. Raises: SettingsChanged."""
@@ -296,9 +299,6 @@ class Supervisor:
             self._kick.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._kick.wait(), self.limits.heartbeat_s)
-
-    def _kick_loop(self) -> None:
-        self._kick.set()
 
     def _order_stop(self) -> None:
         """SIGTERM: an orderly stop; what is admitted is confirmed and answered first."""
@@ -390,20 +390,22 @@ class Supervisor:
 
     def _start_children(self, now: float) -> None:
         self._attendants.start_due(now, self._environment())
-        if self.worker.process is None and self.worker.start_at is not None and now >= self.worker.start_at:
-            self._start_worker(now)
-        ready = self.config.ingress_listen and self.report.client
-        if (
-            ready
-            and self.ingress.process is None
-            and self.ingress.start_at is not None
-            and now >= self.ingress.start_at
-        ):
-            self._start_ingress(now)
+        if self.worker.due(now):
+            try:
+                self._start_worker(now)
+            except OSError as error:  # the page can't be opened, or no process be made
+                self._worker_not_started(error, now)
+        if self.config.ingress_listen and self.report.client and self.ingress.due(now):
+            try:
+                self._start_ingress(now)
+            except OSError as error:
+                self.ingress.not_started(now)
+                _LOG.warning("ingress can't be started yet", extra={"why": str(error)})
 
     def worker_command(self, descriptor: int) -> list[str]:
         """What a worker is started with; `descriptor` is its end of the socket pair."""
-        return [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(descriptor)]
+        page = self._page.path if self._page is not None else ""
+        return [sys.executable, "-m", "deathless.shell.worker", self.config_path, str(descriptor), page]
 
     def ingress_command(self) -> list[str]:
         """What an ingress is started with."""
@@ -418,23 +420,34 @@ class Supervisor:
             "LC_ALL": "C.UTF-8",
         }
 
+    def _worker_not_started(self, error: OSError, now: float) -> None:
+        ours = as_ours(error, "start of the worker")
+        self.worker.not_started(now)
+        self.report.problem, self._last_error = ours.code, str(ours)
+        if ours.code in FINAL_CODES:
+            self.worker.start_at = None
+            self._set_condition(ours.code, str(ours))
+        _LOG.warning("worker can't be started", extra={"code": ours.code, "why": str(ours)})
+
     def _start_worker(self, now: float) -> None:
+        self._page = self._open_page()
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._page = self._open_page()
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
             self.worker.process = subprocess.Popen(
                 self.worker_command(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 env={"GLIBC_TUNABLES": HUGE_PAGES, **self._environment()},
                 stdin=subprocess.DEVNULL,
             )
+            stack.pop_all()
         self.worker.started_at = now
         self.worker.start_at = None
         self._progress.begin()
         self._worker_deadline = float("inf")
         self._last_stop = None
         self._news.worker_started()
-        self._worker_told = self._end_ordered = False
+        self._worker_told, self._end_ordered, self._died_in = False, False, None
         self.report.state, self.report.role, self.report.client, self.report.replication = (
             WorkerState.STARTING,
             "starting",
@@ -527,7 +540,7 @@ class Supervisor:
         if stop is not None:
             self.report.problem = "" if ordered else stop.code
             self._last_error = "" if ordered else stop.text
-        elif self._died_in_message and role not in ("primary", "taking-over"):
+        elif self._died_in is not None and role not in ("primary", "taking-over"):
             # A logged message that kills a follower stops that follower alone, and an operator sees why (I11).
             self.report.problem = Parked.code
         if stop is not None and self._is_final(stop.code, role, now):
@@ -564,19 +577,18 @@ class Supervisor:
             self._set_condition(DivergedError.code, text)
         _LOG.error("worker diverged", extra={"why": text, "times_this_hour": len(self.report.divergences)})
 
-    def _count_death_in_page(self) -> None:
-        """I11: the message that stood in the page when the worker died, and was not completed; counted once."""
-        page = self._page
-        running = page.read_running() if page is not None else None
-        self._died_in_message = False
-        if page is None or running is None:
+    def _count_death_in_page(self, *, gone: bool = True) -> None:
+        """I11: the message that stands in the page when the worker dies, or is ended for it; counted once."""
+        if self._page is None or (running := self._page.read_running()) is None:
             return
-        self._died_in_message = bool(running.session or running.seq)
-        if self._died_in_message and not self._end_ordered:
-            self._deaths.met(running.session, running.seq)
-            self.report.deaths = self._deaths.counts
-            _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
-        self._page = self._open_page()
+        if running != self._died_in and (running.session or running.seq):
+            self._died_in = running
+            if not self._end_ordered:
+                self._deaths.met(running.session, running.seq)
+                self.report.deaths = self._deaths.counts
+                _LOG.warning("worker died in a message", extra={"session": running.session, "seq": running.seq})
+        if gone:
+            self._page.clear()  # without the storage: a second look would count it twice
 
     def _watch_worker(self, now: float) -> None:
         """Keep our own report true."""
@@ -612,6 +624,7 @@ class Supervisor:
         if verdict is Verdict.OVERDUE and self.report.role != "recovering" and self.worker.process is not None:
             _LOG.error("nothing moved for turn_max_s; the worker is ended", extra={"running": signs.running})
             self.worker.process.kill()
+            self._count_death_in_page(gone=False)  # told with STUCK: who takes over is not to run it unawares
         return WorkerState.STUCK
 
     def _worker_said(self, line: LineProtocol, record: object) -> None:
@@ -702,6 +715,7 @@ class Supervisor:
             others=tuple(sorted(set(self.detector.reports) - {report.replica})),
             led=report.role == "primary" or self.detector.led(now),
             silent=self.detector.silent(now, proved_s),
+            **(waits_of(self._page) if self._page is not None and report.role == "primary" else {}),
         )
 
     def _tell_worker(self) -> None:
@@ -751,7 +765,7 @@ class Supervisor:
 
     def status(self) -> dict[str, object]:
         """What `deathless status` shows, as this supervisor knows it."""
-        return status_of(self.config, self.detector, time.monotonic())
+        return status_of(self.config, self.detector, self._standing(), time.monotonic())
 
     def _spawn(self, work: object) -> None:
         task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type,var-annotated]  # coroutines only

@@ -9,10 +9,11 @@ input ends, which it does with the worker however that ends, it writes once more
     python -I -S witness_writer.py <page> <file> <interval>
 
 The file is 4096 bytes; its slots (`codec.witness`) stand at 0 and 512, and are written in turns. Within an incarnation
-it is never lowered. The lsn that stands durably is told in cell 48 of the page.
+it is never lowered. The lsn that stands durably is told in cell 50 of the page.
 
-Guarantees: one write at a time; an error is tried again at the next look. Does not: import anything of ours or of
-others: it must start in a few milliseconds and stay small. Standard library alone.
+Guarantees: one write at a time; an error is tried again at the next look. What an error left in the file is written
+again before it counts: a sync that failed may have lost what reads back all the same. Does not: import anything of
+ours or of others: it must start in a few milliseconds and stay small. Standard library alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FILE_SLOTS: Final = (0, 512)
 SLOT_BYTES: Final = 128
 MAGIC: Final = b"DLW1"
 CRC_AT: Final = 120
-DURABLE_AT: Final = 8 * 48
+DURABLE_AT: Final = 8 * 50
 ORDER: Final = struct.Struct("<QQ")  # epoch and lsn, at 32
 
 
@@ -57,9 +58,11 @@ class WitnessFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._descriptor = -1
+        self._doubted = False  # what stands there may not be on the disk
 
     def write(self, slot: bytes) -> None:
         """Write a slot durably, unless a newer one of the same incarnation stands. Raises: OSError."""
+        doubted, self._doubted = self._doubted, True
         if self._descriptor < 0:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             os.posix_fallocate(self._descriptor, 0, PAGE_BYTES)
@@ -67,12 +70,16 @@ class WitnessFile:
         standing = newest(data, FILE_SLOTS)
         same = standing[8:32] == slot[8:32]  # service id and incarnation
         if same and (order_of(standing) or ()) >= (order_of(slot) or ()):
-            return
+            if not doubted:
+                self._doubted = False
+                return
+            slot = standing
         at = FILE_SLOTS[0] if standing == data[FILE_SLOTS[1] : FILE_SLOTS[1] + SLOT_BYTES] else FILE_SLOTS[1]
         os.pwrite(self._descriptor, slot, at)
         if standing and not same:  # of another history: it is not to be the newest because its epoch is higher
             os.pwrite(self._descriptor, bytes(SLOT_BYTES), FILE_SLOTS[0] + FILE_SLOTS[1] - at)
         os.fdatasync(self._descriptor)
+        self._doubted = False
 
     def close(self) -> None:
         """Forget the descriptor: after an error it proves nothing."""
@@ -82,11 +89,27 @@ class WitnessFile:
                 os.close(descriptor)
 
 
+def map_page(page_path: str, interval_s: float) -> mmap.mmap | None:
+    """Map the page; one that can't be opened now is tried again each `interval_s`. None: standard input has ended."""
+    while True:
+        try:
+            descriptor = os.open(page_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                return mmap.mmap(descriptor, PAGE_BYTES)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return None  # there is nothing to copy, and nobody to tell
+        except (OSError, ValueError):
+            if select.select([0], [], [], interval_s)[0]:
+                return None
+
+
 def run(page_path: str, path: str, interval_s: float) -> None:
     """Copy until standard input ends, and once more then."""
-    descriptor = os.open(page_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    page = mmap.mmap(descriptor, PAGE_BYTES)
-    os.close(descriptor)
+    page = map_page(page_path, interval_s)
+    if page is None:
+        return
     file = WitnessFile(path)
     written = b""
     ended = False
@@ -105,5 +128,4 @@ def run(page_path: str, path: str, interval_s: float) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # no page: there is nothing to copy, and nobody to tell
-        run(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    run(sys.argv[1], sys.argv[2], float(sys.argv[3]))

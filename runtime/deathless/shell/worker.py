@@ -99,6 +99,7 @@ from deathless.shell.page import (
     TICKS,
     UNPROVED,
     UPSTREAM,
+    Page,
     boot_number,
     confirmed_elsewhere,
     open_page,
@@ -131,11 +132,14 @@ TLS_TICKS = 40  # between two looks at the certificates' files
 class Worker:
     """The real `Outside` of a replica's engine, and the owner of its connections."""
 
-    def __init__(self, config: ReplicaConfig, pair: socket.socket) -> None:
+    def __init__(self, config: ReplicaConfig, pair: socket.socket, page: str = "") -> None:
         self.config = config
         self.callers: Callers | None = None  # who prove who they are at the client port; None: nobody does
         self.limits: Limits = config.make_limits().fitted(volume_bytes(config.directory), config.shards)
-        self.page = open_page(config.directory, config.replica, instance=config.instance)
+        if page:  # where the supervisor has it, whatever has room by now
+            self.page = Page(page, fresh=True, directory=config.directory)
+        else:
+            self.page = open_page(config.directory, config.replica, instance=config.instance)
         self._boot = boot_number()
         self._witness_end = -1  # closes with this process: then the writer of the witness's file ends
         self.filesystem = WatchedFileSystem(config.directory, self.page)
@@ -386,6 +390,7 @@ class Worker:
         primary = self.engine.core.primary
         cells[FULL] = int(primary is not None and primary.full)
         cells[OUTBOX_FULL] = int(self._messaging.outbox_full())
+        self.page.note_waiting(primary.departure.waiting if primary is not None else None, self.now(), time.time())
         stepped_us = primary.clock_stepped_us(self.now(), self.wall_us()) if primary is not None else 0
         # Who draws UUIDv7 keys goes on from what it was told, and time does not go as its clock does now.
         tell = cells[TICKS] % CLOCK_TICKS == 0 if stepped_us else self.page.stepped_us
@@ -703,11 +708,11 @@ class Worker:
             self._fail(error)
 
 
-async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
+async def serve(config: ReplicaConfig, pair: socket.socket, page: str = "") -> int:
     """Run one worker; an error before the engine runs is told to the supervisor too."""
     worker: Worker | None = None
     try:
-        worker = Worker(config, pair)
+        worker = Worker(config, pair, page)
         return await worker.run()
     except Exception as error:  # noqa: BLE001  whatever it is, the supervisor hears it
         ours = as_ours(error, "start")
@@ -720,7 +725,7 @@ async def serve(config: ReplicaConfig, pair: socket.socket) -> int:
 
 
 def main() -> int:
-    """Entry point: config path and the number of the inherited socket."""
+    """Entry point: config path, the number of the inherited socket, and the page of the supervisor."""
     die_with_parent()
     config = read_config(sys.argv[1])
     configure(config.log_level, config.replica, "worker")
@@ -728,7 +733,7 @@ def main() -> int:
     pair.setblocking(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(KeyboardInterrupt):
-        return event_loop.run(serve(config, pair))
+        return event_loop.run(serve(config, pair, *sys.argv[3:]))
     return 0
 
 

@@ -22,6 +22,7 @@ from deathless.base.errors import (
     Internal,
     Invalid,
     InvalidAwait,
+    InvalidUse,
     KeyReused,
     ResultUnreadable,
     RetryLater,
@@ -69,7 +70,7 @@ def test_the_tree_in_the_modules_docstring_names_every_error(kind: type[Deathles
 
 # What sysexits.h means by these numbers: usage, data, unavailable, software, can't create, try again, protocol,
 # permission, configuration.
-SERVICE_MUST_ACT = {ActivityFailed, ForbiddenInTurn, HandlerFailed, InvalidAwait, ResultUnreadable}
+SERVICE_MUST_ACT = {ActivityFailed, ForbiddenInTurn, HandlerFailed, InvalidAwait, InvalidUse, ResultUnreadable}
 """Errors that callers can't mend: what failed is the service's own code."""
 EXIT_CODES = {64: Invalid, 65: DataCorrupt, 69: RetryLater, 70: Internal, 73: Fenced, 75: RetryLater, 76: Fenced}
 

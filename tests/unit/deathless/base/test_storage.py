@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import DeathlessError, PermissionRefused, RetryLater
+from deathless.base.errors import DeathlessError, Internal, PermissionRefused, RetryLater
 from deathless.base.storage import (
     _OF_A_MOUNT,
     OUTCOMES,
@@ -74,3 +74,12 @@ def test_the_page_shows_the_table() -> None:
         assert shown[use.value] == [WORDS[OUTCOMES[use, trouble]] for trouble in Trouble], use
     codes = next(row for row in rows if row[0] == "becomes")
     assert [re.findall(r"DL\d{4}", cell)[0] for cell in codes[1:]] == [code_of(trouble) for trouble in Trouble]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
+def test_what_a_process_lacks_says_nothing_of_what_stands_there(number: int) -> None:
+    """Whoever looked is not to take it for a file that is damaged."""
+    ours = storage_error(error(number))
+    assert isinstance(ours, Internal)
+    assert "log/x" in str(ours)
+    assert storage_error(error(errno.EISDIR)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.cli.status import show
-from deathless.cli.views import COLUMNS, live_table, replica_row, summary, unreached
+from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
 from deathless.shell.status import ReplicaView, ServiceView, UnreachedPeer
 
 
@@ -34,6 +34,16 @@ def test_an_outbox_without_room_is_said_and_an_error_comes_first() -> None:
     assert replica_row(crowded)[COLUMNS.index("condition")] == "outbox full"
     crowded.condition = "DL4009"
     assert replica_row(crowded)[COLUMNS.index("condition")] == "DL4009"
+
+
+def test_what_a_primary_waits_for_before_it_hands_over_stands_below_the_table() -> None:
+    waiting = ReplicaView("r0", "running", "primary", waits_for=2, waits_since=1000, waits_until=1060)
+    last = ReplicaView("1/r1", "running", "primary", waits_for=1, waits_since=1000, waits_until=1008)
+    assert handing_over(view(waiting, PRIMARY, last), 1012.4) == [
+        "r0: hands over when 2 activities have ended that must run at most once; it waits for 12 s, at most 48 s more",
+        "1/r1: hands over when an activity has ended that must run at most once; it waits for 12 s, at most 0 s more",
+    ]
+    assert handing_over(view(PRIMARY), 1012.4) == []
 
 
 def test_replica_that_is_down_has_no_role() -> None:

@@ -113,6 +113,18 @@ def test_the_wait_is_bounded_from_the_first_order_on_and_the_hand_over_has_its_o
     assert departure.deadline() == WAIT_S + HANDOVER_MAX_S
 
 
+def test_what_is_waited_for_is_told_with_since_when_and_until_when() -> None:
+    departure, stream = Departure(WAIT_S), stream_of("r1", "r2")
+    told = [departure.waiting]
+    departure.switchover_ordered(ASKER, 4, "", stream, 3.0)
+    told.append(departure.waiting)
+    for under_way, now in ((2, 3.0), (1, 4.0), (0, 5.0)):
+        departure.look(stream, under_way, now)
+        told.append(departure.waiting)
+    until = 3.0 + WAIT_S
+    assert told == [None, None, (2, 3.0, until), (1, 3.0, until), None]
+
+
 @pytest.mark.parametrize("under_way", [0, 1])
 def test_without_a_wait_it_is_handed_over_at_once(under_way: int) -> None:
     departure = Departure(0.0)

@@ -25,7 +25,7 @@ def tell(state: State, ctx: Context, whom: str) -> None:
 @pytest.mark.parametrize("whom", ["", "../other", "a/b", "x" * 41, "Shop", "\ud7ff"])
 def test_a_message_to_what_is_no_name_of_a_service_fails_its_turn(whom: str) -> None:
     hub = Hub(service)
-    assert error(hub.send("tell", "a", whom=whom)).type == "InvalidArgument"
+    assert error(hub.send("tell", "a", whom=whom)).type == "InvalidUse"
     assert hub.sent == []
 
 

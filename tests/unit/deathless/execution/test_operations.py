@@ -263,7 +263,7 @@ def test_result_of_what_is_not_done_is_refused(hub: Hub) -> None:
 
 def test_nothing_is_gathered_at_once_and_nothing_cannot_race(hub: Hub) -> None:
     assert hub.call("nothing_to_gather") == 0
-    assert hub.fail("nothing_to_race").code == "DL3003"
+    assert hub.fail("nothing_to_race").code == "DL3049"
 
 
 def test_cancelled_operation_is_done_at_once(hub: Hub) -> None:

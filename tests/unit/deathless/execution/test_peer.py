@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.messaging_bench import Hub, kinds, ok
 
-from deathless.base.errors import InvalidArgument, InvalidService
+from deathless.base.errors import InvalidService, InvalidUse
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import Reference, Request, Target, decode_body, encode_body
 from deathless.execution.context import Context
@@ -153,10 +153,10 @@ def test_reply_of_another_type_fails_the_call(how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "kind"),
     [
-        ("query", "InvalidArgument"),
-        ("stranger", "InvalidArgument"),
-        ("many", "InvalidArgument"),
-        ("type", "InvalidArgument"),
+        ("query", "InvalidUse"),
+        ("stranger", "InvalidUse"),
+        ("many", "InvalidUse"),
+        ("type", "InvalidUse"),
         ("name", "AttributeError"),
         ("bind", "TypeError"),
     ],
@@ -185,9 +185,9 @@ def test_protocol_whose_methods_say_too_little_is_refused(protocol: type) -> Non
         peer(protocol, "stock")
 
 
-def test_invalid_argument_names_the_field() -> None:
+def test_use_that_does_not_fit_names_the_field() -> None:
     failed = Hub(shop).fail("wrong", how="type")
-    assert failed.code == InvalidArgument.code
+    assert failed.code == InvalidUse.code
     assert "$.count" in failed.text
 
 

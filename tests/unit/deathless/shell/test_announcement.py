@@ -112,14 +112,18 @@ def test_patch_that_is_applied_leaves_nothing_to_patch(role: str, seen: str, cea
 
 
 def test_status_tells_everything_an_operator_reads() -> None:
-    now = standing(condition="DL4007", text="DL4007 half", fingerprint="ab", service_id="cd", incarnation=7, since=1.5)
+    now = standing(
+        condition="DL4007", text="DL4007 half", fingerprint="ab", service_id="cd", incarnation=7, since=1.5,
+        waits_for=2, waits_since=1, waits_until=9,
+    )  # fmt: skip
     patch = own_patch(pod(), now, ceased_s=NEVER)
     assert patch is not None
     status = json.loads(merged(pod(), patch)["metadata"]["annotations"][STATUS])  # type: ignore[index]  # JSON
     assert status == {
         "replica": "r0", "instance": UID, "generation": 0, "role": "standby", "state": "running", "epoch": 3,
         "full": False, "outbox_full": False, "clock": "", "condition": "DL4007", "problem": "", "text": "DL4007 half",
-        "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5, "settings": "",
+        "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5, "settings": "", "waits_for": 2,
+        "waits_until": 9,
     }  # fmt: skip
 
 

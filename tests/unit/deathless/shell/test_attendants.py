@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -119,6 +120,26 @@ def test_child_that_ends_is_started_again_and_told(tmp_path: Path) -> None:
             return attendant.child.pid not in (0, first) and bool(heard_in(tmp_path))
 
         await until(again)
+
+    attended(tmp_path, LISTENER, look)
+
+
+def test_child_that_can_not_be_started_now_is_started_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = subprocess.Popen
+    refused: list[object] = []
+
+    def popen(command: list[str], **named: object) -> subprocess.Popen[bytes]:
+        if not refused:
+            refused.append(command)
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return started(command, **named)  # type: ignore[call-overload,no-any-return]  # as it was called
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+
+    async def look(attendants: Attendants, said: list[bool]) -> None:
+        assert attendants.pids == {0}
+        attendants.start_due(time.monotonic() + 60, dict(os.environ))
+        await until(lambda: said)
 
     attended(tmp_path, LISTENER, look)
 

@@ -14,8 +14,10 @@ from deathless.codec.wire import PREFIX_BYTES, Admin, AdminReply, Hello, Type, d
 from deathless.core.detection import Detector, Report, WorkerState
 from deathless.shell.control_port import ControlPort, status_of
 from deathless.shell.packets import ServerConnection
+from deathless.shell.standing import Standing
 
 CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r0"}, ReplicaConfig)
+STANDING = Standing(service="bank", replica="r0")
 REPORT = Report(replica="r1", state=WorkerState.RUNNING, role="standby", epoch=1, lsn=1)
 
 
@@ -98,6 +100,6 @@ def test_ping_is_answered_by_who_this_is() -> None:
 def test_status_tells_of_all_replicas_heard() -> None:
     detector = Detector(replica="r0", limits=Limits(), now=0.0)
     detector.report_received(REPORT, 1.0)
-    told = cast("dict[str, Any]", status_of(CONFIG, detector, 1.5))
+    told = cast("dict[str, Any]", status_of(CONFIG, detector, STANDING, 1.5))
     assert [(each["replica"], each["heardMs"]) for each in told["replicas"]] == [("r1", 500)]
     assert told["primary"] is None

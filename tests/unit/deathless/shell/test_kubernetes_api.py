@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.deathless.shell.api_server import api_server
 
+from deathless.shell import kubernetes_api
 from deathless.shell.kubernetes_api import Api, ApiError, Place
 
 
@@ -27,6 +28,22 @@ def test_refusal_is_an_error_that_tells_its_status(tmp_path: Path) -> None:
         with pytest.raises(ApiError) as found:
             api.get_pod("nobody")
         assert found.value.status == 404
+        api.close()
+
+
+def test_answer_above_the_limit_is_refused_and_the_next_one_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with api_server(tmp_path) as server:
+        server.put("bank-0")
+        api = Api(server.place)
+        with monkeypatch.context() as patch:
+            patch.setattr(kubernetes_api, "ANSWER_BYTES_MAX", 16)
+            with pytest.raises(ApiError, match="more than 16 bytes; see who answers"):
+                api.get_pod("bank-0")
+            with pytest.raises(ApiError, match="more than 16 bytes"):
+                next(api.watch_pod("bank-0"))
+        assert api.get_pod("bank-0") == server.pods["bank-0"]
         api.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +18,7 @@ from deathless.shell.members import (
     MEMBER_BYTES,
     Board,
     Member,
+    announce_later,
     ingress_address,
     ingress_address_path,
     read_members,
@@ -249,3 +251,16 @@ def test_instances_of_a_replica_say_apart_where_their_ingress_listens(tmp_path: 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"127.0.0.1:{len(name)}")
     assert [ingress_address(str(tmp_path), "r0", name) for name in ("", "b", "c")] == ["127.0.0.1:0", "127.0.0.1:1", ""]
+
+
+def test_address_that_can_not_be_written_now_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ingress_address_path(str(tmp_path), "r0")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        path.parent.mkdir(parents=True)  # the storage is back
+
+    monkeypatch.setattr(time, "sleep", pause)
+    announce_later(path, "127.0.0.1:9")
+    assert (len(pauses), ingress_address(str(tmp_path), "r0")) == (1, "127.0.0.1:9")

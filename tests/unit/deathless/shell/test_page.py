@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 
 from deathless.base.errors import PermissionRefused
 from deathless.codec.witness import Point
 from deathless.execution.running import Running
-from deathless.shell import page
+from deathless.shell import page, witness_writer
 from deathless.shell.page import (
     CELLS,
     FULL,
@@ -28,8 +31,13 @@ from deathless.shell.page import (
     open_page,
     page_path,
     sweep,
+    waits_of,
 )
 
+CELL_NAMES = (
+    *("TICKS", "CALLS", "UPSTREAM", "LSN", "FULL", "UNPROVED", "LOCK_ANSWERS", "PROVED", "OUTBOX_FULL", "BOOT_ID"),
+    *("BOOT_NS", "BOOT_ELAPSED", "STEPPED", "SLOWEST", "STORAGE", "DURABLE", "WAITS_FOR", "WAITS_SINCE", "WAITS_UNTIL"),
+)
 POINT = Point(bytes(range(16)), 77, 3, 1000, bytes(range(16, 32)), 1_700_000_000_000_000, boot=5)
 
 
@@ -65,6 +73,28 @@ def test_log_and_outbox_without_room_are_told_apart(tmp_path: Path) -> None:
     assert (page.full, page.outbox_full) == (True, False)
     page.cells[FULL], page.cells[OUTBOX_FULL] = 0, 1
     assert (page.full, page.outbox_full) == (False, True)
+
+
+def test_each_cell_has_one_meaning() -> None:
+    """Those of the witness's writer, too, which knows this module by numbers alone."""
+    cells = [value for name, value in vars(page).items() if name in CELL_NAMES]
+    assert len(cells) == len(CELL_NAMES) == len(set(cells))
+    assert witness_writer.DURABLE_AT == 8 * page.DURABLE
+    header, _, _ = (page.__doc__ or "").partition("Behind the cells")
+    said = [int(line.split()[0].rstrip(",")) for line in header.splitlines() if re.match(r" {4}\d+[ ,]", line)]
+    assert len(said) == len(set(said))
+
+
+def test_what_a_primary_waits_for_is_told_in_seconds_of_the_wall_clock_that_do_not_change(tmp_path: Path) -> None:
+    found = Page(str(tmp_path / "page"), fresh=True)
+    found.note_waiting((2, 100.0, 108.0), 101.0, 5001.2)
+    found.note_waiting((1, 100.0, 108.0), 102.0, 5003.9)  # the wall clock was set meanwhile
+    assert waits_of(found) == {"waits_for": 1, "waits_since": 5000, "waits_until": 5008}
+    found.note_waiting(None)
+    assert waits_of(found) == {"waits_for": 0, "waits_since": 0, "waits_until": 0}
+    found.note_waiting((2, 100.0, 108.0), 101.0, 5001.2)
+    found.clear()
+    assert waits_of(found)["waits_for"] == 0
 
 
 def test_what_was_being_run_survives_the_process_that_died_in_it(tmp_path: Path) -> None:
@@ -216,6 +246,22 @@ def test_pages_whose_directory_is_gone_are_swept_and_others_stay(tmp_path: Path)
     assert len(list(memory.glob("deathless-*.page"))) == 1
     assert (memory / "deathless-other").exists()
     sweep(str(tmp_path / "no such folder"))
+
+
+def test_a_directory_that_says_an_error_is_not_gone_and_has_no_other_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, directory = tmp_path / "memory", tmp_path / "data"
+    memory.mkdir()
+    (directory / "replicas" / "r0").mkdir(parents=True)
+    open_page(str(directory), "r0", memory=str(memory)).note_confirmed(POINT)
+    with monkeypatch.context() as patch:
+        calls = FaultyCalls(patch, ("stat", "lstat"))
+        calls.run(directory, lambda: sweep(str(memory)), 1, errno.EIO)
+        assert calls.failed
+        found = calls.run(directory, lambda: page_path(str(directory), "r0", str(memory)), 1, errno.EIO)
+        assert isinstance(found, OSError)
+    assert [seen.point.lsn for seen in confirmed_in_pages(str(directory), "r0", memory=str(memory))] == [1000]
 
 
 def test_pages_of_directories_on_storage_that_may_hang_stay_and_are_not_looked_for(

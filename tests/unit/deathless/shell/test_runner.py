@@ -12,10 +12,11 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, ShardsFixed, UpgradeRequired
+from deathless.shell.listening import refuse_taken_port
 from deathless.shell.runner import (
+    Change,
     Runner,
     RunnerEvent,
-    refuse_taken_port,
     running_runner,
     write_private,
 )
@@ -62,6 +63,32 @@ def test_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> No
             runner.open()
     refuse_taken_port(config)
     refuse_taken_port(msgspec.structs.replace(config, ingress_listen="127.0.0.1:0"))
+
+
+def test_replica_that_can_not_be_started_now_is_started_later_and_does_not_end_its_runner(tmp_path: Path) -> None:
+    events: list[RunnerEvent] = []
+    folder = tmp_path / "replicas" / "r0"
+
+    async def work() -> None:
+        runner = make_runner(tmp_path, events)
+        runner.open()
+        running = asyncio.create_task(runner.run())
+        async with asyncio.timeout(30):
+            while not events:  # noqa: ASYNC110  nothing there can be waited on
+                await asyncio.sleep(0)
+            delayed = next(iter(runner.replicas.values()))
+            assert delayed.start_at is not None
+            (folder / "replica.log").rmdir()  # the storage is back
+            while len(events) == 1:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        runner.kill()
+        await running
+        runner.close()
+
+    (folder / "replica.log").mkdir(parents=True)
+    asyncio.run(work())
+    assert [event.change for event in events[:2]] == [Change.DELAYED, Change.STARTED]
+    assert str(folder / "replica.log") in events[0].text
 
 
 def test_file_with_a_token_is_for_this_user_alone(tmp_path: Path) -> None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import (
-    DeathlessError,
     LockUnavailable,
     OutOfSpace,
     PermissionRefused,
@@ -46,49 +44,9 @@ def config(directory: Path) -> ReplicaConfig:
     return msgspec.convert({**named, "allow_any_file_system": True}, ReplicaConfig)
 
 
-class FaultyCalls:
-    """The calls of a start on one directory, of which one fails."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self._directory = ""
-        self.count = 0
-        self.failing, self.number = 0, 0  # which call, counted from 1, and with what
-        self.failed = ""
-        for name in CALLS:
-            patch.setattr(os, name, self._wrapped(name, getattr(os, name)))
-
-    def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(first: Any, *others: Any, **named: Any) -> Any:
-            by_descriptor = isinstance(first, int)
-            if not self._counts(first):
-                return real(first, *others, **named)
-            self.count += 1
-            if self.count == self.failing:
-                self.failed = f"{name} {first}"
-                said = os.strerror(self.number)
-                raise OSError(self.number, said) if by_descriptor else OSError(self.number, said, os.fspath(first))
-            return real(first, *others, **named)
-
-        return call
-
-    def _counts(self, first: Any) -> bool:
-        if isinstance(first, int):
-            try:
-                return os.readlink(f"/proc/self/fd/{first}").startswith(self._directory)
-            except OSError:
-                return False
-        return str(os.fspath(first)).startswith(self._directory)
-
-    def start(self, directory: Path, failing: int = 0, number: int = 0) -> object:
-        """Run one start; gives what it raised, or the service."""
-        self._directory = str(directory)
-        self.count, self.failing, self.number, self.failed = 0, failing, number, ""
-        try:
-            return asyncio.run(prepare(config(directory)))
-        except (DeathlessError, OSError) as error:
-            return error
-        finally:
-            self.failing = 0
+def start(directory: Path) -> object:
+    """Run one start; gives the service."""
+    return asyncio.run(prepare(config(directory)))
 
 
 def outcome_of(error: object) -> Outcome | str:
@@ -108,16 +66,16 @@ def test_whatever_a_file_of_a_start_says_has_the_outcome_of_the_table(
     wrong, failing = [], 0
     standing = tmp_path / "standing"
     with monkeypatch.context() as patch:
-        calls = FaultyCalls(patch)
-        service = calls.start(standing)
+        calls = FaultyCalls(patch, CALLS)
+        service = calls.run(standing, partial(start, standing))
         met = True
         while met:
             failing, met = failing + 1, False
             for each in (standing, tmp_path / f"new{failing}"):
-                found, failed = calls.start(each, failing, number), calls.failed
+                found, failed = calls.run(each, partial(start, each), failing, number), calls.failed
                 if failed and isinstance(found, Exception) and outcome_of(found) not in allowed:
                     wrong.append(f"{failed}: {outcome_of(found)}")
-                again = calls.start(each) if failed else found
+                again = calls.run(each, partial(start, each)) if failed else found
                 if isinstance(again, Exception) or (each is standing and again != service):
                     wrong.append(f"after {failed}: {again}")
                 met = met or bool(failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
@@ -48,6 +49,19 @@ def test_a_primary_alone_has_time_to_wait_for_activities_before_it_is_ended(
 
     supervisor = supervised(tmp_path, led_by(SLOW, role), look, limits={"handover_wait_s": 60.0})
     assert (supervisor.folder / "starts.ended").exists() is (role == "primary")
+
+
+def test_what_a_primary_waits_for_is_told_by_its_own_supervisor(tmp_path: Path) -> None:
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "primary")
+        assert supervisor._page is not None
+        supervisor._page.note_waiting((2, 0.0, 60.0), 0.0, 5000.0)
+        [told] = cast("list[dict[str, object]]", supervisor.status()["replicas"])
+        assert (told["waits_for"], told["waits_since"], told["waits_until"]) == (2, 5000, 5060)
+        supervisor.report.role = "stopping"
+        assert supervisor._standing().waits_for == 0
+
+    supervised(tmp_path, led_by(TOLD, "primary"), look)
 
 
 @pytest.mark.parametrize("superseded", [True, False])

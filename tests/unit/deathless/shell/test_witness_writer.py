@@ -79,17 +79,48 @@ def test_an_error_is_tried_again_and_ends_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(select, "select", lambda *_: (next(looks), [], []))
     sync = os.fdatasync
     failed: list[int] = []
+    synced: list[bytes] = []
 
     def failing(descriptor: int) -> None:
         if not failed:
             failed.append(descriptor)
             raise OSError(errno.EIO, "bad disk")
+        synced.append(os.pread(descriptor, 4096, 0))
         sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", failing)
     witness_writer.run(page.path, str(tmp_path / "confirmed"), 0.0)
     assert failed
+    assert synced, "what reads back after a sync that failed may not be on the disk"
     assert stands(tmp_path / "confirmed")[32:48] == point()[32:48]
+
+
+def test_a_page_that_can_not_be_opened_now_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page(str(tmp_path / "page"), fresh=True)
+    page.note_confirmed(POINT)
+    looks = iter([[], [0]])
+    monkeypatch.setattr(select, "select", lambda *_: (next(looks), [], []))
+    errors = iter([OSError(errno.EIO, "bad disk", page.path)])
+    opened = os.open
+
+    def failing(path: str, *others: int) -> int:
+        for error in errors:
+            raise error
+        return opened(path, *others)
+
+    monkeypatch.setattr(os, "open", failing)
+    witness_writer.run(page.path, str(tmp_path / "confirmed"), 0.0)
+    assert stands(tmp_path / "confirmed")[32:48] == point()[32:48]
+
+
+def test_a_page_that_is_gone_or_a_starter_that_ends_first_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness_writer.run(str(tmp_path / "none"), str(tmp_path / "confirmed"), 0.0)
+    monkeypatch.setattr(select, "select", lambda *_: ([0], [], []))
+    (tmp_path / "page").mkdir()  # no file, so it can't be opened
+    witness_writer.run(str(tmp_path / "page"), str(tmp_path / "confirmed"), 0.0)
+    assert not (tmp_path / "confirmed").exists()
 
 
 def test_files_that_say_nothing_are_passed_over(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ import pytest
 from tests.unit.deathless_operator.cli.plugin_world import SERVICES, ApiServer, api_server, put_bank
 from tests.unit.deathless_operator.cli.test_plugin_cluster import put_kubectl
 
-from deathless.base.errors import OperatorsOnly, OutcomeUnknown
+from deathless.base.errors import OperatorsOnly, OutcomeUnknown, TooLarge
 from deathless.shell.ingress_operators import find_page
 from deathless_operator.cli import plugin
+from deathless_operator.cluster import bounded
 
 SECRET = "/api/v1/namespaces/ns/secrets/bank-operator-token"
 TOKEN = "operators-0123456789"
@@ -139,6 +140,19 @@ def test_service_without_the_secret_has_no_operators(
     told = json.loads(capsys.readouterr().err)["error"]
     assert (told["code"], door.seen) == (OperatorsOnly.code, [])
     assert "bank-operator-token" in told["what"]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("words", ["peers bank --json", "call bank balance --json"])
+def test_answer_above_the_limit_is_an_error_that_names_it(
+    door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr(bounded, "ANSWER_BYTES_MAX", 4096)
+    door.answer = b'"' + b"x" * 4096 + b'"'
+    assert plugin.main(words.split()) == TooLarge.exit_code
+    told = json.loads(capsys.readouterr().err)["error"]
+    assert (told["code"], "more than 4096 bytes" in told["what"]) == (TooLarge.code, True)
+    assert "ask for less" in told["remedy"]
 
 
 @pytest.mark.usefixtures("server")

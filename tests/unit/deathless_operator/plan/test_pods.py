@@ -10,6 +10,7 @@ from tests.unit.deathless_operator.plan.plan_world import World, running
 from deathless_operator.model import names
 from deathless_operator.plan.pods import (
     container,
+    handing_over,
     held,
     is_broken,
     ordinal_of,
@@ -30,6 +31,16 @@ def pod(**fields: Any) -> PodView:
 def leading(epoch: int) -> PodView:
     """A pod that claims to lead."""
     return pod(labels={names.LABEL_ROLE: "primary"}, announced=Announcement(epoch=epoch))
+
+
+def test_primary_that_waits_for_activities_is_told_and_nobody_else() -> None:
+    waits = Announcement(epoch=3, waits_for=2, waits_until=1_700_000_000)
+    one = pod(name="bank-1", labels={names.LABEL_ROLE: "primary"}, announced=Announcement(waits_for=1))
+    two = pod(labels={names.LABEL_ROLE: "primary"}, announced=waits)
+    assert handing_over([leading(3), pod(announced=waits), two, one]) == [
+        "bank-0 lets 2 activities end that must run at most once, until 2023-11-14T22:13:20Z at most, then hands over",
+        "bank-1 lets 1 activity end that must run at most once, until 1970-01-01T00:00:00Z at most, then hands over",
+    ]
 
 
 @pytest.mark.parametrize(

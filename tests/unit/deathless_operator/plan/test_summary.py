@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from tests.unit.deathless_operator.plan.plan_world import World, running, set_ready
+from tests.unit.deathless_operator.plan.plan_world import World, role, running, set_ready
 
+from deathless_operator.model import names
 from deathless_operator.model.status import ServiceStatus, condition
 from deathless_operator.plan.conditions import Findings
 from deathless_operator.plan.summary import Facts, sum_up
@@ -95,3 +97,17 @@ def test_change_of_the_primary_is_told() -> None:
     world._say("bank-0", world.pods["bank-0"], "primary")
     _, events = sum_up(world.snapshot(), Findings(), Facts(wanted=3))
     assert events[0].message == "bank-0 leads now, before it another; epoch 2"
+
+
+def test_what_a_primary_waits_for_stands_in_what_is_done() -> None:
+    world = running()
+    world.settle()
+    world.operate()
+    assert world.status["doing"] == "nothing to do"
+    name, primary = next((name, pod) for name, pod in world.replicas().items() if role(pod) == "primary")
+    told = json.loads(primary["metadata"]["annotations"][names.STATUS_ANNOTATION])
+    for until in (1_700_000_000, 2**62):
+        told |= {"waits_for": 2, "waits_until": until}
+        primary["metadata"]["annotations"][names.STATUS_ANNOTATION] = json.dumps(told)
+        world.operate()
+        assert world.status["doing"].startswith(f"{name} lets 2 activities end that must run at most once, until 2")
