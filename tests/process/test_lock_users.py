@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import trustme
 from etcd_server import EtcdCluster
 from replica_set import ReplicaSet, called
 from tests.unit.deathless_operator.cli.test_certificates import NOW, Secrets
@@ -130,6 +131,19 @@ def neighbour_is_refused(installed: Installation) -> None:
             await other.delete(b"/deathless/shop/cafe/0/lock")
 
     asyncio.run(run())
+    member = installed.etcd.members[0]
+    token = member.log_in(installed.cluster.granted()["shop.cafe"], "shop.cafe")
+    for path, body in (
+        ("auth/disable", {}),
+        ("auth/user/list", {}),
+        ("auth/user/changepw", {"name": "shop.bank", "password": "mine"}),
+        ("cluster/member/remove", {"ID": 1}),
+        ("lease/leases", {}),
+        ("maintenance/defragment", {}),
+        ("maintenance/snapshot", {}),
+    ):
+        with pytest.raises(ValueError, match="permission denied"):
+            member.request(f"/v3/{path}", body, token=token, timeout_s=30.0)
 
 
 def erased_by_the_administrator(installed: Installation, folder: Path) -> None:
@@ -195,7 +209,8 @@ def test_each_change_may_be_made_twice_and_takes_more_than_was_meant_away(tmp_pa
         for _ in range(2):
             installed.look()
         role = etcd.members[0].request("/v3/auth/role/get", {"role": "shop.bank"}, token=token)
-        (perm,) = role["perm"]  # type: ignore[misc]  # a list, or the test fails
+        perms: Any = role["perm"]
+        (perm,) = perms
         assert base64.b64decode(perm["key"]) == b"/deathless/shop/bank/"
         assert base64.b64decode(perm["range_end"]) == b"/deathless/shop/bank0"
         user = etcd.members[0].request("/v3/auth/user/get", {"name": "shop.bank"}, token=token)
@@ -246,11 +261,12 @@ def test_certificate_without_a_name_is_let_in_while_logins_are_on_and_the_former
     asyncio.run(ensure(secrets, namespace="system", ca_secret="ca", wanted=wanted, now=NOW - 300 * DAY_S))
     etcd = EtcdCluster(tmp_path / "etcd", tls=True)
     assert etcd.tls is not None
-    authorities = etcd.tls.ca_file.read_bytes()
-    named, user = (written(secrets, each.secret, tmp_path, authorities) for each in wanted)
-    etcd.tls = replace(
-        etcd.tls, ca_file=user / "ca.crt", client_cert=user / "tls.crt", client_key=user / "tls.key"
-    )
+    members = trustme.CA()
+    server = members.issue_cert("127.0.0.1", common_name=names.LOCK_MEMBERS)
+    etcd.tls.server_key.write_bytes(server.private_key_pem.bytes())
+    etcd.tls.server_cert.write_bytes(server.cert_chain_pems[0].bytes())
+    named, user = (written(secrets, each.secret, tmp_path, members.cert_pem.bytes()) for each in wanted)
+    etcd.tls = replace(etcd.tls, ca_file=user / "ca.crt", client_cert=user / "tls.crt", client_key=user / "tls.key")
 
     async def read(shown: Path, **login: str) -> None:
         tls = EtcdTls(ca_file=shown / "ca.crt", cert_file=shown / "tls.crt", key_file=shown / "tls.key")
@@ -266,6 +282,14 @@ def test_certificate_without_a_name_is_let_in_while_logins_are_on_and_the_former
         for shown, tried in ((named, login), (named, {}), (user, {})):
             with pytest.raises(Unauthorized):
                 asyncio.run(read(shown, **tried))
+        # Without a header `Accept` etcd takes the name in the member's certificate for the user.
+        for path, body in (
+            ("kv/range", {"key": "AA==", "range_end": "AA=="}),
+            ("auth/disable", {}),
+            ("auth/user/list", {}),
+        ):
+            with pytest.raises(ValueError, match=r"permission denied|user name not found"):
+                etcd.members[0].request(f"/v3/{path}", body)
 
 
 async def hand_out(installed: Installation, store: LockStore) -> str:

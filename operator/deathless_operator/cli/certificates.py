@@ -182,7 +182,7 @@ async def _store(
 @click.option("--user-secret", default="", help="The clients' that log in; none is made when empty.")
 @click.option("--life-days", type=click.IntRange(2, 3650), default=90, show_default=True, help="Life of each.")
 @click.option("--kubeconfig", default=None, help="Where the API server is; the pod's own account when left out.")
-def command(
+def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     namespace: str,
     ca_secret: str,
     server_secret: str,
@@ -203,9 +203,7 @@ def command(
     ]
     if user_secret:
         wanted.append(
-            Wanted(
-                secret=user_secret, common_name="", dns_names=(), uris=(USER_URI,), purpose="clients", life_s=life_s
-            )
+            Wanted(secret=user_secret, common_name="", dns_names=(), uris=(USER_URI,), purpose="clients", life_s=life_s)
         )
 
     async def run(api: SecretApi) -> list[str]:

@@ -2,8 +2,8 @@
 
 Why a process of its own: the operator has no way into the lock store, and needs none. The chart runs one pod with it.
 
-Guarantees: whatever fails is looked at again; how it stands is a line on standard output whenever that changes. Does not:
-decide (`plan.lock_users`), or do (`cluster.lock_users`).
+Guarantees: whatever fails is looked at again; how it stands is a line on standard output whenever that changes. Does
+not: decide (`plan.lock_users`), or do (`cluster.lock_users`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ REOPEN_S: Final = 3600.0
 @click.option("--namespace", required=True, envvar="POD_NAMESPACE", help="The operator's namespace.")
 @click.option("--endpoints", required=True, help="Members of the lock store, by commas.")
 @click.option(
-    "--tls", type=click.Path(path_type=Path), default=None, help="Folder with ca.crt, and tls.crt without a common name."
+    "--tls",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder with ca.crt, and tls.crt without a common name.",
 )
 @click.option("--watch-namespaces", default="", help="Namespaces whose services have users, by commas; all when empty.")
 @click.option("--withdraw", is_flag=True, help="Switch logins off, and have services go back to none.")
@@ -75,4 +78,3 @@ def command(
                 await asyncio.sleep(every)
 
     asyncio.run(watch() if every else look(1))
-

@@ -1,10 +1,11 @@
 """Users, roles and logins of the chart's lock store, over etcd's JSON gateway.
 
-Why not the runtime's client: that one speaks of keys and leases, for replicas; the operator's package knows nothing of it.
+Why not the runtime's client: that one speaks of keys and leases, for replicas, and the operator's package knows nothing
+of it.
 
-Guarantees: each change may be made twice, and finds what an earlier one that was cut off has left; a request is tried at
-each member; a token that ended is replaced by a login. While logins are off no login is needed, and none is made. Does
-not: read or write keys, or draw passwords.
+Guarantees: each change may be made twice, and finds what an earlier one that was cut off has left; a request is tried
+at each member; a token that ended is replaced by a login. While logins are off no login is needed, and none is made.
+Does not: read or write keys, or draw passwords.
 """
 
 from __future__ import annotations
@@ -223,11 +224,7 @@ def _read(endpoint: str, status: int, raw: bytes) -> Object:
 def _told(refused: _Refused) -> Unauthorized | LockUnavailable:
     words = str(refused)
     if "permission denied" in words or "authentication failed" in words:
-        return Unauthorized(
-            words,
-            remedy="run `etcdctl auth disable` in a member's pod, which needs no password: users are mended, and then "
-            "logins are switched on again",
-        )
+        return Unauthorized(words, remedy="the lock store knows another password: see docs/kubernetes/lock-store.md")
     return LockUnavailable(words)
 
 

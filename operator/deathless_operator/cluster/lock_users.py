@@ -3,19 +3,19 @@
 What is known stands in one Secret of the operator's namespace, the table (`deathless-lock-users`), read and replaced by
 version:
 
-    NAMESPACE.SERVICE.drawn    a password, not carried to the lock store yet: written first, so that no user is forgotten
+    NAMESPACE.SERVICE.drawn    a password, not carried to the lock store yet: noted first, so that no user is forgotten
     NAMESPACE.SERVICE          granted: user, role and range are there, and the operator may hand the login over
     annotation withdrawn       logins are off and stay off: the operator takes users out of templates again
 
-Guarantees: level-triggered: each look finds what one that was cut off has left, whatever step that was. A user is granted
-after the lock store has it, never before. Logins are switched on only when no StatefulSet and no pod is left that could not
-log in, and in the same look every user's password is set once more; they are switched off before users are withdrawn. Does
-not: hand logins to services (the operator does), or touch keys.
+Guarantees: level-triggered: each look finds what one that was cut off has left, whatever step that was. A user is
+granted after the lock store has it, never before. Logins are switched on only when no StatefulSet and no pod is left
+that could not log in, and in the same look every user's password is set once more; they are switched off before users
+are withdrawn. The store has no user of its members' name. Does not: hand logins to services (the operator does), or
+touch keys.
 """
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,6 @@ from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan import lock_users as users
 from deathless_operator.plan.reading import read_resource
-from deathless_operator.plan.snapshot import ResourceView
 
 USERS_MAX: Final = 4000
 """Users of one installation: with their passwords they stay below the megabyte that a Secret may hold."""
@@ -237,7 +236,17 @@ class LockUsers:
         )
 
     async def _switch_on(self, table: Table, prefixes: Mapping[str, str]) -> None:
-        """Have logins asked for; a store that was restored may know others than the table does."""
+        """Have logins asked for; a store that was restored may know others than the table does.
+
+        A member's gateway shows its own certificate to etcd, and where a request has no header `Accept`, etcd takes the
+        common name in it for the user: one of that name would be whoever asks.
+        """
+        if names.LOCK_MEMBERS in await self._store.users():
+            raise InvalidConfig(
+                f"the lock store has a user {names.LOCK_MEMBERS}, which is the common name of its members' "
+                "certificates: everybody with a way in would be that user",
+                remedy=f"in a member's pod: etcdctl user delete {names.LOCK_MEMBERS}",
+            )
         for user, prefix in prefixes.items():
             await self._mend(user, prefix, table.known[user], known=False)
         await self._store.set_password(names.LOCK_ADMIN, self._store.password)
@@ -292,7 +301,7 @@ class LockUsers:
         if not password:
             raise InvalidConfig(
                 f"Secret {self._settings.namespace}/{names.LOCK_ADMIN_SECRET} holds no password",
-                remedy="put back what it held; where that is lost, `etcdctl auth disable` in a member's pod, and delete it",
+                remedy="put back what it held; where that is lost, see docs/kubernetes/lock-store.md",
             )
         return password
 

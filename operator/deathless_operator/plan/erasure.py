@@ -260,7 +260,7 @@ def eraser_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
 
 
 def _opened(record: Record, settings: OperatorSettings) -> Lock:
-    """Give the lock with what opens it: the service's own user has gone with it, so its administrator's takes its place."""
+    """Give the lock with what opens it: the service's own user goes with it, so the administrator's takes its place."""
     ours = (record.place, record.lock.tls_secret) == (settings.namespace, settings.lock_tls_secret)
     if not settings.lock_users or not ours:
         return record.lock

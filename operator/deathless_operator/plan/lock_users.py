@@ -1,9 +1,10 @@
 """Users of the chart's lock store: which services get one, whose go, and when everybody may be asked to log in.
 
-    granted     a service that this installation looks after, and whose keys begin as its name says, gets a user that may
-                read and write these keys alone: a prefix of the service's own choice could be another's
-    gone        neither the service nor a pod of it is there any more
-    logins on   every StatefulSet and pod that opens the store has its service's user mounted; else it is said who has not
+    granted     a service that this installation looks after, and whose keys begin as its name says, gets a user that
+                may read and write these keys alone: a prefix of the service's own choice could be another's
+    gone        neither the service nor a StatefulSet or pod of it is there any more
+    logins on   every StatefulSet and pod that opens the store has its service's user mounted; else it is said who has
+                not
 
 Guarantees: pure functions of what is seen. Does not: draw passwords, or talk to anything (`cluster.lock_users` does).
 Imports model and base only.
@@ -96,9 +97,7 @@ def without_user(
         settings: of the installation.
     """
     services = {names.lock_user(each.namespace, each.name): each for each in resources}
-    return tuple(
-        sorted(str(bearer) for bearer in bearers if _is_without(bearer, services.get(bearer.user), settings))
-    )
+    return tuple(sorted(str(bearer) for bearer in bearers if _is_without(bearer, services.get(bearer.user), settings)))
 
 
 def _is_without(bearer: Bearer, resource: ResourceView | None, settings: OperatorSettings) -> bool:

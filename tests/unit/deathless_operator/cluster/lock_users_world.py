@@ -1,7 +1,8 @@
 """An API server's Secrets and lists, and an etcd's users, for `lock-users` that is cut off after any change.
 
-Guarantees: versions of Secrets as the API server keeps them; etcd's rules about users as `tests/process` shows them of a
-real one; what breaks a rule is told as it is done (`Broken`). Does not: know anything of what it tests but its calls.
+Guarantees: versions of Secrets as the API server keeps them; etcd's rules about users as test_lock_users.py of
+tests/process shows them of a real one; what breaks a rule is told as it is done (`Broken`). Does not: know what it
+tests.
 """
 
 from __future__ import annotations
@@ -196,4 +197,8 @@ def stateful_set(namespace: str, name: str, secrets: Iterable[str], *, observed:
     """A StatefulSet whose pods mount Secrets, as it is listed."""
     pod = bearer(namespace, name, name, secrets)
     metadata = pod["metadata"] | {"generation": 1}
-    return {"metadata": metadata, "spec": {"template": {"spec": pod["spec"]}}, "status": {"observedGeneration": observed}}
+    return {
+        "metadata": metadata,
+        "spec": {"template": {"spec": pod["spec"]}},
+        "status": {"observedGeneration": observed},
+    }

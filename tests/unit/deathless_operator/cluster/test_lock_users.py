@@ -90,9 +90,10 @@ def test_each_service_is_granted_its_own_keys_and_logins_are_asked_for() -> None
 @pytest.mark.parametrize("kind", ["Pod", "StatefulSet"])
 def test_logins_stay_off_while_somebody_is_without_a_user(kind: str) -> None:
     world = World(("shop", "bank"))
-    make = {"Pod": lambda secrets: bearer("shop", "bank", "bank", secrets)}.get(
-        kind, lambda secrets: stateful_set("shop", "bank", secrets)
-    )
+
+    def make(secrets: list[str]) -> dict[str, Any]:
+        return bearer("shop", "bank", "bank", secrets) if kind == "Pod" else stateful_set("shop", "bank", secrets)
+
     world.put(kind, make(["bank-lock-tls-0123", "bank-tls"]))
     assert world.look() == f"logins stay off: without a user are {kind} shop/bank"
     assert not world.store.on and "shop.bank" in world.cluster.granted(), "it can roll"
@@ -162,6 +163,14 @@ def test_user_goes_when_the_service_and_its_pods_are_gone() -> None:
     assert world.store.serves("shop.bank", world.cluster.granted()["shop.bank"]), "one of that name gets another user"
 
 
+def test_user_of_the_members_name_is_refused_since_everybody_would_be_it() -> None:
+    world = World(("shop", "bank"))
+    world.store.passwords[names.LOCK_MEMBERS] = "whose ever"
+    with pytest.raises(InvalidConfig, match="everybody with a way in would be that user"):
+        world.look()
+    assert not world.store.on
+
+
 def test_foreign_users_of_the_store_are_left_alone() -> None:
     world = World(("shop", "bank"))
     world.store.passwords["ops.monitor"] = "theirs"
@@ -173,10 +182,12 @@ def test_withdrawing_switches_logins_off_first_and_is_taken_back() -> None:
     world = World(("shop", "bank"))
     world.look()
     assert world.look(withdraw=True, cut=1) == "dead"
-    assert not world.store.on and not world.cluster.withdrawn, "it died between the two"
+    assert (world.store.on, world.cluster.withdrawn) == (False, False), "it died between the two"
     world.look(withdraw=True)
-    assert world.cluster.withdrawn and "shop.bank" in world.store.passwords
-    assert "logins are on" in world.look() and not world.cluster.withdrawn
+    assert (world.store.on, world.cluster.withdrawn) == (False, True)
+    assert "shop.bank" in world.store.passwords, "nothing is taken away"
+    assert "logins are on" in world.look()
+    assert (world.store.on, world.cluster.withdrawn) == (True, False)
 
 
 def test_store_from_a_backup_is_mended_before_anybody_logs_in() -> None:
@@ -248,7 +259,9 @@ def test_wherever_it_dies_whoever_is_granted_is_let_in_and_it_converges(steps: l
                 world.store.remove_all(f"shop.s{which}")
         world.put("DeathlessService", *(service("shop", f"s{each}") for each in sorted(present)))
         if what == "look":
-            check_granted(world, {f"shop.s{each}" for each in present}, restored="restore" in {each[0] for each in steps})
+            check_granted(
+                world, {f"shop.s{each}" for each in present}, restored="restore" in {each[0] for each in steps}
+            )
     world.look()
     assert world.store.on and not world.cluster.withdrawn
     assert set(world.cluster.table()) == set(world.store.ranges) == {f"shop.s{each}" for each in present}
