@@ -33,6 +33,11 @@ USER = "operator"
 APPLY = "application/apply-patch+yaml"
 
 
+def user_of(account: str) -> str:
+    """Name the user that stands for an account of the chart: one for each, since roles in namespaces stay."""
+    return USER if account == "deathless-operator" else account
+
+
 @contextmanager
 def granted(
     server: RealApiServer, namespace: str, values: Object | None = None, account: str = "deathless-operator"
@@ -45,7 +50,7 @@ def granted(
         values: of the chart.
         account: whose rights the user gets.
     """
-    made = []
+    made, user = [], user_of(account)
     for each in render(values or {}, namespace=namespace):
         kind = PLACES.get(each["kind"])
         # Roles of others (certificates, aggregated ones) are no rights of the account.
@@ -53,10 +58,10 @@ def granted(
             continue
         changed = dict(each)
         if "subjects" in each:
-            changed["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+            changed["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
         if kind.kind == "ValidatingAdmissionPolicy":
             told = json.dumps(changed)
-            changed = json.loads(told.replace(f"system:serviceaccount:{namespace}:{account}", USER))
+            changed = json.loads(told.replace(f"system:serviceaccount:{namespace}:{account}", user))
         place = kind.path(each["metadata"].get("namespace", namespace) if kind.namespaced else None)
         path = f"{place}/{each['metadata']['name']}"
         server.request("PATCH", f"{path}?fieldManager=test&force=true", changed, content=APPLY)
@@ -80,7 +85,7 @@ Try = tuple[str, str, str, dict[str, str], str]
 def tries(namespace: str, account: str) -> tuple[Try, ...]:
     """Give what the policies refuse: of objects, to the user; of places, to everybody."""
     if account != "deathless-operator":
-        return ((USER, "secrets", namespace, {}, "two Secrets and no others"),)
+        return ((user_of(account), "secrets", namespace, {}, "two Secrets and no others"),)
     labelled = {"app.kubernetes.io/managed-by": "deathless-operator", "deathless.dev/service": "tried"}
     return (
         (USER, "configmaps", namespace, {}, "with its label"),

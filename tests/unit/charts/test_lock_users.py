@@ -81,12 +81,12 @@ def test_pod_lists_who_opens_the_store_and_writes_two_secrets(values: Object, ki
     own = allowed(find(objects, "Role", "deathless-lock-users-own"))
     written = {("secrets", secret, verb) for secret in SECRETS for verb in ("get", "update")}
     assert own == written | {("secrets", "*", "create")}
-    subjects = [
+    subjects = {
         (each["roleRef"]["name"], each["metadata"].get("namespace"))
         for each in objects
         if each["kind"].endswith("RoleBinding") and each["subjects"][0]["name"] == "deathless-lock-users"
-    ]
-    assert subjects == [("deathless-lock-users-own", NAMESPACE), (name, "blue" if values is NAMED else None)]
+    }
+    assert subjects == {("deathless-lock-users-own", NAMESPACE), (name, "blue" if values is NAMED else None)}
 
 
 def test_policy_holds_what_it_makes_to_these_secrets_without_a_type() -> None:
