@@ -82,7 +82,7 @@ def in_force(snapshot: Snapshot, settings: OperatorSettings) -> OperatorSettings
     if names.LOCK_USERS_SECRET in {secret.name for secret in snapshot.lock_sources}:
         return logging_in
     name = snapshot.resource.name
-    children = (part.stateful_set() for part in snapshot.parts())
+    children = (shard.stateful_set() for shard in snapshot.parts())
     mounts = {
         mounted
         for child in children
