@@ -68,6 +68,8 @@ QUESTIONS = tuple(
         ("delete", "", "secrets", "kube-system"),
         ("delete", "", "configmaps", SHOP),
         ("get", "", "secrets", OPERATOR, "deathless-ca"),
+        ("get", "", "secrets", OPERATOR, "deathless-lock-users"),
+        ("get", "", "secrets", OPERATOR, "deathless-lock-admin"),
         ("get", "", "secrets", OPERATOR, "another"),
         ("create", "", "pods", SHOP),
         ("create", "", "pods", OTHER),
@@ -100,6 +102,9 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "operator, namespaced": ("--set=operator.watchNamespaces={shop}", "--set=scope=Namespaced"),
 }
 PODS = "pods of `bank`"
+LOCK_USERS = "lock users"
+LOCK_USERS_ACCOUNT = "deathless-lock-users"
+LOCK_USERS_VALUES = ("--set=lockStore.users.enabled=true",)
 
 
 class Rule(NamedTuple):
@@ -109,8 +114,8 @@ class Rule(NamedTuple):
     body: Mapping[str, Any]
 
 
-def operator_rules(arguments: Iterable[str]) -> list[Rule]:
-    """Give the rules that a release grants the operator."""
+def account_rules(arguments: Iterable[str], account: str = "deathless-operator") -> list[Rule]:
+    """Give the rules that a release grants an account of its own."""
     chart = [str(kubernetes.ensure("helm")["helm"]), "template", "deathless", str(ROOT / "charts" / "deathless")]
     chart += [f"--namespace={OPERATOR}", "--kube-version=1.35.0", *arguments]
     text = subprocess.run(chart, check=True, capture_output=True, text=True).stdout
@@ -122,7 +127,7 @@ def operator_rules(arguments: Iterable[str]) -> list[Rule]:
     }
     found = []
     for each in objects:
-        if not each["kind"].endswith("RoleBinding") or each["subjects"][0]["name"] != "deathless-operator":
+        if not each["kind"].endswith("RoleBinding") or each["subjects"][0]["name"] != account:
             continue
         place = each["metadata"].get("namespace", "")
         kind = each["roleRef"]["kind"]
@@ -154,7 +159,8 @@ def may(rules: Iterable[Rule], asked: Question) -> bool:
 
 def answers() -> dict[str, list[bool]]:
     """Give what each account may, in the order of the questions."""
-    accounts = {name: operator_rules(values) for name, values in VALUES.items()} | {PODS: pod_rules()}
+    accounts = {name: account_rules(values) for name, values in VALUES.items()} | {PODS: pod_rules()}
+    accounts[LOCK_USERS] = account_rules(LOCK_USERS_VALUES, LOCK_USERS_ACCOUNT)
     return {name: [may(rules, asked) for asked in QUESTIONS] for name, rules in accounts.items()}
 
 

@@ -33,7 +33,12 @@ from tools import kubernetes
 from deathless_operator.cluster.connection import Connection
 
 ROOT = Path(__file__).resolve().parents[2]
-TOKENS = {"admin": "system:masters", "operator": "operators", "nobody": "nobodies"}
+TOKENS = {
+    "admin": "system:masters",
+    "operator": "operators",
+    "deathless-lock-users": "lock-users",
+    "nobody": "nobodies",
+}
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chart_rights import PLACES, granted
+from chart_rights import PLACES, granted, user_of
 from real_api_server import RealApiServer
 from tests.unit.charts.rendering import Object
 from tools import rights
@@ -87,3 +87,21 @@ def test_pods_of_a_service_may_what_the_page_says(server: RealApiServer) -> None
             server.request("PATCH", path, each, content="application/apply-patch+yaml")
     found = answers(server, f"system:serviceaccount:{rights.SHOP}:bank")
     assert found == shown(rights.PODS)
+
+
+def test_what_carries_users_to_the_lock_store_may_what_the_page_says(server: RealApiServer) -> None:
+    values = {"lockStore": {"users": {"enabled": True}}}
+    user = user_of(rights.LOCK_USERS_ACCOUNT)
+    secrets = f"/api/v1/namespaces/{rights.OPERATOR}/secrets?dryRun=All"
+
+    def made(name: str, kind: str) -> int:
+        metadata = {"name": name, "annotations": {"kubernetes.io/service-account.name": "default"}}
+        body = {"metadata": metadata, "type": kind}
+        return server.answer_to(user, "POST", secrets, body)[0]
+
+    with granted(server, rights.OPERATOR, values, rights.LOCK_USERS_ACCOUNT):
+        found = answers(server, user)
+        assert made("deathless-lock-users", "Opaque") == 201
+        assert made("deathless-lock-users", "kubernetes.io/service-account-token") in {403, 422}
+        assert made("another", "Opaque") in {403, 422}
+    assert found == shown(rights.LOCK_USERS)

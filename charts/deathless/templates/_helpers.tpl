@@ -144,6 +144,25 @@ deathless-lock-store-client-tls
 {{- end -}}
 {{- end -}}
 
+{{/* "on" where services have users at the chart's lock store, "withdraw" where they go back, else empty. */}}
+{{- define "deathless.lockStore.users" -}}
+{{- with .Values.lockStore -}}
+{{- if .enabled -}}
+{{- if .users.withdraw -}}
+withdraw
+{{- else if .users.enabled -}}
+on
+{{- else -}}
+{{- with lookup "v1" "Secret" (include "deathless.namespace" $) "deathless-lock-users" -}}
+{{- if not (dig "annotations" "deathless.dev/withdrawn" "" .metadata) -}}
+withdraw
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "deathless.lockStore.userSecret" -}}
 {{- if not .Values.lockStore.enabled -}}
 {{ .Values.lockStore.external.userSecret }}
@@ -175,6 +194,9 @@ true
 {{- end -}}
 {{- if and .enabled .external.endpoints -}}
 {{- fail "lockStore.external.endpoints is given while lockStore.enabled is true: choose one of them" -}}
+{{- end -}}
+{{- if and (not .enabled) (or .users.enabled .users.withdraw) -}}
+{{- fail "lockStore.users is about the chart's own lock store: with an etcd of yours make its users yourself" -}}
 {{- end -}}
 {{- if and .enabled (eq .storage.type "EmptyDir") (gt (int .members) 1) -}}
 {{- fail "lockStore.storage.type=EmptyDir needs lockStore.members=1: a member that lost its data cannot join again" -}}

@@ -1,4 +1,4 @@
-"""`deathless-operator certificates`: the lock store's authority and its two certificates, made and renewed.
+"""`deathless-operator certificates`: the lock store's authority and its certificates, made and renewed.
 
 Why a command of its own: etcd needs them before anything else runs, and keeps needing them while the operator is
 away or uninstalled. The chart runs it in a Job at the first installation and in a CronJob every week (0005,
@@ -7,6 +7,7 @@ away or uninstalled. The chart runs it in a Job at the first installation and in
     authority    Secret with tls.crt, tls.key, ca.crt; never handed to a pod
     server       for the members, as servers and towards each other; its common name tells members from clients
     client       for replicas; no names, since etcd compares those of a client with the address it comes from
+    user         likewise, for replicas that log in: while logins are on, etcd's gateway takes no common name
 
 Guarantees: idempotent; a Secret is created or replaced only as read, so two runs at once cannot leave a certificate
 of an authority that is not stored: the second one fails and is run again. An authority without our label is a user's
@@ -33,6 +34,7 @@ from deathless_operator.model import names
 
 AUTHORITY_LIFE_S = 3650 * 86400.0
 DAY_S = 86400.0
+USER_URI = "urn:deathless:lock-store-client"  # issuers want a name; etcd compares no URI
 LABELS = {
     names.LABEL_NAME: "deathless-lock-store",
     names.LABEL_MANAGED_BY: names.FIELD_MANAGER,
@@ -60,8 +62,9 @@ class Wanted:
     """One certificate that has to be there."""
 
     secret: str
-    common_name: str
+    common_name: str  # empty: none
     dns_names: tuple[str, ...]
+    uris: tuple[str, ...] = ()
     purpose: Literal["replicas", "clients"]  # server and client use, or client use alone
     life_s: float
 
@@ -94,6 +97,7 @@ async def ensure(api: SecretApi, *, namespace: str, ca_secret: str, wanted: Sequ
             authority,
             common_name=each.common_name,
             dns_names=each.dns_names,
+            uris=each.uris,
             purpose=each.purpose,
             now=now,
             life_s=each.life_s,
@@ -175,9 +179,10 @@ async def _store(
 @click.option("--dns-names", required=True, help="Names that the members are reached by, separated by commas.")
 @click.option("--client-secret", default="deathless-lock-store-client-tls", show_default=True, help="The clients'.")
 @click.option("--client-name", default="deathless-replica", show_default=True, help="The clients' common name.")
+@click.option("--user-secret", default="", help="The clients' that log in; none is made when empty.")
 @click.option("--life-days", type=click.IntRange(2, 3650), default=90, show_default=True, help="Life of each.")
 @click.option("--kubeconfig", default=None, help="Where the API server is; the pod's own account when left out.")
-def command(
+def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     namespace: str,
     ca_secret: str,
     server_secret: str,
@@ -185,16 +190,21 @@ def command(
     dns_names: str,
     client_secret: str,
     client_name: str,
+    user_secret: str,
     life_days: int,
     kubeconfig: str | None,
 ) -> None:
     """Make or renew the lock store's certificates."""
     served = ("localhost", *filter(None, (name.strip() for name in dns_names.split(","))))
     life_s = life_days * DAY_S
-    wanted = (
+    wanted = [
         Wanted(secret=server_secret, common_name=server_name, dns_names=served, purpose="replicas", life_s=life_s),
         Wanted(secret=client_secret, common_name=client_name, dns_names=(), purpose="clients", life_s=life_s),
-    )
+    ]
+    if user_secret:
+        wanted.append(
+            Wanted(secret=user_secret, common_name="", dns_names=(), uris=(USER_URI,), purpose="clients", life_s=life_s)
+        )
 
     async def run(api: SecretApi) -> list[str]:
         return await ensure(api, namespace=namespace, ca_secret=ca_secret, wanted=wanted, now=time.time())

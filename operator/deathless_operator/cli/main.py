@@ -2,6 +2,7 @@
 
     run            the operator
     certificates   the lock store's authority and certificates
+    lock-users     a user for each service at the lock store
     drill-run      calls a service while it is drilled, and judges
     drill-agent    breaks what a drill names, on the node where it is
 
@@ -20,6 +21,7 @@ import click
 COMMANDS = {
     "run": ("run", "command", "Run the operator"),
     "certificates": ("certificates", "command", "Make or renew the lock store's certificates"),
+    "lock-users": ("lock_users", "command", "Give each service a user of its own at the lock store"),
     "drill-run": ("drill_run", "command", "Call a service while it is drilled, and judge"),
     "drill-agent": ("drill_agent", "command", "Break what a drill names, on its node"),
 }

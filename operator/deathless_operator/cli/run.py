@@ -58,6 +58,7 @@ def run_options(given: dict[str, object], connection: Connection) -> RunOptions:
         lock_endpoints=listed(str(given["lock_endpoints"])),
         lock_tls_secret=str(given["lock_tls_secret"]),
         lock_user_secret=str(given["lock_user_secret"]),
+        lock_users=bool(given["lock_users"]),
         network_policies=bool(given["network_policies"]),
         api_server_ports=port_numbers(str(given["api_server_ports"])),
         resync_s=int(str(given["resync_seconds"])),
@@ -121,6 +122,7 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--lock-endpoints", default="", help="Lock store of services that name none, by commas.")
 @click.option("--lock-tls-secret", default="", help="Secret with ca.crt, tls.crt, tls.key for it.")
 @click.option("--lock-user-secret", default="", help="Secret with username and password for it.")
+@click.option("--lock-users/--no-lock-users", default=False, help="Each service has a user of its own there.")
 @click.option("--network-policies/--no-network-policies", default=True, help="Make one for each service.")
 @click.option("--api-server-ports", default="443,6443", help="Ports at which replicas reach the API server.")
 @click.option("--cluster-domain", default="cluster.local", help="Domain of the cluster's names.")

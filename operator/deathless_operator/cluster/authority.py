@@ -151,7 +151,7 @@ def issue(
 
     Args:
         authority: its current signer signs.
-        common_name: subject; cut to the 64 characters that the field holds.
+        common_name: subject; cut to the 64 characters that the field holds. Empty: none, and `uris` says who it is.
         dns_names: subject alternative names; may be empty for clients.
         uris: likewise; who the certificate names, for those who check that.
         purpose: replicas are servers and clients, clients only clients.
@@ -170,7 +170,7 @@ def issue(
         uses.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])]))
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])] if common_name else []))
         .issuer_name(signer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
@@ -190,7 +190,8 @@ def issue(
         names = x509.SubjectAlternativeName(
             [*(x509.DNSName(name) for name in dns_names), *(x509.UniformResourceIdentifier(uri) for uri in uris)]
         )
-        builder = builder.add_extension(names, critical=False)
+        # RFC 5280, 4.2.1.6: critical where the subject is empty.
+        builder = builder.add_extension(names, critical=not common_name)
     certificate = builder.sign(signer_key, hashes.SHA256())
     return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
 

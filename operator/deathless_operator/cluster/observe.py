@@ -45,11 +45,18 @@ from deathless_operator.cluster.kinds import (
     Kind,
 )
 from deathless_operator.cluster.memory import Memory
-from deathless_operator.cluster.trust import Trust, certificate_facts, is_managed, secret_facts
+from deathless_operator.cluster.trust import (
+    Trust,
+    certificate_facts,
+    is_managed,
+    is_withdrawn,
+    login_of,
+    secret_facts,
+)
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan import erasure, reading
-from deathless_operator.plan.access import copies, store_mark
+from deathless_operator.plan.access import copies, store_mark, with_users
 from deathless_operator.plan.pods import ordinal_of
 from deathless_operator.plan.snapshot import (
     ChildView,
@@ -92,7 +99,8 @@ class Belongings:
 
     children: tuple[Object, ...]  # without StatefulSets
     secrets: tuple[Object, ...]
-    sources: tuple[Object, ...]  # Secrets of the installation
+    sources: tuple[Object, ...]  # Secrets of the installation; of its lock store's users, this service's login
+    withdrawn: bool  # users of the lock store are to be mounted no more
     record: ChildView | None
     unread: tuple[Failure, ...]  # kinds that may not be read
     hidden: tuple[Failure, ...]  # single objects that may not be looked at
@@ -171,6 +179,7 @@ class Observer:
             authority=self._trust.facts(),
             lock_secrets=tuple(secret_facts(each) for each in secrets if _name(each) not in certificates),
             lock_sources=tuple(secret_facts(each) for each in belongings.sources),
+            lock_users_withdrawn=belongings.withdrawn,
             cert_manager=cert_manager,
             issuer=await self._issuer(namespace, resource.spec) if cert_manager else IssuerFacts(),
             record=record,
@@ -245,17 +254,22 @@ class Observer:
         ours = {self._settings.lock_tls_secret, self._settings.lock_user_secret}
         unread: list[Failure] = []
         hidden: list[Failure] = []
+        if self._settings.lock_users:
+            ours |= {names.LOCK_USERS_TLS_SECRET, names.LOCK_USERS_SECRET}
         children, sources, record = await asyncio.gather(
             self._objects(kinds, namespace, name, shards_of(resource.spec), unread),
             self._sources(ours),
             self._record(namespace, name),
         )
+        table = next((each for each in sources if _name(each) == names.LOCK_USERS_SECRET), None)
+        login = login_of(table, names.lock_user(namespace, name))
         wanted = secret_names(name, resource.spec) | lock_copies(name, self._settings, children)
         secrets = await self._secrets(namespace, wanted, hidden)
         found = Belongings(
             children=children,
             secrets=secrets,
-            sources=sources,
+            sources=(*(each for each in sources if each is not table), *([login] if login is not None else [])),
+            withdrawn=table is not None and is_withdrawn(table),
             record=record,
             unread=tuple(unread),
             hidden=tuple(hidden),
@@ -429,6 +443,9 @@ def lock_copies(name: str, settings: OperatorSettings, children: Iterable[Object
     Secrets are not listed, so ConfigMaps say which ones the pods of former settings mount.
     """
     found = {copy for _, copy in copies(name, settings, store_mark(settings))}
+    if settings.lock_users:
+        logging_in = with_users(settings)
+        found |= {copy for _, copy in copies(name, logging_in, store_mark(logging_in))}
     maps = [each for each in children if each["kind"] == CONFIG_MAP.kind]
     if any(_name(each) == names.config_map(name) for each in maps):
         found |= {names.lock_tls_secret(name), names.lock_user_secret(name)}  # of a former operator

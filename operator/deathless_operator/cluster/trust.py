@@ -17,7 +17,7 @@ from typing import Final
 from deathless.base.errors import InvalidConfig
 from deathless_operator.cluster import authority as certificates
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.errors import Conflict
+from deathless_operator.cluster.errors import Conflict, NotFound
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names
 from deathless_operator.plan.actions import CopySecret, IssueCertificate, MakeToken
@@ -111,9 +111,13 @@ class Trust:
         """Apply the action's Secret with the data of the one it names in our namespace.
 
         Raises:
-            NotFound: there is no such Secret any more.
+            NotFound: there is no such Secret any more, or the user is no more in it.
         """
-        source = await self._api.get(SECRET, self._namespace, action.source)
+        source: Object | None = await self._api.get(SECRET, self._namespace, action.source)
+        if action.user:
+            source = login_of(source, action.user)
+        if source is None:
+            raise NotFound(f"Secret {action.source} has no user {action.user}", status=404)
         manifest: Object = {"type": "Opaque", **action.manifest, "data": source.get("data") or {}}
         await self._api.apply(manifest, force=True)
 
@@ -163,6 +167,20 @@ def secret_facts(secret: Object) -> SecretFacts:
         managed=is_managed(secret),
         hidden=names.HIDDEN_ANNOTATION in (meta.get("annotations") or {}),
     )
+
+
+def login_of(table: Object | None, user: str) -> Object | None:
+    """Return what one service gets of the table of the lock store's users, as a Secret; None: it is not granted yet."""
+    password = ((table or {}).get("data") or {}).get(user)
+    if table is None or password is None:
+        return None
+    data = encoded({"username": user.encode()}) | {"password": str(password)}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": table["metadata"]["name"]}, "data": data}
+
+
+def is_withdrawn(table: Object) -> bool:
+    """Tell whether users of the lock store are to be mounted no more."""
+    return names.WITHDRAWN_ANNOTATION in (table["metadata"].get("annotations") or {})
 
 
 def is_managed(found: Object) -> bool:

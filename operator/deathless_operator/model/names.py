@@ -53,6 +53,9 @@ ADOPTED_CODE_ANNOTATION: Final = f"{GROUP}/adopted-code"  # on a service: finger
 DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first
 DRILL_ANNOTATION: Final = f"{GROUP}/drill"  # on its pods, and nodes it cordoned: namespace/drill/run
 PURPOSE_DRILL: Final = "drill"
+WITHDRAWN_ANNOTATION: Final = (
+    f"{GROUP}/withdrawn"  # on the table of the lock store's users "true": logins are off for good
+)
 ERASE_ANNOTATION: Final = f"{GROUP}/erases"  # on what erases the keys of a service that is gone: namespace/name
 PURPOSE_ERASE: Final = "erase"
 PURPOSE_ADOPT: Final = "adopt"
@@ -83,6 +86,12 @@ RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file s
 CONTAINER: Final = "replica"
 
 AUTHORITY_SECRET: Final = "deathless-ca"  # noqa: S105 - a Secret's name
+# Of the chart's lock store with a user for each service, in the operator's namespace.
+LOCK_USERS_SECRET: Final = "deathless-lock-users"  # noqa: S105 - a Secret's name; it holds a password for each user
+LOCK_USERS_TLS_SECRET: Final = "deathless-lock-store-user-tls"  # noqa: S105 - likewise
+LOCK_ADMIN_SECRET: Final = "deathless-lock-admin"  # noqa: S105 - likewise
+LOCK_ADMIN: Final = "deathless-lock-admin"
+LOCK_MEMBERS: Final = "deathless-lock-store"  # common name of the members' certificates; never a user (lock_users)
 
 
 def of_shard(name: str, shard: int) -> str:
@@ -190,6 +199,11 @@ def pod(name: str, ordinal: int) -> str:
 def lock_prefix(namespace: str) -> str:
     """Name the keys of a namespace in the lock store; below it each service has its name."""
     return f"/deathless/{namespace}/"
+
+
+def lock_user(namespace: str, name: str) -> str:
+    """Name a service's user of the chart's lock store, its role, and its entry in the table of users."""
+    return f"{namespace}.{name}"
 
 
 def server_name(namespace: str, name: str) -> str:

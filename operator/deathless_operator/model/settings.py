@@ -19,6 +19,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     lock_endpoints: tuple[str, ...] = ()
     lock_tls_secret: str = ""  # keys ca.crt, tls.crt, tls.key; empty: no TLS files
     lock_user_secret: str = ""  # keys username, password; empty: no login
+    lock_users: bool = False  # each service logs in to that store as a user of its own, once it is granted one
     # None: a NetworkPolicy is made for each service; False where another tool owns them.
     network_policies: bool = True
     api_server_ports: tuple[int, ...] = (443, 6443)  # what the announcer may reach

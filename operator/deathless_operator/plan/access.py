@@ -4,6 +4,8 @@
     none given                        the installation's own; its Secrets are copied into the service's namespace,
                                       since a pod mounts Secrets of its own namespace alone. A copy's name tells the
                                       store, so that another store's never takes its place under a pod (pod_settings)
+    and `lock_users` set            likewise, with a certificate without a name, and the service's own login instead of
+                                    the installation's, as soon as it is granted (`in_force`, lock_users)
 
 Guarantees: `lock` is None, with a reason, until everything that pods mount is there: a pod that waits for a Secret
 waits up to two minutes longer than it needs to. Does not: talk to the store. Imports model and base only.
@@ -20,10 +22,11 @@ from deathless.base.manifest_parts import EtcdSpec
 from deathless.codec.untrusted import read_json
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.model.values import text
+from deathless_operator.model.values import part, text
 from deathless_operator.plan.actions import Action, CopySecret
 from deathless_operator.plan.objects import Lock, Objects
 from deathless_operator.plan.placement import digest
+from deathless_operator.plan.reading import read_mounts
 from deathless_operator.plan.snapshot import SecretFacts, Snapshot
 
 
@@ -57,6 +60,41 @@ def copies(name: str, settings: OperatorSettings, mark: str) -> tuple[tuple[str,
     return tuple(pair for pair in pairs if pair[0])
 
 
+def with_users(settings: OperatorSettings) -> OperatorSettings:
+    """Give the settings under which a service opens the installation's lock store as a user of its own."""
+    return msgspec.structs.replace(
+        settings, lock_tls_secret=names.LOCK_USERS_TLS_SECRET, lock_user_secret=names.LOCK_USERS_SECRET
+    )
+
+
+def in_force(snapshot: Snapshot, settings: OperatorSettings) -> OperatorSettings | None:
+    """Give the settings under which a service opens the installation's lock store now.
+
+    A service that serves goes on as its template has it until its user is granted; one that has no template of this
+    store yet waits, since a pod without a user may be refused.
+
+    Returns:
+        With a user or without one; None: wait for the user.
+    """
+    if not settings.lock_users or snapshot.lock_users_withdrawn:
+        return settings
+    logging_in = with_users(settings)
+    if names.LOCK_USERS_SECRET in {secret.name for secret in snapshot.lock_sources}:
+        return logging_in
+    name = snapshot.resource.name
+    children = (shard.stateful_set() for shard in snapshot.parts())
+    mounts = {
+        mounted
+        for child in children
+        if child is not None
+        for _, mounted in read_mounts(part(child.raw, "spec", "template", "spec"))
+    }
+    if names.lock_user_secret(name, store_mark(logging_in)) in mounts:
+        return logging_in
+    former = names.lock_tls_secret(name) in mounts and _is_former_store(snapshot, settings)
+    return settings if former or names.lock_tls_secret(name, store_mark(settings)) in mounts else None
+
+
 def plan_access(
     snapshot: Snapshot, spec: ServiceSpec, settings: OperatorSettings, objects: Objects, *, former: bool = False
 ) -> Access:
@@ -70,7 +108,18 @@ def plan_access(
         former: the service's template has the names of former operators (`pod_settings.keeps_former`).
     """
     etcd = spec.lock.etcd or EtcdSpec()
-    return _named(snapshot, etcd) if etcd.endpoints else _installed(snapshot, etcd, settings, objects, former=former)
+    if etcd.endpoints:
+        return _named(snapshot, etcd)
+    found = in_force(snapshot, settings)
+    if found is None:
+        user = names.lock_user(snapshot.resource.namespace, snapshot.resource.name)
+        return Access(
+            lock=None,
+            reason="UserNotGranted",
+            message=f"the lock store has no user {user} yet: kubectl -n {settings.namespace} logs "
+            "deployment/deathless-lock-users",
+        )
+    return _installed(snapshot, etcd, found, objects, former=former)
 
 
 def _named(snapshot: Snapshot, etcd: EtcdSpec) -> Access:
@@ -136,6 +185,7 @@ def _installed(
     sources = {secret.name: secret for secret in snapshot.lock_sources}
     there = {secret.name: secret for secret in snapshot.lock_secrets}
     mark = "" if former else store_mark(settings)
+    login = names.lock_user(snapshot.resource.namespace, name)
     actions: list[Action] = []
     facts: dict[str, SecretFacts] = {}
     for source, copy in copies(name, settings, mark):
@@ -155,13 +205,13 @@ def _installed(
         # Without its source a copy stays as it is: what runs goes on.
         facts[copy] = seen or made or SecretFacts(name=copy)
         if seen is not None and (made is None or made.source != seen.digest):
-            actions.append(_copy(copy, seen, objects))
+            actions.append(_copy(copy, seen, objects, login))
     if not former and _is_former_store(snapshot, settings):
         # Pods of the former template are there until they are rolled, and their certificate is renewed like others'.
         for source, copy in copies(name, settings, ""):
             seen, made = sources.get(source), there.get(copy)
             if seen is not None and made is not None and made.managed and made.source != seen.digest:
-                actions.append(_copy(copy, seen, objects))
+                actions.append(_copy(copy, seen, objects, login))
     tls_name = names.lock_tls_secret(name, mark)
     tls = facts.get(tls_name)
     named = SecretFacts(name=tls_name, keys=tls.keys) if tls else None
@@ -173,10 +223,15 @@ def _installed(
     )
 
 
-def _copy(name: str, source: SecretFacts, objects: Objects) -> CopySecret:
+def _copy(name: str, source: SecretFacts, objects: Objects, user: str) -> CopySecret:
     noted = {names.SOURCE_ANNOTATION: source.digest}
     manifest = objects.make("v1", "Secret", name, {"type": "Opaque"}, annotations=noted)
-    return CopySecret(source=source.name, manifest=manifest, why="the installation's Secret has changed")
+    return CopySecret(
+        source=source.name,
+        manifest=manifest,
+        why="the installation's Secret has changed",
+        user=user if source.name == names.LOCK_USERS_SECRET else "",
+    )
 
 
 class _Reached(msgspec.Struct, frozen=True):

@@ -100,6 +100,7 @@ class CopySecret:
     source: str  # name, in the operator's own namespace
     manifest: JsonObject  # the copy without data; annotation SOURCE_ANNOTATION holds the digest of the source
     why: str
+    user: str = ""  # the source is the table of the lock store's users: name and password of this one alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,7 +209,7 @@ def _delete(pod: PodView, record: Record, why: str) -> DeletePod:
 
 def eraser_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
     """Give the pod that erases: no rights, no token, nothing mounted but what opens the store."""
-    lock = record.lock
+    lock = _opened(record, settings)
     volumes: list[Json] = []
     mounts: list[Json] = []
     secrets = (
@@ -257,6 +257,16 @@ def eraser_manifest(record: Record, settings: OperatorSettings) -> JsonObject:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
     metadata = _metadata(record, pod_name(record), record.place)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _opened(record: Record, settings: OperatorSettings) -> Lock:
+    """Give the lock with what opens it: the service's own user goes with it, so the administrator's takes its place."""
+    ours = (record.place, record.lock.tls_secret) == (settings.namespace, settings.lock_tls_secret)
+    if not settings.lock_users or not ours:
+        return record.lock
+    return msgspec.structs.replace(
+        record.lock, tls_secret=names.LOCK_USERS_TLS_SECRET, user_secret=names.LOCK_ADMIN_SECRET
+    )
 
 
 def _order(record: Record, etcd: EtcdConfig) -> str:

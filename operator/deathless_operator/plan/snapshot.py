@@ -245,7 +245,8 @@ class Snapshot:
     certificates: tuple[CertificateFacts, ...] = ()  # of the replicas' and the clients' Secret, those that exist
     authority: AuthorityFacts = field(default_factory=AuthorityFacts)
     lock_secrets: tuple[SecretFacts, ...] = ()  # in the service's namespace: named by the spec, or our copies; token
-    lock_sources: tuple[SecretFacts, ...] = ()  # in the operator's namespace: what the settings name
+    lock_sources: tuple[SecretFacts, ...] = ()  # in the operator's namespace: what the settings name; its user's login
+    lock_users_withdrawn: bool = False  # users of the lock store are to be mounted no more
     cert_manager: bool = False  # whether its resources are served
     issuer: IssuerFacts = field(default_factory=IssuerFacts)  # of cert-manager, where the spec names one
     record: ChildView | None = None  # of the keys that go with the service

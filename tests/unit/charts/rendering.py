@@ -96,6 +96,11 @@ VARIANTS: dict[str, Object] = {
     "minimal": MINIMAL,
     "small": SMALL,
     "no-keep": {"lockStore": {"keepOnUninstall": False}},
+    "users": {"lockStore": {"users": {"enabled": True}}},
+    "users-named": {
+        "operator": {"watchNamespaces": ["blue"]},
+        "lockStore": {"users": {"enabled": True, "withdraw": True}, "certificates": {"source": "CertManager"}},
+    },
     "empty-dir": {"lockStore": {"members": 1, "storage": {"type": "EmptyDir"}, "certificates": {"source": "Secrets"}}},
 }
 

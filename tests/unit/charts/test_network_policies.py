@@ -171,6 +171,8 @@ def scene(values: Object | None = None, **fields: Any) -> tuple[Policies, dict[s
         "names": Peer(name="names", namespace="kube-system", labels=(("k8s-app", "kube-dns"),)),
         "outside": Peer(name="an address outside of the cluster"),
     }
+    if "lock-users" in parts:
+        pods["lock-users"] = read_peer(parts["lock-users"])
     policies = [bank.policy(), shop.policy(), *(each for each in objects if each["kind"] == "NetworkPolicy")]
     labels = {name: {"kubernetes.io/metadata.name": name} for name in ("prod", "web", "kube-system", NAMESPACE)}
     return Policies(list(pods.values()), policies, labels), pods

@@ -47,6 +47,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "kubernetes/lock-store.md": {
         "An etcd of yours": "tests/cluster/own_etcd.py and test_lock_stores.py do it with an etcd of their own",
+        "Users": "tests/cluster/test_lock_users.py turns them on and off, and asks as their administrator",
         "A user for each service": "tests/process/test_etcd_users.py makes the same user and role",
         "A member has lost its data": "a member's volume of the test cluster is a folder that its pod keeps",
         "All members have lost their data": "the lines of StoreOlderThanLog, which is walked, without the look",

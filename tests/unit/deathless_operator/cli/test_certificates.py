@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from deathless.base.errors import InvalidConfig
-from deathless_operator.cli.certificates import AUTHORITY_LIFE_S, DAY_S, Wanted, ensure
+from deathless_operator.cli.certificates import AUTHORITY_LIFE_S, DAY_S, USER_URI, Wanted, ensure
 from deathless_operator.cluster.errors import Conflict
 from deathless_operator.cluster.kinds import Kind
 from deathless_operator.cluster.trust import decoded, encoded
@@ -171,3 +171,15 @@ def test_of_two_runs_at_once_the_second_fails_and_leaves_what_the_first_stored()
     with pytest.raises(Conflict):
         run(secrets)
     assert secrets.stored == other.stored
+
+
+def test_certificate_of_those_who_log_in_has_no_common_name_and_is_renewed_like_others() -> None:
+    user = Wanted(secret="user", common_name="", dns_names=(), uris=(USER_URI,), purpose="clients", life_s=90 * DAY_S)
+    secrets = Secrets()
+    run(secrets, user)
+    certificate = secrets.certificate("user")
+    assert certificate.subject.rfc4514_string() == ""
+    named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert named.critical and named.value.get_values_for_type(x509.UniformResourceIdentifier) == [USER_URI]
+    assert run(secrets, user) == []
+    assert run(secrets, user, now=NOW + 61 * DAY_S) == ["Secret user: renewed, two thirds of its life are over."]

@@ -23,6 +23,7 @@ def test_nothing_given_means_the_defaults(monkeypatch: pytest.MonkeyPatch) -> No
     found = options()
     assert found.settings.namespace == found.lease_namespace == "from-account"
     assert found.namespaces == () and found.elect and found.ports == (8081, 8080)
+    assert not found.settings.lock_users
     assert found.lease_name == "deathless-operator" and found.settings.api_server_ports == (443, 6443)
 
 
@@ -39,6 +40,7 @@ def test_arguments_of_the_chart_are_understood() -> None:
         "--lock-endpoints=https://e0:2379,https://e1:2379",
         "--lock-tls-secret=tls",
         "--lock-user-secret=user",
+        "--lock-users",
         "--no-network-policies",
         "--api-server-ports=443",
         "--drill-agents",
@@ -49,7 +51,7 @@ def test_arguments_of_the_chart_are_understood() -> None:
     assert (found.namespaces, found.elect, found.identity) == (("shop", "bank"), False, "pod-1")
     assert settings.pull_secrets == ("a", "b") and settings.pull_policy == "Never"
     assert settings.lock_endpoints == ("https://e0:2379", "https://e1:2379")
-    assert (settings.lock_tls_secret, settings.lock_user_secret) == ("tls", "user")
+    assert (settings.lock_tls_secret, settings.lock_user_secret, settings.lock_users) == ("tls", "user", True)
     assert (settings.network_policies, settings.drill_agents, settings.resync_s) == (False, True, 60)
 
 

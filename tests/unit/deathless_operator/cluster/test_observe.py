@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from tests.unit.deathless_operator.plan.plan_world import running
 
@@ -17,6 +18,7 @@ from deathless_operator.cluster.observe import (
     claim_name,
     expected_names,
     is_about,
+    lock_copies,
     secret_names,
 )
 from deathless_operator.cluster.trust import secret_facts
@@ -172,3 +174,11 @@ def test_certificates_are_read_as_soon_as_cert_manager_is_there_whatever_is_reme
 
     asyncio.run(read())
     assert (api.kinds.count(CONFIG_MAP), api.kinds.count(CERTIFICATE)) == (2, 1)
+
+
+def test_secrets_of_services_that_log_in_are_looked_for_beside_those_of_before() -> None:
+    plain = OperatorSettings(lock_endpoints=("https://e0:2379",), lock_tls_secret="client-tls")
+    users = msgspec.structs.replace(plain, lock_users=True)
+    before, found = lock_copies("bank", plain, []), lock_copies("bank", users, [])
+    assert before < found and len(before - {""}) == 1
+    assert sorted(name.rpartition("-")[0] for name in found - before) == ["bank-lock-tls", "bank-lock-user"]

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
+
 from deathless_operator.cluster import authority
-from deathless_operator.cluster.trust import certificate_facts, decoded, encoded, is_managed, secret_facts
+from deathless_operator.cluster.errors import NotFound
+from deathless_operator.cluster.trust import (
+    Trust,
+    certificate_facts,
+    decoded,
+    encoded,
+    is_managed,
+    is_withdrawn,
+    login_of,
+    secret_facts,
+)
 from deathless_operator.model import names
+from deathless_operator.plan.actions import CopySecret
 
 NOW = 1_800_000_000.0
 
@@ -53,3 +67,42 @@ def test_digest_follows_keys_and_values_and_tells_neither() -> None:
 def test_values_that_are_no_base64_are_left_out() -> None:
     assert decoded({"metadata": {}, "data": {"good": "YQ==", "bad": "%%"}}) == {"good": b"a"}
     assert not is_managed({"metadata": {}})
+
+
+TABLE = {"shop.bank": b"of bank", "shop.cafe": b"of cafe", "shop.new.drawn": b"not granted"}
+
+
+def test_login_is_one_services_and_its_digest_follows_nobody_elses() -> None:
+    login = login_of(secret(TABLE), "shop.bank")
+    assert login is not None and decoded(login) == {"username": b"shop.bank", "password": b"of bank"}
+    other = login_of(secret(TABLE | {"shop.cafe": b"changed"}), "shop.bank")
+    assert other is not None and secret_facts(login).digest == secret_facts(other).digest
+    assert login_of(secret(TABLE), "shop.new") is None and login_of(None, "shop.bank") is None
+    withdrawn = secret(TABLE)
+    assert not is_withdrawn(withdrawn)
+    withdrawn["metadata"]["annotations"][names.WITHDRAWN_ANNOTATION] = "true"
+    assert is_withdrawn(withdrawn)
+
+
+class Kept:
+    """An API server that holds the table, and what is applied."""
+
+    def __init__(self) -> None:
+        self.applied: list[dict[str, Any]] = []
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return secret(TABLE)
+
+    async def apply(self, manifest: dict[str, Any], *, force: bool) -> None:
+        assert force
+        self.applied.append(manifest)
+
+
+def test_service_is_handed_its_own_login_and_no_other() -> None:
+    kept = Kept()
+    trust = Trust(kept, namespace="ops", life_s=1.0)  # type: ignore[arg-type]  # as far as it is asked
+    action = CopySecret(source=names.LOCK_USERS_SECRET, manifest={"kind": "Secret"}, why="", user="shop.bank")
+    asyncio.run(trust.copy(action))
+    assert decoded(kept.applied[0]) == {"username": b"shop.bank", "password": b"of bank"}
+    with pytest.raises(NotFound, match=r"no user shop\.new"):
+        asyncio.run(trust.copy(CopySecret(source="t", manifest={"kind": "Secret"}, why="", user="shop.new")))

@@ -73,6 +73,7 @@ class World:
     secrets: dict[str, SecretFacts] = field(default_factory=dict)
     copied: dict[str, Raw] = field(default_factory=dict)  # Secrets that the operator copied, without their data
     sources: dict[str, SecretFacts] = field(default_factory=dict)
+    lock_users_withdrawn: bool = False
     authority: AuthorityFacts = field(default_factory=lambda: AuthorityFacts(ready=True, signs="k1", trusts=("k1",)))
     cert_manager: bool = False
     issuer: IssuerFacts = field(default_factory=IssuerFacts)
@@ -142,6 +143,7 @@ class World:
             authority=self.authority,
             lock_secrets=tuple(self.secrets.values()),
             lock_sources=tuple(self.sources.values()),
+            lock_users_withdrawn=self.lock_users_withdrawn,
             cert_manager=self.cert_manager,
             issuer=self.issuer,
             record=self._record(),
