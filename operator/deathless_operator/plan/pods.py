@@ -52,13 +52,20 @@ def every_replica(snapshot: Snapshot) -> list[tuple[Snapshot, int, PodView]]:
 
 
 def primary(pods: dict[int, PodView]) -> int | None:
-    """Give the ordinal of the pod that leads: of several that claim it, the one with the highest epoch."""
+    """Give the ordinal of the pod that leads: of several with that label, one that says so, and has the highest epoch.
+
+    The label alone may be of before, or somebody's.
+    """
     claims = [
-        (pod.announced.epoch if pod.announced else 0, -ordinal)
+        (_says_it_leads(pod), pod.announced.epoch if pod.announced else 0, -ordinal)
         for ordinal, pod in pods.items()
         if pod.labels.get(names.LABEL_ROLE) == names.ROLE_PRIMARY
     ]
-    return -max(claims)[1] if claims else None
+    return -max(claims)[2] if claims else None
+
+
+def _says_it_leads(pod: PodView) -> bool:
+    return pod.announced is not None and pod.announced.role == names.ROLE_PRIMARY
 
 
 def container(pod: PodView, name: str = names.CONTAINER) -> ContainerView | None:

@@ -96,6 +96,8 @@ def test_policies_hold_the_operator_s_account_alone(values: Object) -> None:
     found = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"}
     bound = {each["spec"]["policyName"] for each in objects if each["kind"] == "ValidatingAdmissionPolicyBinding"}
     assert bound == set(found)
+    (warns,) = [name for name in found if "callers" in name]
+    del found[warns]
     for name, spec in found.items():
         if "places" in name or "drills" in name:
             # It meets everybody, since parameters are looked for first: so it is about our own label alone.
@@ -108,6 +110,15 @@ def test_policies_hold_the_operator_s_account_alone(values: Object) -> None:
     assert not any("Admission" in each["kind"] for each in render(values | {"admissionPolicy": {"enabled": False}})), (
         "who has no right to make them leaves them out"
     )
+
+
+def test_policy_about_callers_warns_and_refuses_nothing() -> None:
+    objects = [each["spec"] for each in render({}) if "callers" in each["metadata"]["name"]]
+    policy, binding = objects
+    assert binding["validationActions"] == ["Warn"]
+    assert policy["failurePolicy"] == "Ignore"
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["deathlessservices"], "a status is written all the time"
 
 
 @EVERY
