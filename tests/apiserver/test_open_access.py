@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,18 @@ def test_policy_says_what_allow_from_says_and_what_hands_change_is_set_back(
         before = body(api_server, kind, namespace)
         api_server.request("PATCH", kind.path(namespace, "bank"), {"spec": edit}, content=MERGE)
         assert body(api_server, kind, namespace) != before
-        wait_until(lambda kind=kind, before=before: body(api_server, kind, namespace) == before, f"{edit} is set back")
+        wait_until(partial(stands, api_server, kind, namespace, before), f"{edit} is set back")
     service = SERVICE.path(namespace, "bank")
     api_server.request("PATCH", service, {"spec": {"ingress": {"allowFrom": None}}}, content=MERGE)
-    everybody = [{"namespaceSelector": {}}]
+    everybody: list[dict[str, Any]] = [{"namespaceSelector": {}}]
     wait_until(
         lambda: body(api_server, NETWORK_POLICY, namespace)["ingress"][1]["from"] == everybody, "every pod is let in"
     )
+
+
+def stands(server: RealApiServer, kind: Kind, namespace: str, wanted: Any) -> bool:
+    """Is an object's spec as it should be?"""
+    return bool(body(server, kind, namespace) == wanted)
 
 
 def edits(policy: Any, service: Any) -> Iterator[tuple[Kind, dict[str, Any]]]:
@@ -119,7 +125,7 @@ def test_kubectl_warns_of_callers_without_proof_and_applies_the_service(
         {"ingress": {"allowFrom": [own | {"namespaceSelector": {}}]}},
         {"ingress": {"allowFrom": [own]}, "networkPolicy": {"type": "Off"}},
     ]
-    closed = [MTLS, {"tokenSecretRef": {"name": "t"}}, {"ingress": {"allowFrom": [own]}}]
+    closed: list[dict[str, Any]] = [MTLS, {"tokenSecretRef": {"name": "t"}}, {"ingress": {"allowFrom": [own]}}]
     with granted(api_server, namespace):
         wait_until(lambda: "need no proof" in applied(api_server, namespace, {}), "the policy is in force")
         assert [spec for spec in open_ones if "need no proof" not in applied(api_server, namespace, spec)] == []

@@ -132,6 +132,15 @@ def test_every_object_of_the_release_carries_its_labels(values: Object) -> None:
         assert (values.get("commonLabels") or {}).items() <= labels.items()
 
 
+def test_second_release_in_a_namespace_has_the_names_of_the_first_so_helm_refuses_it() -> None:
+    # They would be one installation to the services' status, with one Lease and two lock stores.
+    told = helm("template", "another", str(CHART), f"--namespace={NAMESPACE}", f"--kube-version={KUBERNETES}")
+    others = [found for found in yaml.safe_load_all(told) if found]
+    for kind, name in (("Deployment", "deathless-operator"), ("StatefulSet", "deathless-lock-store")):
+        assert find(others, kind, name)["metadata"]["namespace"] == NAMESPACE
+        assert find(render({}), kind, name)["metadata"]["namespace"] == NAMESPACE
+
+
 def test_rendering_twice_gives_the_same() -> None:
     # A certificate made while rendering would differ, and tools that deploy by rendering would replace it each time.
     first = render_text(CHART, {})
