@@ -33,6 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 BACKDATED_S = 300
 OVERLAP_S = 86400
 RENEW_AT = 2 / 3
+UNTIL_DIGITS_MAX = 12  # of wall seconds; what is longer, a hand wrote
 AUTHORITY_NAME = "Deathless authority"
 SIGNING_KEYS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)  # of an authority that a user brings, RSA is fine
 
@@ -297,8 +298,9 @@ def from_data(data: Mapping[str, bytes]) -> Authority | None:
     except (KeyError, ValueError, TypeError):
         return None
     encoded = tuple(each.public_bytes(serialization.Encoding.PEM) for each in old)
-    until = data.get("old.until", b"")
-    return Authority(current=current, next=following, old=encoded, old_until=int(until) if until.isdigit() else None)
+    told = data.get("old.until", b"")
+    until = int(told) if told.isdigit() and len(told) <= UNTIL_DIGITS_MAX else None
+    return Authority(current=current, next=following, old=encoded, old_until=until)
 
 
 def certificates_in(bundle: bytes) -> tuple[bytes, ...]:

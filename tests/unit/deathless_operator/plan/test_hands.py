@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.deathless_operator.plan.plan_world import World, role, running
+from tests.unit.deathless_operator.plan.plan_world import World, role, running, set_ready
 
 from deathless_operator.model import names
 
@@ -166,9 +167,16 @@ def test_copy_of_the_lock_stores_secret_that_somebody_edited_is_made_anew() -> N
 
 def test_label_of_the_primary_on_another_pod_makes_it_none() -> None:
     world = running()
-    world.epoch, leader = world.epoch, next(name for name, pod in world.pods.items() if role(pod) == "primary")
+    set_ready(world.pods["bank-0"], ready=False)
+    world.pods["bank-0"]["metadata"]["labels"][names.LABEL_ROLE] = "standby"
+    world.elect()
+    world.others_work()
+    world.operate()
+    assert role(world.pods["bank-1"]) == "primary"
     for name in world.pods:
         world.pods[name]["metadata"]["labels"][names.LABEL_ROLE] = "primary"
+    told = json.loads(world.pods["bank-0"]["metadata"]["annotations"][names.STATUS_ANNOTATION])
+    told |= {"role": "standby", "epoch": world.epoch}
+    world.pods["bank-0"]["metadata"]["annotations"][names.STATUS_ANNOTATION] = json.dumps(told)
     world.operate()
-    assert world.status["primary"] == leader
-    assert "PrimaryChanged" not in world.told[-1:]
+    assert world.status["primary"] == "bank-1"
