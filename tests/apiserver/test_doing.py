@@ -42,7 +42,7 @@ def scene(namespace: str, *, ours: bool = True) -> Scene:
 
 
 def performer(api: Api, namespace: str) -> Performer:
-    return Performer(api, Trust(api, namespace=namespace, life_s=1e7))
+    return Performer(api, Trust(api, namespace=namespace, life_s=1e7, certificate_life_s=1e6))
 
 
 async def test_run_ends_at_the_first_refusal_and_tells_it(api_server: RealApiServer, namespace: str) -> None:

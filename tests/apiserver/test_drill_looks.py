@@ -32,7 +32,7 @@ async def looking(
 ) -> AsyncIterator[tuple[DrillReconciler, DrillObserver, Api]]:
     settings = OperatorSettings(namespace=namespace, drill_node_drain=True)
     async with Api(server.connection()) as api:
-        trust = Trust(api, namespace=namespace, life_s=1e7)
+        trust = Trust(api, namespace=namespace, life_s=1e7, certificate_life_s=1e6)
         observer = DrillObserver(api, Observer(api, trust, settings), settings)
         recorder = Recorder(api, instance="test", wall=lambda: 1e9)
         yield (

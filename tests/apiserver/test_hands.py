@@ -181,7 +181,7 @@ async def test_pod_of_a_time_that_was_undone_is_made_anew(
     uid = bank.make_pod(ready=False, role="dead", condition="DL2002", text=text, since=time.time())
     settings = OperatorSettings(namespace=namespace, lock_endpoints=(STORE,))
     async with Api(api_server.connection()) as api:
-        trust = Trust(api, namespace=namespace, life_s=settings.authority_life_s)
+        trust = Trust(api, namespace=namespace, life_s=settings.authority_life_s, certificate_life_s=1e6)
         await trust.maintain(time.time())
         later_s = [5.0]
         observer = Observer(api, trust, settings, wall=lambda: time.time() + later_s[0])

@@ -39,7 +39,7 @@ class Looks:
     """Looks at service `bank` of a namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
-        trust = Trust(api, namespace=namespace, life_s=1e7)
+        trust = Trust(api, namespace=namespace, life_s=1e7, certificate_life_s=1e6)
         self._settings = OperatorSettings(namespace=namespace, lock_endpoints=("http://lock.test:2379",))
         self._observer = Observer(api, trust, self._settings)
         self._performer = Performer(api, trust)

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 
 def observer(api: Api, namespace: str) -> Observer:
     settings = OperatorSettings(namespace=namespace, lock_tls_secret="lock-tls")
-    return Observer(api, Trust(api, namespace=namespace, life_s=1e7), settings)
+    return Observer(api, Trust(api, namespace=namespace, life_s=1e7, certificate_life_s=1e6), settings)
 
 
 def meta(namespace: str, name: str, *, labelled: bool = True, **more: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ async def test_belongings_are_read_anew_when_they_are_forgotten_late_or_the_spec
     now = [100.0]
     async with Api(api_server.connection()) as api:
         settings = OperatorSettings(namespace=namespace)
-        trust = Trust(api, namespace=namespace, life_s=1e7)
+        trust = Trust(api, namespace=namespace, life_s=1e7, certificate_life_s=1e6)
         watching = Observer(api, trust, settings, monotonic=lambda: now[0])
 
         async def maps() -> list[str]:

@@ -38,7 +38,7 @@ def wanted(namespace: str) -> IssueCertificate:
 
 async def test_authority_is_made_once_and_found_again(api_server: RealApiServer, namespace: str) -> None:
     async with Api(api_server.connection()) as api:
-        first, second = (Trust(api, namespace=namespace, life_s=LIFE) for _ in range(2))
+        first, second = (Trust(api, namespace=namespace, life_s=LIFE, certificate_life_s=86400) for _ in range(2))
         assert not first.facts().ready
         assert await first.maintain(NOW) is not None
         assert await second.maintain(NOW) is None
@@ -47,7 +47,7 @@ async def test_authority_is_made_once_and_found_again(api_server: RealApiServer,
 
 async def test_two_that_make_one_at_once_cannot_both_store_it(api_server: RealApiServer, namespace: str) -> None:
     async with Api(api_server.connection()) as api:
-        trust = Trust(api, namespace=namespace, life_s=LIFE)
+        trust = Trust(api, namespace=namespace, life_s=LIFE, certificate_life_s=86400)
         await trust.maintain(NOW)
         stale = await api.get(SECRET, namespace, "deathless-ca")
         await api.patch(SECRET, namespace, "deathless-ca", {"metadata": {"labels": {"a": "b"}}})
@@ -62,7 +62,7 @@ async def test_due_authority_gets_a_successor_that_certificates_trust(
     api_server: RealApiServer, namespace: str
 ) -> None:
     async with Api(api_server.connection()) as api:
-        trust = Trust(api, namespace=namespace, life_s=LIFE)
+        trust = Trust(api, namespace=namespace, life_s=LIFE, certificate_life_s=86400)
         await trust.maintain(NOW)
         before = trust.facts()
         assert await trust.maintain(NOW + LIFE * 0.7) is not None
@@ -77,7 +77,7 @@ async def test_users_own_authority_signs_and_is_never_changed(api_server: RealAp
     own, _ = authority.maintained(None, NOW, LIFE)
     async with Api(api_server.connection()) as api:
         await api.create(manifest(namespace, "deathless-ca") | {"data": encoded(authority.to_data(own))})
-        trust = Trust(api, namespace=namespace, life_s=LIFE)
+        trust = Trust(api, namespace=namespace, life_s=LIFE, certificate_life_s=86400)
         assert await trust.maintain(NOW + LIFE * 0.9) is None
         assert trust.facts().signs == own.current.key_id and len(trust.facts().trusts) == 1
         await api.patch(SECRET, namespace, "deathless-ca", {"data": encoded({"tls.key": b"broken"})})
@@ -90,7 +90,7 @@ async def test_secret_is_copied_with_its_values_and_a_missing_one_is_refused(
 ) -> None:
     async with Api(api_server.connection()) as api:
         await api.create(manifest(namespace, "source") | {"data": encoded({"username": b"bank"})})
-        trust = Trust(api, namespace=namespace, life_s=LIFE)
+        trust = Trust(api, namespace=namespace, life_s=LIFE, certificate_life_s=86400)
         copy = manifest(namespace, "copy")
         await trust.copy(CopySecret(source="source", manifest=copy, why="it has changed"))
         assert decoded(await api.get(SECRET, namespace, "copy")) == {"username": b"bank"}
@@ -100,7 +100,7 @@ async def test_secret_is_copied_with_its_values_and_a_missing_one_is_refused(
 
 async def test_token_is_made_once_and_never_replaced(api_server: RealApiServer, namespace: str) -> None:
     async with Api(api_server.connection()) as api:
-        trust = Trust(api, namespace=namespace, life_s=LIFE)
+        trust = Trust(api, namespace=namespace, life_s=LIFE, certificate_life_s=86400)
         action = MakeToken(manifest=manifest(namespace, "bank-operator-token"), why="there is none")
         await trust.make_token(action)
         first = decoded(await api.get(SECRET, namespace, "bank-operator-token"))

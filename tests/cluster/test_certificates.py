@@ -1,4 +1,4 @@
-"""Certificates of a service that are issued anew are shown by every replica as it runs; callers notice nothing."""
+"""Certificates that are issued anew, and new authorities, reach every replica as it runs; callers notice nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import json
 
 import pytest
 from cryptography import x509
-from tests.cluster.installed import CALM, Lab, Ledger
+from tests.cluster.installed import CALM, NAMESPACE, Lab, Ledger
 from tests.cluster.lab.cluster import Pod
 from tests.cluster.lab.machine import CommandFailed
+from tests.cluster.pages import block, walk
 from tests.cluster.under_load import called, check_no_call_failed, wait_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -24,6 +25,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=30) as pl
     print(ssl.DER_cert_to_PEM_cert(door.getpeercert(binary_form=True)))
 """
 """Prints the certificate that a port of the pod shows; whether it is trusted, callers look."""
+HELD = "print(open('/etc/deathless-tls/ca.crt').read())"
 
 
 def shown_by(cluster: Lab, pod: Pod) -> int:
@@ -63,6 +65,26 @@ def all_show(cluster: Lab, ledger: Ledger, serial: int) -> bool:
     return {shown_by(cluster, pod) for pod in ledger.pods()} == {serial}
 
 
+def authorities(pem: str) -> set[int]:
+    """The serial numbers of the certificates in a bundle."""
+    return {each.serial_number for each in x509.load_pem_x509_certificates(pem.encode())}
+
+
+def trusted(cluster: Lab, ledger: Ledger) -> set[int]:
+    """The authorities that the service's Secret names; none where there is no such Secret."""
+    try:
+        data = cluster.get("secret", f"{ledger.name}-tls", ledger.namespace)["data"]
+    except CommandFailed:
+        return set()
+    return authorities(base64.b64decode(data["ca.crt"]).decode())
+
+
+def all_trust(cluster: Lab, ledger: Ledger, wanted: set[int]) -> bool:
+    """Do the files that all pods have mounted name exactly these authorities?"""
+    found = [authorities(cluster.exec(pod, "python3", "-c", HELD)) for pod in ledger.pods()]
+    return bool(found) and all(each == wanted for each in found)
+
+
 def lives(ledger: Ledger) -> dict[str, int]:
     """The pods by uid, with how often their containers were started again."""
     return {pod.uid: pod.restarts for pod in ledger.pods()}
@@ -86,3 +108,37 @@ def test_certificate_that_is_issued_anew_reaches_every_front_door_and_fails_no_c
             wait_epoch(ledger, epoch)
             callers.wait_more()
         assert all_show(cluster, ledger, new)
+
+
+def test_authority_that_was_deleted_by_hand_fails_no_call_and_no_takeover(cluster: Lab) -> None:
+    with Ledger(cluster, "gone", limits=CALM) as ledger:
+        with called(ledger, patient=True) as callers:  # they know the former authority alone, to the end
+            shown, former = held_by(cluster, f"{ledger.name}-tls", ledger.namespace), trusted(cluster, ledger)
+            before, epoch = lives(ledger), ledger.epoch()
+            cluster.kubectl("-n", NAMESPACE, "delete", "secret", "deathless-ca")
+            ledger.wait_for(lambda: trusted(cluster, ledger) > former, "the new authority is trusted beside the former")
+            both = trusted(cluster, ledger)
+            ledger.wait_for(lambda: all_trust(cluster, ledger, both), "every replica has read both")
+            callers.wait_more()
+            assert all_show(cluster, ledger, shown), "what the former authority signed stays"
+            assert (lives(ledger), ledger.epoch()) == (before, epoch), "nothing was started again for it"
+        check_no_call_failed(callers)
+        with called(ledger) as callers:
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            wait_epoch(ledger, epoch)
+            callers.wait_more()
+
+
+def test_authority_that_was_taken_away_is_trusted_nowhere_and_the_service_goes_on(cluster: Lab) -> None:
+    with Ledger(cluster, "taken", replicas=3) as ledger:
+        ledger.wait_ready()
+        former = trusted(cluster, ledger)
+        walk(cluster, block("kubernetes/certificates.md", "An authority that is gone, or taken away"))
+        ledger.wait_for(lambda: trusted(cluster, ledger).isdisjoint(former) and trusted(cluster, ledger), "it is new")
+        new = trusted(cluster, ledger)
+        ledger.wait_for(lambda: all_trust(cluster, ledger, new), "every replica has read it")
+        shown = held_by(cluster, f"{ledger.name}-tls", ledger.namespace)
+        ledger.wait_for(lambda: all_show(cluster, ledger, shown), "every front door shows what the new one signed")
+        with called(ledger) as callers:
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            callers.wait_more()

@@ -41,8 +41,9 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(cluster: Lab, settled: Ledger) -> Iterator[Scene]:
-    """The installation, a service, and another service beside it."""
-    with Ledger(cluster, "beside", replicas=1) as other:
+    """The installation, a service, and another service beside it, which the first one's namespace alone may call."""
+    near = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settled.namespace}}}
+    with Ledger(cluster, "beside", replicas=1, ingress={"allowFrom": [near]}) as other:
         other.wait_ready()
         yield Scene(cluster, settled, other)
 
@@ -93,6 +94,14 @@ def test_what_nobody_needs_is_cut(scene: Scene) -> None:
     assert scene.passes(replica, OUTSIDE, 80, 22) == set()
     assert scene.passes(replica, operator, METRICS, HEALTH) == set()
     assert scene.passes(scene.anybody, operator, HEALTH) == set()
+
+
+def test_namespace_that_allow_from_does_not_name_reaches_no_front_door(scene: Scene, settled: Ledger) -> None:
+    named = Peer(name="a pod of the namespace that is named", namespace=settled.namespace)
+    asked = (CLIENT, REPLICATION, CONTROL, HTTP, HEALTH)
+    assert scene.passes(named, scene.strangers[0], *asked) == {CLIENT, HTTP, HEALTH}
+    assert scene.passes(scene.anybody, scene.strangers[0], *asked) == {HEALTH}
+    assert scene.passes(OUTSIDE, scene.strangers[0], *asked) == {HEALTH}
 
 
 def test_pod_without_the_label_of_a_policy_is_what_none_is_about(scene: Scene) -> None:

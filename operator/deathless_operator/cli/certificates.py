@@ -87,11 +87,13 @@ async def ensure(api: SecretApi, *, namespace: str, ca_secret: str, wanted: Sequ
         InvalidConfig: an authority is stored and cannot be read.
     """
     done: list[str] = []
-    authority = await _authority(api, namespace, ca_secret, now, done)
-    for each in wanted:
-        found = await api.find(SECRET, namespace, each.secret)
+    there = [(each, await api.find(SECRET, namespace, each.secret)) for each in wanted]
+    former = [decoded(found) for _, found in there if found is not None]
+    authority = await _authority(api, namespace, ca_secret, now, former, done)
+    for each, found in there:
         why = _why_due(found, each, authority, now)
         if not why:
+            await _trust(api, namespace, each.secret, found, authority, done)
             continue
         certificate, key = certificates.issue(
             authority,
@@ -108,20 +110,44 @@ async def ensure(api: SecretApi, *, namespace: str, ca_secret: str, wanted: Sequ
     return done
 
 
+async def _trust(
+    api: SecretApi,
+    namespace: str,
+    secret: str,
+    found: Object | None,
+    authority: certificates.Authority,
+    done: list[str],
+) -> None:
+    """Have a certificate's Secret name every authority that is trusted now; certificate and key stay."""
+    data = decoded(found) if found is not None else {}
+    facts = certificates.read_facts(data)
+    if facts is None or set(facts.trusts) == set(authority.trusts):
+        return
+    await _store(api, namespace, secret, "kubernetes.io/tls", data | {"ca.crt": authority.bundle}, found)
+    done.append(f"Secret {secret}: given the authorities that are trusted now.")
+
+
 async def _authority(
-    api: SecretApi, namespace: str, secret: str, now: float, done: list[str]
+    api: SecretApi,
+    namespace: str,
+    secret: str,
+    now: float,
+    former: Sequence[dict[str, bytes]],
+    done: list[str],
 ) -> certificates.Authority:
+    """Make or change the authority where it is due; one that is gone stays trusted while what it signed is in use."""
     found = await api.find(SECRET, namespace, secret)
     stored = certificates.from_data(decoded(found)) if found is not None else None
     if found is not None and stored is None:
         # A new authority in its place would lock every client out that holds a certificate of the old one.
         raise InvalidConfig(
             f"Secret {namespace}/{secret} holds no readable tls.crt and tls.key",
-            remedy="repair it; or delete it to have a new authority made, and restart lock store and replicas",
+            remedy="repair it; or delete it to have a new authority made, and restart the lock store within a day",
         )
     if found is not None and stored is not None and not is_managed(found):
         return stored
-    wanted, sentence = certificates.maintained(stored, now, AUTHORITY_LIFE_S)
+    signers, until = certificates.signers_of(former)
+    wanted, sentence = certificates.maintained(stored, now, AUTHORITY_LIFE_S, former=signers, former_until=until)
     if sentence is not None:
         await _store(api, namespace, secret, "Opaque", certificates.to_data(wanted), found)
         done.append(f"Secret {secret}: {sentence}")
@@ -136,12 +162,12 @@ def _why_due(found: Object | None, wanted: Wanted, authority: certificates.Autho
     facts = certificates.read_facts(data)
     if facts is None:
         return "made again, it could not be read"
-    if certificates.is_due(data["tls.crt"], now):
+    # Until everybody trusts a new authority, it replaces nothing that is good for longer than that.
+    waits = facts.signed_by in authority.trusts and now < authority.signs_from < facts.not_after
+    if certificates.is_due(data["tls.crt"], now) and not waits:
         return "renewed, two thirds of its life are over"
-    if facts.signed_by != authority.current.key_id:
+    if facts.signed_by != authority.current.key_id and not waits:
         return "signed by the present authority"
-    if set(facts.trusts) != set(authority.trusts):
-        return "given the authorities that are trusted now"
     if set(facts.dns_names) != set(wanted.dns_names):
         return "made again for other names"
     return ""

@@ -32,7 +32,9 @@ STYLES: Final = {
     "no": "bold red",
 }
 # Conditions of which False is good; of all others True is.
-GOOD_WHEN_FALSE: Final = frozenset({"Progressing", "Degraded", "UpgradeRequired", "Paused", "Fenced", "Running"})
+GOOD_WHEN_FALSE: Final = frozenset(
+    {"Progressing", "Degraded", "UpgradeRequired", "OpenAccess", "Paused", "Fenced", "Running"}
+)
 
 
 def console() -> Console:

@@ -9,6 +9,10 @@ At two thirds of the current authority's life a next one is made and trusted eve
 a day, when every mounted Secret has long been replaced and read again, it begins to sign. Certificates that the old
 one signed stay good until they are renewed in their own turn, and it is trusted for as long as it lives.
 
+An authority whose key is gone, since somebody deleted its Secret, can't sign for that day. The one in its place trusts
+it for as long as a certificate of it may live (`old_until`), and until `signs_from` replaces no certificate that is
+still good: by then everybody trusts the new one, too.
+
 Guarantees: keys that are made are ECDSA P-256; a certificate begins five minutes ago, so a clock that is behind
 accepts it, and never outlives its authority. Does not: decide when a service's certificate is due (the plan does), or
 revoke.
@@ -29,6 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 BACKDATED_S = 300
 OVERLAP_S = 86400
 RENEW_AT = 2 / 3
+UNTIL_DIGITS_MAX = 12  # of wall seconds; what is longer, a hand wrote
 AUTHORITY_NAME = "Deathless authority"
 SIGNING_KEYS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)  # of an authority that a user brings, RSA is fine
 
@@ -53,12 +58,20 @@ class Authority:
     current: Signer
     next: Signer | None = None  # trusted already, signs after OVERLAP_S
     old: tuple[bytes, ...] = ()  # certificates that signed before, still trusted
+    old_until: float | None = None  # wall seconds: `old` are trusted until then; None: until each ends
 
     @property
     def trusted(self) -> tuple[bytes, ...]:
         """PEM certificates that a relying party has to trust now."""
         following = (self.next.certificate,) if self.next is not None else ()
         return (self.current.certificate, *following, *self.old)
+
+    @property
+    def signs_from(self) -> float:
+        """Wall seconds from when the current one is trusted by everybody; 0 where it was before it began to sign."""
+        if self.old_until is None:
+            return 0.0
+        return _begins(self.current.certificate) + BACKDATED_S + OVERLAP_S
 
     @property
     def bundle(self) -> bytes:
@@ -114,11 +127,29 @@ def new_signer(now: float, life_s: float) -> Signer:
     return Signer(certificate=certificate.public_bytes(serialization.Encoding.PEM), key=_key_pem(key))
 
 
-def maintained(authority: Authority | None, now: float, life_s: float) -> tuple[Authority, str | None]:
+def maintained(
+    authority: Authority | None,
+    now: float,
+    life_s: float,
+    *,
+    former: Sequence[bytes] = (),
+    former_until: float = 0.0,
+) -> tuple[Authority, str | None]:
     """Return the authority as it has to be now, and a sentence when that is another one than before.
 
     Called often, it changes something three times in an authority's life: next made, next signs, old forgotten.
+
+    Args:
+        authority: as it is stored; None: none is.
+        now: wall seconds.
+        life_s: of an authority that is made, seconds.
+        former: where none is stored: certificates of those that were, which stay trusted.
+        former_until: wall seconds until when they do.
     """
+    alive = tuple(each for each in former if _ends(each) > now)
+    if authority is None and alive:
+        made = Authority(current=new_signer(now, life_s), old=alive, old_until=former_until)
+        return made, f"Made a certificate authority; the one that is gone stays trusted until {_moment(former_until)}."
     if authority is None or _ends(authority.current.certificate) <= now:
         following = authority.next if authority is not None else None
         if following is not None and _ends(following.certificate) > now:
@@ -131,9 +162,11 @@ def maintained(authority: Authority | None, now: float, life_s: float) -> tuple[
     if authority.next is None and is_due(authority.current.certificate, now):
         authority = replace(authority, next=new_signer(now, life_s))
         return authority, "Made the next certificate authority; it signs after a day of being trusted."
-    alive = tuple(each for each in authority.old if _ends(each) > now)
+    ended = authority.old_until is not None and now >= authority.old_until
+    alive = tuple(each for each in authority.old if _ends(each) > now and not ended)
     if alive != authority.old:
-        return replace(authority, old=alive), "An authority that has ended is not trusted any more."
+        until = authority.old_until if alive else None
+        return replace(authority, old=alive, old_until=until), "An authority that has ended is not trusted any more."
     return authority, None
 
 
@@ -216,6 +249,25 @@ def read_facts(data: Mapping[str, bytes]) -> Facts | None:
         return None
 
 
+def signers_of(held: Sequence[Mapping[str, bytes]]) -> tuple[tuple[bytes, ...], float]:
+    """Return the authorities that signed what some Secrets hold, as PEM, and when the last of these certificates ends.
+
+    Args:
+        held: data of the Secrets, each with its own `ca.crt`; from whoever may name an authority, since it is believed.
+    """
+    found: dict[bytes, None] = {}
+    until = 0.0
+    for data in held:
+        facts = read_facts(data)
+        if facts is None:
+            continue
+        until = max(until, facts.not_after)
+        for each in certificates_in(data["ca.crt"]):
+            if subject_key_id(x509.load_pem_x509_certificate(each)) == facts.signed_by:
+                found[each] = None
+    return tuple(found), until
+
+
 def is_due(certificate: bytes, now: float) -> bool:
     """Tell whether two thirds of a certificate's life are over."""
     begins, ends = _begins(certificate), _ends(certificate)
@@ -229,6 +281,8 @@ def to_data(authority: Authority) -> dict[str, bytes]:
         data |= {"next.crt": authority.next.certificate, "next.key": authority.next.key}
     if authority.old:
         data["old.crt"] = b"".join(authority.old)
+    if authority.old_until is not None:
+        data["old.until"] = str(int(authority.old_until)).encode()
     return data
 
 
@@ -245,7 +299,18 @@ def from_data(data: Mapping[str, bytes]) -> Authority | None:
     except (KeyError, ValueError, TypeError):
         return None
     encoded = tuple(each.public_bytes(serialization.Encoding.PEM) for each in old)
-    return Authority(current=current, next=following, old=encoded)
+    told = data.get("old.until", b"")
+    until = int(told) if told.isdigit() and len(told) <= UNTIL_DIGITS_MAX else None
+    return Authority(current=current, next=following, old=encoded, old_until=until)
+
+
+def certificates_in(bundle: bytes) -> tuple[bytes, ...]:
+    """Return the certificates of a bundle, each as PEM; none where it can't be read."""
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return ()
+    return tuple(each.public_bytes(serialization.Encoding.PEM) for each in found)
 
 
 def subject_key_id(certificate: x509.Certificate) -> str:

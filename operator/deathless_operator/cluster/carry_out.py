@@ -40,6 +40,7 @@ from deathless_operator.plan.actions import (
     MakeToken,
     PatchMetadata,
     Target,
+    TrustAuthorities,
 )
 from deathless_operator.plan.drill_snapshot import DrillAction, EvictPod, SetCordon
 from deathless_operator.plan.snapshot import Failure, Snapshot
@@ -137,6 +138,8 @@ class Performer:
                 await self._patch_metadata(scene.namespace, action)
             case IssueCertificate():
                 await self._trust.issue(action, scene.now)
+            case TrustAuthorities():
+                await self._trust.trust(scene.namespace, action)
             case CopySecret():
                 await self._trust.copy(action)
             case MakeToken():

@@ -32,6 +32,9 @@ from deathless_operator.cluster.kinds import LEASE, Kind
 Record = dict[str, Any]
 
 TOLD_S = 30.0
+DURATION_MAX_S = 600.0
+"""No holder is waited for any longer, whatever the lease says: more than any installation's, so a hand wrote it."""
+TRANSITIONS_MAX = (1 << 31) - 1  # what the field holds; it is counted anew from there
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +207,8 @@ class Election:
         if self._seen is None or self._holder() in {"", self.identity}:
             return True
         spec = self._seen["spec"]
-        duration = float(spec.get("leaseDurationSeconds") or self.times.duration_s)
+        told = float(spec.get("leaseDurationSeconds") or self.times.duration_s)
+        duration = min(told, max(DURATION_MAX_S, self.times.duration_s))
         return self._monotonic() - self._seen_at >= duration
 
     def _record(self, holder: str, duration_s: float) -> Record:
@@ -212,6 +216,8 @@ class Election:
         now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = (self._seen or {}).get("spec") or {}
         same = old.get("holderIdentity") == holder
+        count = int(old.get("leaseTransitions") or 0)
+        moved = 0 if same or not holder else 1
         meta = dict((self._seen or {}).get("metadata") or {"namespace": self._namespace, "name": self._name})
         meta.pop("managedFields", None)
         return {
@@ -223,7 +229,7 @@ class Election:
                 "leaseDurationSeconds": max(1, round(duration_s)),
                 "acquireTime": old.get("acquireTime") if same and old.get("acquireTime") else now,
                 "renewTime": now,
-                "leaseTransitions": int(old.get("leaseTransitions") or 0) + (0 if same or not holder else 1),
+                "leaseTransitions": count + moved if count + moved <= TRANSITIONS_MAX else 0,
             },
         }
 

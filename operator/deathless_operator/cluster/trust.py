@@ -1,5 +1,12 @@
 """The installation's authority in its Secret, and what is made from it: certificates, copies of Secrets; tokens.
 
+    Secret is due for a change          changed as `authority.maintained` says
+    Secret is gone, or can't be read    a new authority; those that ConfigMap `deathless-ca` names stay trusted for long
+    Secret with annotation distrust     a new authority; nothing of the former one is trusted from now on
+
+The ConfigMap holds certificates alone. They are in every service's Secrets as well, but tenants may write those, and
+must not name an authority that all services trust.
+
 Guarantees: the Secret is created or replaced only as read (by version), so two operators that both believe to lead
 cannot leave services with certificates of an authority that is not stored. A Secret without our label is a user's
 own authority: it is used as it is and never changed. Does not: decide what is due (the plan does), nor keep keys of
@@ -10,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import secrets
 from collections.abc import Mapping
 from typing import Final
@@ -17,13 +25,16 @@ from typing import Final
 from deathless.base.errors import InvalidConfig
 from deathless_operator.cluster import authority as certificates
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.errors import Conflict, NotFound
-from deathless_operator.cluster.kinds import SECRET
+from deathless_operator.cluster.errors import ApiRefused, Conflict, NotFound
+from deathless_operator.cluster.kinds import CONFIG_MAP, SECRET
 from deathless_operator.model import names
-from deathless_operator.plan.actions import CopySecret, IssueCertificate, MakeToken
+from deathless_operator.plan.actions import CopySecret, IssueCertificate, MakeToken, TrustAuthorities
 from deathless_operator.plan.snapshot import AuthorityFacts, CertificateFacts, SecretFacts
 
 TOKEN_BYTES: Final = 32  # of entropy in a token that is made
+LABELS: Final = {names.LABEL_NAME: "deathless", names.LABEL_MANAGED_BY: names.FIELD_MANAGER}
+
+logger = logging.getLogger(__name__)
 
 
 class Trust:
@@ -33,13 +44,16 @@ class Trust:
         api: the API server.
         namespace: the operator's own.
         life_s: of an authority that is made, seconds.
+        certificate_life_s: of what it signs, seconds.
     """
 
-    def __init__(self, api: Api, *, namespace: str, life_s: float) -> None:
+    def __init__(self, api: Api, *, namespace: str, life_s: float, certificate_life_s: float) -> None:
         self._api = api
         self._namespace = namespace
         self._life_s = life_s
+        self._certificate_life_s = certificate_life_s
         self._authority: certificates.Authority | None = None
+        self._noted_refused = False
 
     async def maintain(self, now: float) -> str | None:
         """Read the authority, make or change it where it is due, and store it; returns what was done, or None.
@@ -56,13 +70,45 @@ class Trust:
                     f"Secret {self._namespace}/{names.AUTHORITY_SECRET} holds no readable ca.crt, tls.crt and tls.key",
                     remedy="repair it, or delete it to have an authority made",
                 )
-            self._authority = stored
-            return None
-        wanted, sentence = certificates.maintained(stored, now, self._life_s)
+            wanted, sentence = stored, None
+        elif found is not None and is_distrusted(found):
+            wanted, sentence = certificates.maintained(None, now, self._life_s)
+            sentence = f"{sentence} The one before is not trusted any more, as its annotation asks."
+        elif stored is None:
+            former, until = await self._noted(), now + self._certificate_life_s
+            wanted, sentence = certificates.maintained(None, now, self._life_s, former=former, former_until=until)
+        else:
+            wanted, sentence = certificates.maintained(stored, now, self._life_s)
+        # Before it is stored: an authority that is distrusted must not be found there once its Secret is gone.
+        await self._note(wanted)
         if sentence is not None:
             await self._store(found, wanted)
         self._authority = wanted
         return sentence
+
+    async def _noted(self) -> tuple[bytes, ...]:
+        """Return the authorities that were trusted when this was noted last."""
+        try:
+            found = await self._api.find(CONFIG_MAP, self._namespace, names.AUTHORITY_CONFIG_MAP)
+        except ApiRefused as error:
+            logger.warning("former authorities can't be read, and are not trusted any more: %s", error)
+            return ()
+        return certificates.certificates_in(_bundle(found).encode())
+
+    async def _note(self, wanted: certificates.Authority) -> None:
+        """Note which authorities are trusted; a refusal is told, and keeps nobody from having certificates."""
+        bundle = wanted.bundle.decode()
+        try:
+            if _bundle(await self._api.find(CONFIG_MAP, self._namespace, names.AUTHORITY_CONFIG_MAP)) != bundle:
+                meta: Object = {"namespace": self._namespace, "name": names.AUTHORITY_CONFIG_MAP, "labels": LABELS}
+                manifest: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+                await self._api.apply(manifest | {"data": {"ca.crt": bundle}}, force=True)
+        except ApiRefused as error:
+            if not self._noted_refused:
+                logger.warning("who is trusted can't be noted; without Secret and note nobody is: %s", error)
+            self._noted_refused = True
+            return
+        self._noted_refused = False
 
     async def _store(self, found: Object | None, wanted: certificates.Authority) -> None:
         manifest: Object = {
@@ -72,7 +118,7 @@ class Trust:
             "metadata": {
                 "namespace": self._namespace,
                 "name": names.AUTHORITY_SECRET,
-                "labels": {names.LABEL_NAME: "deathless", names.LABEL_MANAGED_BY: names.FIELD_MANAGER},
+                "labels": LABELS,
             },
             "data": encoded(certificates.to_data(wanted)),
         }
@@ -88,7 +134,10 @@ class Trust:
         if self._authority is None:
             return AuthorityFacts()
         return AuthorityFacts(
-            ready=True, signs=self._authority.current.key_id, trusts=tuple(sorted(self._authority.trusts))
+            ready=True,
+            signs=self._authority.current.key_id,
+            trusts=tuple(sorted(self._authority.trusts)),
+            signs_from=self._authority.signs_from,
         )
 
     async def issue(self, action: IssueCertificate, now: float) -> None:
@@ -106,6 +155,16 @@ class Trust:
         data = {"ca.crt": self._authority.bundle, "tls.crt": certificate, "tls.key": key}
         manifest: Object = {"type": "kubernetes.io/tls", **action.manifest, "data": encoded(data)}
         await self._api.apply(manifest, force=True)
+
+    async def trust(self, namespace: str, action: TrustAuthorities) -> None:
+        """Write every authority that is trusted into the action's Secret; it is done where the Secret is gone."""
+        assert self._authority is not None, "no plan changes certificates before there is an authority"
+        meta: Object = {"uid": action.uid}
+        body: Object = {"metadata": meta, "data": encoded({"ca.crt": self._authority.bundle})}
+        try:
+            await self._api.patch(SECRET, namespace, action.secret, body)
+        except NotFound:
+            return
 
     async def copy(self, action: CopySecret) -> None:
         """Apply the action's Secret with the data of the one it names in our namespace.
@@ -187,6 +246,16 @@ def is_managed(found: Object) -> bool:
     """Tell whether our label stands on an object."""
     labels = (found.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER)
+
+
+def is_distrusted(found: Object) -> bool:
+    """Tell whether somebody asked for another authority at once."""
+    annotations = (found.get("metadata") or {}).get("annotations") or {}
+    return bool(annotations.get(names.DISTRUST_ANNOTATION) == "true")
+
+
+def _bundle(found: Object | None) -> str:
+    return str(((found or {}).get("data") or {}).get("ca.crt") or "")
 
 
 def decoded(secret: Object) -> dict[str, bytes]:

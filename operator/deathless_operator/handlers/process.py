@@ -43,7 +43,7 @@ from deathless_operator.handlers.workers import WORKERS, Workers
 from deathless_operator.model.settings import OperatorSettings
 
 DRAIN_S = 8.0
-MAINTAIN_S = 300.0
+MAINTAIN_S = 15.0  # who takes an authority away waits no longer than this
 RETRY_S = 3.0
 LEASE_PATIENCE_S = 1.0
 OURS = (SERVICE, DRILL)
@@ -134,7 +134,12 @@ class Operator:
         logger.info("leading as %s", self.identity)
         self.metrics.leader.set(1)
         settings, nodes = self.options.settings, NodeTable()
-        trust = Trust(api, namespace=settings.namespace, life_s=settings.authority_life_s)
+        trust = Trust(
+            api,
+            namespace=settings.namespace,
+            life_s=settings.authority_life_s,
+            certificate_life_s=settings.certificate_life_s,
+        )
         observer = Observer(api, trust, settings)
         reconcilers = self._reconcilers(api, trust, observer, nodes)
         workers = Workers(self.queue, reconcilers, self.metrics, resync_s=settings.resync_s)
@@ -153,7 +158,7 @@ class Operator:
             besides = prepared.result()
             working = [asyncio.create_task(workers.work(), name=f"worker-{index}") for index in range(WORKERS)]
             tasks += working
-            tasks.append(asyncio.create_task(self._maintain(trust), name="authority"))
+            tasks.append(asyncio.create_task(self._maintain(trust, workers), name="authority"))
             tasks.append(
                 asyncio.create_task(
                     workers.resync(api, OURS, self.options.namespaces, settings.namespace), name="resync"
@@ -228,12 +233,15 @@ class Operator:
         if done is not None:
             logger.info("certificates: %s", done)
 
-    async def _maintain(self, trust: Trust) -> None:
-        """Look after the authority for ever; services follow with their next look."""
+    async def _maintain(self, trust: Trust, workers: Workers) -> None:
+        """Look after the authority for ever; where who is trusted changes, every service is looked at."""
         while True:
             await asyncio.sleep(MAINTAIN_S)
+            before = trust.facts()
             try:
                 await self._keep_authority(trust)
+                if trust.facts() != before:
+                    workers.look_at_all()
             except (ApiRefused, ApiUnreachable, InvalidConfig) as error:
                 logger.warning("the authority cannot be looked after: %s", error)
 

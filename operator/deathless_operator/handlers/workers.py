@@ -8,6 +8,7 @@ each `resync_s`, watches or not. Does not: know kinds; a new kind is one more en
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -55,6 +56,7 @@ class Workers:
         self._metrics = metrics
         self._resync_s = resync_s
         self._clock = clock
+        self._all = asyncio.Event()  # every object is to be looked at now
 
     async def work(self) -> None:
         """Work until the queue is closed; run `WORKERS` of these."""
@@ -95,8 +97,12 @@ class Workers:
         else:
             logger.error("%s: a bug of the operator; again in %g s", key, pause, exc_info=error)
 
+    def look_at_all(self) -> None:
+        """Have every object looked at now: what all of them depend on has changed."""
+        self._all.set()
+
     async def resync(self, api: Api, kinds: Collection[Kind], namespaces: tuple[str, ...], records: str = "") -> None:
-        """Add every object there is, now and each `resync_s`, for ever; spread over a tenth of that time.
+        """Add every object there is, now, each `resync_s`, spread over a tenth of that, and at `look_at_all`; for ever.
 
         Args:
             api: the API server.
@@ -124,4 +130,7 @@ class Workers:
                 await asyncio.sleep(RESYNC_RETRY_S)
                 continue
             spread = self._resync_s / 10
-            await asyncio.sleep(self._resync_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all.wait(), self._resync_s)
+                self._all.clear()
+                spread = 0.0

@@ -50,6 +50,7 @@ HIDDEN_ANNOTATION: Final = f"{GROUP}/hidden"  # never stored: what is there may 
 SOURCE_ANNOTATION: Final = f"{GROUP}/source"  # on a copied Secret: digest of what it was copied from
 SERVED_BY_ANNOTATION: Final = f"{GROUP}/served-names"  # on a certificate's Secret: the names it was issued for
 ADOPTED_CODE_ANNOTATION: Final = f"{GROUP}/adopted-code"  # on a service: fingerprint that `adopt --code` accepted
+DISTRUST_ANNOTATION: Final = f"{GROUP}/distrust"  # on the authority's Secret "true": it is replaced without an overlap
 DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first
 DRILL_ANNOTATION: Final = f"{GROUP}/drill"  # on its pods, and nodes it cordoned: namespace/drill/run
 PURPOSE_DRILL: Final = "drill"
@@ -86,6 +87,7 @@ RUN_FOLDER: Final = "/tmp"  # noqa: S108 - a pod's own emptyDir: the root file s
 CONTAINER: Final = "replica"
 
 AUTHORITY_SECRET: Final = "deathless-ca"  # noqa: S105 - a Secret's name
+AUTHORITY_CONFIG_MAP: Final = "deathless-ca"  # the authorities that are trusted, without keys
 # Of the chart's lock store with a user for each service, in the operator's namespace.
 LOCK_USERS_SECRET: Final = "deathless-lock-users"  # noqa: S105 - a Secret's name; it holds a password for each user
 LOCK_USERS_TLS_SECRET: Final = "deathless-lock-store-user-tls"  # noqa: S105 - likewise

@@ -95,6 +95,8 @@ def _twice(field: str) -> Rule:
     )
 
 
+_PEER: Final = "has(self.ipBlock) || has(self.podSelector) || has(self.namespaceSelector)"
+
 SERVICE_RULES: Final = (
     Rule(name="image-needed", where="spec", rule=_set("image"), message="image is missing: name the image of module"),
     Rule(
@@ -262,6 +264,18 @@ SERVICE_RULES: Final = (
         where="spec.networkPolicy.allowTo[]",
         rule="!has(self.ipBlock) || !(has(self.podSelector) || has(self.namespaceSelector))",
         message="ipBlock stands alone: write selectors as another entry",
+    ),
+    Rule(
+        name="peer-names-somebody",
+        where="spec.ingress.allowFrom[]",
+        rule=_PEER,
+        message="it names nobody: write namespaceSelector, podSelector or ipBlock; a selector {} is all of them",
+    ),
+    Rule(
+        name="peer-names-somebody-outwards",
+        where="spec.networkPolicy.allowTo[]",
+        rule=_PEER,
+        message="it names nobody: write namespaceSelector, podSelector or ipBlock; a selector {} is all of them",
     ),
     Rule(
         name="env-of-the-operator",

@@ -129,12 +129,17 @@ def _peer_problems(spec: ServiceSpec) -> list[Problem]:
         (("spec", "ingress", "allowFrom"), (spec.ingress or Ingress()).allow_from),
         (("spec", "networkPolicy", "allowTo"), spec.network_policy.allow_to),
     )
-    return [
-        Problem((*at, index), None, "has an ipBlock beside selectors", "write selectors as another entry")
-        for at, peers in lists
-        for index, peer in enumerate(peers)
-        if peer.ip_block is not None and (peer.pod_selector is not None or peer.namespace_selector is not None)
-    ]
+    found = []
+    for at, peers in lists:
+        for index, peer in enumerate(peers):
+            selects = peer.pod_selector is not None or peer.namespace_selector is not None
+            if peer.ip_block is not None and selects:
+                what = "has an ipBlock beside selectors"
+                found.append(Problem((*at, index), None, what, "write selectors as another entry"))
+            if peer.ip_block is None and not selects:
+                remedy = "write namespaceSelector, podSelector or ipBlock; a selector {} is all of them"
+                found.append(Problem((*at, index), None, "names nobody", remedy))
+    return found
 
 
 def _pod_problems(spec: ServiceSpec) -> list[Problem]:

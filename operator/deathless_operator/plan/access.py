@@ -204,13 +204,13 @@ def _installed(
             )
         # Without its source a copy stays as it is: what runs goes on.
         facts[copy] = seen or made or SecretFacts(name=copy)
-        if seen is not None and (made is None or made.source != seen.digest):
+        if seen is not None and (made is None or _differs(made, seen)):
             actions.append(_copy(copy, seen, objects, login))
     if not former and _is_former_store(snapshot, settings):
         # Pods of the former template are there until they are rolled, and their certificate is renewed like others'.
         for source, copy in copies(name, settings, ""):
             seen, made = sources.get(source), there.get(copy)
-            if seen is not None and made is not None and made.managed and made.source != seen.digest:
+            if seen is not None and made is not None and made.managed and _differs(made, seen):
                 actions.append(_copy(copy, seen, objects, login))
     tls_name = names.lock_tls_secret(name, mark)
     tls = facts.get(tls_name)
@@ -221,6 +221,11 @@ def _installed(
         actions=tuple(actions),
         message="the installation's own lock store",
     )
+
+
+def _differs(made: SecretFacts, seen: SecretFacts) -> bool:
+    """Tell whether a copy is of another content than its source, or was changed by somebody since it was made."""
+    return made.source != seen.digest or made.digest != seen.digest
 
 
 def _copy(name: str, source: SecretFacts, objects: Objects, user: str) -> CopySecret:

@@ -94,6 +94,15 @@ class IssueCertificate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrustAuthorities:
+    """Write every authority that is trusted now into `ca.crt` of a certificate's Secret; certificate and key stay."""
+
+    secret: str  # name
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopySecret:
     """Apply a Secret whose data are those of one in the operator's namespace."""
 
@@ -120,7 +129,9 @@ class Event:
     message: str
 
 
-Action: TypeAlias = Apply | DeletePod | DeleteObject | PatchMetadata | IssueCertificate | CopySecret | MakeToken
+Action: TypeAlias = (
+    Apply | DeletePod | DeleteObject | PatchMetadata | IssueCertificate | TrustAuthorities | CopySecret | MakeToken
+)
 
 
 def target(action: Action) -> Target:
@@ -128,6 +139,8 @@ def target(action: Action) -> Target:
     match action:
         case Apply() | IssueCertificate() | CopySecret() | MakeToken():
             return Target(text(action.manifest, "kind"), text(action.manifest, "metadata", "name"))
+        case TrustAuthorities():
+            return Target("Secret", action.secret)
         case DeletePod():
             return Target("Pod", action.name)
         case DeleteObject() | PatchMetadata():

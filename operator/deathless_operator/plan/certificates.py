@@ -1,7 +1,7 @@
 """Certificates of replicas and clients: when one is issued, and what is told about them.
 
-    issuer Operator      the installation's authority signs; anew at two thirds of a life, when names change, when the
-                         authority does (so that `ca.crt` holds what is trusted now)
+    issuer Operator      the installation's authority signs; anew at two thirds of a life, when names change, when who
+                         signed is not trusted any more. `ca.crt` alone follows what else is trusted
     issuer CertManager   Certificate objects; cert-manager does the rest, and what keeps it from that is told
     issuer Off           none
 
@@ -20,7 +20,7 @@ from deathless.base.manifest_parts import IssuerRef
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject, text
-from deathless_operator.plan.actions import Action, Apply, IssueCertificate
+from deathless_operator.plan.actions import Action, Apply, IssueCertificate, TrustAuthorities
 from deathless_operator.plan.covering import is_foreign, to_apply
 from deathless_operator.plan.objects import Objects, tls_of
 from deathless_operator.plan.reading import read_condition, show_time
@@ -128,16 +128,28 @@ def _issue(snapshot: Snapshot, settings: OperatorSettings, objects: Objects) -> 
             )
         else:
             assert found is not None, "one that is missing is issued"
-            due.append(_renewal(found) - snapshot.now)
+            due.append(_renewal(found, snapshot) - snapshot.now)
+            if set(found.trusts) != set(snapshot.authority.trusts):
+                why = "who is trusted has changed"
+                actions.append(TrustAuthorities(secret=secret, uid=found.uid, why=why))
+    young = snapshot.now < snapshot.authority.signs_from
     return Certificates(
         actions=tuple(actions),
-        message="certificates are valid and renewed at two thirds of their life",
+        message="certificates are valid and renewed at two thirds of their life"
+        + (f"; the authority's Secret was gone and is new, and replaces none before {_new(snapshot)}" if young else ""),
         requeue_s=max(1.0, min(due)) if due else None,
     )
 
 
-def _renewal(facts: CertificateFacts) -> float:
-    return facts.not_before + RENEW_AT * (facts.not_after - facts.not_before)
+def _new(snapshot: Snapshot) -> str:
+    return show_time(snapshot.authority.signs_from)
+
+
+def _renewal(facts: CertificateFacts, snapshot: Snapshot) -> float:
+    """Give when a certificate is renewed: not before everybody trusts who signs, unless it would end soon."""
+    life = facts.not_after - facts.not_before
+    wait = min(snapshot.authority.signs_from, facts.not_before + OVERDUE_AT * life)
+    return max(facts.not_before + RENEW_AT * life, wait)
 
 
 def _why_issue(facts: CertificateFacts, snapshot: Snapshot, wanted: tuple[str, ...], uri: str) -> str:
@@ -149,9 +161,7 @@ def _why_issue(facts: CertificateFacts, snapshot: Snapshot, wanted: tuple[str, .
         return "it carries other names"
     if facts.signed_by not in authority.trusts:
         return "it was signed by an authority that is not trusted any more"
-    if set(facts.trusts) != set(authority.trusts):
-        return "the authority has changed"
-    if snapshot.now >= _renewal(facts):
+    if snapshot.now >= _renewal(facts, snapshot):
         return "two thirds of its life are over"
     return ""
 

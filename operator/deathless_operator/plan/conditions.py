@@ -8,6 +8,7 @@
     ObjectsOwned      no object of the service's names is somebody else's
     UpgradeRequired   the spec names other code than what serves
     StorageReady, LockReady, CertificateReady     what replicas need
+    OpenAccess        who reaches the service may call it, without proof
     Paused, Fenced    on purpose
 
 Guarantees: each has a reason and a message that says what to do where something is wrong; the same facts give the same
@@ -22,11 +23,11 @@ from typing import Final
 
 from deathless_operator.model.status import Condition, ConditionStatus
 from deathless_operator.plan.actions import Event
-from deathless_operator.plan.reading import show_time
+from deathless_operator.plan.reading import has_been, show_time
 
 MESSAGE_MAX: Final = 2000
 # Conditions whose True is bad news.
-BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired")
+BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired", "OpenAccess")
 # Reasons of what was asked for: no reason to warn, and its steps are told by Progressing alone.
 CALM: Final = ("Creating", "Starting", "Rolling", "Scaling", "Suspending", "Suspended", "Waiting", "CheckingImage")
 # Told when they change, but no reason to warn.
@@ -44,6 +45,7 @@ ORDER: Final = (
     "LockReady",
     "CertificateReady",
     "UpgradeRequired",
+    "OpenAccess",
     "Paused",
     "Fenced",
 )
@@ -117,7 +119,7 @@ def settle(
                 status=told.status,
                 reason=told.reason,
                 message=told.message,
-                last_transition_time=show_time(now) if moved or old is None else old.last_transition_time,
+                last_transition_time=show_time(now) if moved or old is None else _moved_at(old, now),
                 observed_generation=generation,
             )
         )
@@ -131,6 +133,11 @@ def settle(
                 )
             )
     return tuple(conditions), tuple(events)
+
+
+def _moved_at(old: Condition, now: float) -> str:
+    """Give when a condition changed last, as it was told; one that is no time, or is to come, was written by hand."""
+    return old.last_transition_time if has_been(old.last_transition_time, now) else show_time(now)
 
 
 def _is_news(old: Condition | None, told: Told) -> bool:

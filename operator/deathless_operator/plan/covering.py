@@ -2,7 +2,9 @@
 
 An object bears the hash of what was applied last, so a change of ours is seen by the hash alone; a change by somebody
 else is seen because the object no longer holds what we want. What the API server adds (defaults, status, addresses)
-is not looked at. What it stores otherwise than it was written is told from somebody's change like this:
+is not looked at; but for what EXACT names, where something more changes what is meant: one label more in a selector
+and it finds no pod, an empty selector more in a NetworkPolicy and another namespace is let in.
+What it stores otherwise than it was written is told from somebody's change like this:
 
     hash stands, body holds what we want       applied; quantities are compared by value
     hash stands, body differs                  applied again, with the generation that was seen written on it
@@ -22,12 +24,21 @@ like): those hold nothing but texts and quantities, and would be applied once a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from deathless_operator.model.names import APPLIED_ANNOTATION, LABEL_SERVICE, SEEN_GENERATION_ANNOTATION
 from deathless_operator.model.quantity import billionths
 from deathless_operator.model.values import Json, JsonObject, number, part, text
 from deathless_operator.plan.snapshot import ChildView, Snapshot
 
 QUANTITIES = ("requests", "limits")  # maps of these names hold quantities
+EXACT: Mapping[str, str] = {
+    "NetworkPolicy": "spec",
+    "PodDisruptionBudget": "spec.selector",
+    "Service": "spec.selector",
+}
+"""Where nothing may stand beside what we want: the path by kind."""
 
 
 def covers(live: Json, wanted: Json) -> bool:
@@ -35,14 +46,22 @@ def covers(live: Json, wanted: Json) -> bool:
     return difference(live, wanted) is None
 
 
-def difference(live: Json, wanted: Json, at: str = "") -> str | None:
-    """Give the path of the first thing of `wanted` that `live` does not hold; None: it holds everything."""
+def difference(live: Json, wanted: Json, at: str = "", *, exact: str | None = None) -> str | None:
+    """Give the path of the first thing of `wanted` that `live` does not hold; None: it holds everything.
+
+    Args:
+        live: what stands there.
+        wanted: what should.
+        at: the path of both.
+        exact: a path below which `live` may hold nothing else; None: nowhere.
+    """
     if isinstance(wanted, dict):
-        # An empty object and none are the same to the API server.
+        # An empty object and none are the same to the API server, but for selectors, where none is another selector.
         seen = live if isinstance(live, dict) else {} if live is None else None
-        if seen is None:
+        closed = exact is not None and (at == exact or at.startswith(f"{exact}."))
+        if seen is None or (closed and (live is None or set(seen) - set(wanted))):
             return at
-        compare = _quantity_difference if at.rpartition(".")[2] in QUANTITIES else difference
+        compare = _quantity_difference if at.rpartition(".")[2] in QUANTITIES else partial(difference, exact=exact)
         found = (compare(seen.get(key), value, f"{at}.{key}" if at else key) for key, value in wanted.items())
         return next((path for path in found if path is not None), None)
     if isinstance(wanted, list):
@@ -50,7 +69,7 @@ def difference(live: Json, wanted: Json, at: str = "") -> str | None:
         if seen_list is None or len(seen_list) != len(wanted):
             return at
         pairs = enumerate(zip(seen_list, wanted, strict=True))
-        found = (difference(one, other, f"{at}[{index}]") for index, (one, other) in pairs)
+        found = (difference(one, other, f"{at}[{index}]", exact=exact) for index, (one, other) in pairs)
         return next((path for path in found if path is not None), None)
     if isinstance(wanted, bool) or isinstance(live, bool):
         # False, 0 and "" are left out by the API server.
@@ -82,7 +101,8 @@ def is_applied(child: ChildView, manifest: JsonObject) -> bool:
 
 def body_difference(child: ChildView, manifest: JsonObject) -> str | None:
     """Give the path of the first thing of a manifest's body that an object does not hold; None: it holds everything."""
-    return difference(child.raw, {key: value for key, value in manifest.items() if key != "metadata"})
+    body: JsonObject = {key: value for key, value in manifest.items() if key != "metadata"}
+    return difference(child.raw, body, exact=EXACT.get(child.kind))
 
 
 def was_repeated(child: ChildView, manifest: JsonObject) -> bool:

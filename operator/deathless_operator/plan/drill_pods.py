@@ -16,6 +16,7 @@ from deathless_operator.model import names
 from deathless_operator.model.drill import LASTING, OUTLIVED, DrillResource, DrillRun, DrillSpec
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import Json, JsonObject
+from deathless_operator.plan.placement import where_it_runs
 
 PROGRAM: Final = "deathless-operator"
 START_ALLOWANCE_S: Final = 20  # from a warm runner to the fault: an agent's pod has to start meanwhile
@@ -125,6 +126,7 @@ def runner_manifest(
         "containers": [container],
         "volumes": volumes,
     }
+    pod_spec |= where_it_runs(service)
     metadata = _metadata(names.runner_pod(name), resource.namespace, run.id, mark)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"ownerReferences": [owner]}, "spec": pod_spec}
 

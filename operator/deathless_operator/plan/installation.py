@@ -6,7 +6,7 @@ by the namespace that its operator lives in:
 
     annotation deathless.dev/installation    a person's word; moves a service to another installation
     status.installation                      the first one that looked at it, written to the version that it read
-    the same annotation on its objects       where the status was lost
+    the same annotation on its objects       where the status was lost, or names one that marked none of them
     none                                     it is claimed, and nothing else is done in that look
 
 Guarantees: of two that claim at once one writes and the other looks again; one that is not the owner changes nothing,
@@ -30,8 +30,11 @@ def owner_of(snapshot: Snapshot) -> str:
     resource = snapshot.resource
     ours = (child for child in snapshot.children if resource.uid in child.owner_uids)
     marks = (child.annotations.get(names.INSTALLATION_ANNOTATION, "") for child in ours)
-    told = resource.annotations.get(names.INSTALLATION_ANNOTATION, "") or resource.status.installation
-    return told or next(filter(None, marks), "")
+    if told := resource.annotations.get(names.INSTALLATION_ANNOTATION, ""):
+        return told
+    known, written = set(filter(None, marks)), resource.status.installation
+    # Who is written there has claimed it a moment ago, or has marked objects since: else a person wrote that status.
+    return min(known) if known and written not in known else written
 
 
 def claim_or_leave(snapshot: Snapshot, settings: OperatorSettings) -> Plan | None:

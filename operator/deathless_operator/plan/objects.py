@@ -383,7 +383,7 @@ class Objects:
         ingress = self._spec.ingress or Ingress()
         door: JsonObject = {"ports": front}
         if ingress.allow_from:
-            door["from"] = [drills, *map(_peer, ingress.allow_from)]
+            door["from"] = [drills, *map(peer_of, ingress.allow_from)]
         elif ingress.service_type == "ClusterIP":
             door["from"] = [{"namespaceSelector": {}}]
         inwards: list[Json] = [
@@ -408,7 +408,7 @@ class Objects:
             if called:
                 outwards.append({"ports": _ports(*sorted(called | {names.CLIENT_PORT}))})
             if policy.allow_to:
-                outwards.append({"to": [_peer(peer) for peer in policy.allow_to]})
+                outwards.append({"to": [peer_of(peer) for peer in policy.allow_to]})
         body: JsonObject = {
             "podSelector": {"matchLabels": dict(names.selector(self._name))},
             "policyTypes": ["Ingress", "Egress"],
@@ -442,7 +442,8 @@ def _ports(*ports: int) -> list[Json]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
-def _peer(peer: Peer) -> JsonObject:
+def peer_of(peer: Peer) -> JsonObject:
+    """Give an entry of allowFrom or allowTo as a NetworkPolicy has it."""
     pairs = (
         ("namespaceSelector", peer.namespace_selector),
         ("podSelector", peer.pod_selector),

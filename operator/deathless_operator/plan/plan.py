@@ -34,6 +34,7 @@ from deathless_operator.plan.conditions import Findings
 from deathless_operator.plan.covering import is_foreign, to_apply
 from deathless_operator.plan.installation import claim_or_leave
 from deathless_operator.plan.objects import Code, Lock, Objects, caller_secrets, claim_of, tls_of
+from deathless_operator.plan.open_access import tell_access
 from deathless_operator.plan.pods import every_replica, handing_over
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.shards import Shard
@@ -479,6 +480,7 @@ class _Planner:
         )
         tell_kubernetes(snapshot, findings)
         tell_fenced(snapshot, findings)
+        tell_access(snapshot.resource.name, self.spec, self.settings, findings)
         findings.tell("LockReady", "True", "Configured", "no replica complains about the lock store")
         findings.tell("Accepted", "True", "SpecAccepted", "the spec is being carried out")
         findings.tell("ObjectsOwned", "True", "Owned", "every object of the service is its own")

@@ -13,7 +13,7 @@ from typing import Final
 
 from deathless_operator.model import names
 from deathless_operator.model.values import part
-from deathless_operator.plan.reading import is_fenced, read_time, show_time
+from deathless_operator.plan.reading import CLOCKS_APART_S, is_fenced, read_time, show_time
 from deathless_operator.plan.snapshot import ContainerView, PodView, Snapshot
 
 _CODE: Final = re.compile(r"\bDL\d{4}\b")
@@ -28,8 +28,6 @@ BROKEN: Final = (
     "CreateContainerError",
     "RunContainerError",
 )
-CLOCKS_APART_S: Final = 60.0
-"""Clocks of machines that wrote a time and read it differ by this, seconds; by more, and one of them is wrong."""
 OTHER_SETTINGS_S: Final = 300.0
 """So long a replica that was started with other settings than its template's has to start again by itself, seconds."""
 PULL_REASONS: Final = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
@@ -64,13 +62,20 @@ def every_replica(snapshot: Snapshot) -> list[tuple[Snapshot, int, PodView]]:
 
 
 def primary(pods: dict[int, PodView]) -> int | None:
-    """Give the ordinal of the pod that leads: of several that claim it, the one with the highest epoch."""
+    """Give the ordinal of the pod that leads: of several with that label, one that says so, and has the highest epoch.
+
+    The label alone may be of before, or somebody's.
+    """
     claims = [
-        (pod.announced.epoch if pod.announced else 0, -ordinal)
+        (_says_it_leads(pod), pod.announced.epoch if pod.announced else 0, -ordinal)
         for ordinal, pod in pods.items()
         if pod.labels.get(names.LABEL_ROLE) == names.ROLE_PRIMARY
     ]
-    return -max(claims)[1] if claims else None
+    return -max(claims)[2] if claims else None
+
+
+def _says_it_leads(pod: PodView) -> bool:
+    return pod.announced is not None and pod.announced.role == names.ROLE_PRIMARY
 
 
 def container(pod: PodView, name: str = names.CONTAINER) -> ContainerView | None:

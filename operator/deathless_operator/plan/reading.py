@@ -29,6 +29,13 @@ from deathless_operator.plan.snapshot import (
 
 ANNOUNCEMENT_BYTES_MAX: Final = 1 << 16
 TIME_MAX: Final = 1 << 33  # seconds that a calendar still has
+# What a status holds of an announcement has these bounds there; the API server refuses a status that breaks them.
+COUNT_MAX: Final = (1 << 63) - 1
+WORD_MAX: Final = 64  # characters
+TEXT_MAX: Final = 4096
+SECONDS_MAX: Final = 253402300799.0  # the last second of the year 9999, which a timestamp can tell
+CLOCKS_APART_S: Final = 60.0
+"""Clocks of machines that wrote a time and read it differ by this, seconds; by more, and one of them is wrong."""
 TAINTS_OF_LOSS: Final = ("node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service")
 
 
@@ -38,8 +45,14 @@ def read_time(value: Json) -> float | None:
         return None
     try:
         return dt.datetime.fromisoformat(value).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
+
+
+def has_been(value: str, now: float) -> bool:
+    """Tell whether a text is a time that has come by now, or would have by the clock of another operator."""
+    at = read_time(value)
+    return at is not None and at <= now + CLOCKS_APART_S
 
 
 def show_time(at: float) -> str:
@@ -85,7 +98,10 @@ def read_child(raw: JsonObject) -> ChildView:
 
 
 def read_announcement(value: str) -> Announcement | None:
-    """Read the annotation that a replica's announcer writes; None where there is none or it is broken."""
+    """Read the annotation that a replica's announcer writes; None where there is none or it is broken.
+
+    Anybody who may patch the pod can write it, so a field that can't be true is read as empty.
+    """
     if not value or len(value) > ANNOUNCEMENT_BYTES_MAX:
         return None
     try:
@@ -94,28 +110,41 @@ def read_announcement(value: str) -> Announcement | None:
         return None
     if not isinstance(found, dict):
         return None
-    since = found.get("since")
     return Announcement(
         replica=text(found, "replica"),
         instance=text(found, "instance"),
         role=text(found, "role"),
-        epoch=number(found, "epoch"),
+        epoch=_count(found, "epoch"),
         full=found.get("full") is True,
         outbox_full=found.get("outbox_full") is True,
         clock=text(found, "clock"),
         condition=text(found, "condition"),
         problem=text(found, "problem"),
         text=text(found, "text"),
-        fingerprint=text(found, "fingerprint"),
-        service_id=text(found, "service_id"),
-        incarnation=number(found, "incarnation"),
+        fingerprint=_word(found, "fingerprint", TEXT_MAX),
+        service_id=_word(found, "service_id", WORD_MAX),
+        incarnation=_count(found, "incarnation"),
         settings=text(found, "settings"),
-        waits_for=number(found, "waits_for"),
+        waits_for=_count(found, "waits_for"),
         waits_until=max(0, min(number(found, "waits_until"), TIME_MAX)),
-        since=float(since)
-        if isinstance(since, int | float) and not isinstance(since, bool)
-        else read_time(since) or 0.0,
+        since=_moment(found.get("since")),
     )
+
+
+def _count(found: JsonObject, key: str) -> int:
+    value = number(found, key)
+    return value if 0 <= value <= COUNT_MAX else 0
+
+
+def _word(found: JsonObject, key: str, length_max: int) -> str:
+    value = text(found, key)
+    return value if len(value) <= length_max else ""
+
+
+def _moment(value: Json) -> float:
+    """Read wall seconds, as a number or as a timestamp; 0 where there are none."""
+    seconds = value if isinstance(value, int | float) and not isinstance(value, bool) else read_time(value) or 0.0
+    return float(seconds) if 0 <= seconds <= SECONDS_MAX else 0.0
 
 
 def read_pod(raw: JsonObject) -> PodView:

@@ -181,6 +181,7 @@ class AuthorityFacts:
     ready: bool = False  # False: there is none yet, the operator's start makes it
     signs: str = ""  # key id of the one that signs
     trusts: tuple[str, ...] = ()  # key ids of all that are trusted now
+    signs_from: float = 0.0  # wall seconds: until then everybody may not trust yet what it signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from deathless_operator.plan.actions import Event
 from deathless_operator.plan.conditions import Findings, settle
 from deathless_operator.plan.image_check import accepted_with, serving_fingerprint
 from deathless_operator.plan.objects import Code
-from deathless_operator.plan.pods import CLOCKS_APART_S, held, is_current, primary, replicas, serves
-from deathless_operator.plan.reading import read_time, show_time
+from deathless_operator.plan.pods import held, is_current, primary, replicas, serves
+from deathless_operator.plan.reading import has_been, show_time
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
@@ -134,8 +134,7 @@ def _epoch(shard: _Shard, before: int) -> int:
 
 def _moved_at(shard: _Shard, before: str) -> str:
     """Give when the primary changed last, as it was told; one that is no time, or is to come, was written by hand."""
-    at = read_time(before)
-    if not before or (at is not None and at <= shard.part.now + CLOCKS_APART_S):
+    if not before or has_been(before, shard.part.now):
         return before
     leader = shard.pods[shard.leader].announced if shard.leader is not None else None
     since = leader.since if leader is not None else 0.0

@@ -96,6 +96,8 @@ def test_policies_hold_the_operator_s_account_alone(values: Object) -> None:
     found = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "ValidatingAdmissionPolicy"}
     bound = {each["spec"]["policyName"] for each in objects if each["kind"] == "ValidatingAdmissionPolicyBinding"}
     assert bound == set(found)
+    (warns,) = [name for name in found if "callers" in name]
+    del found[warns]
     for name, spec in found.items():
         if "places" in name or "drills" in name:
             # It meets everybody, since parameters are looked for first: so it is about our own label alone.
@@ -110,6 +112,15 @@ def test_policies_hold_the_operator_s_account_alone(values: Object) -> None:
     )
 
 
+def test_policy_about_callers_warns_and_refuses_nothing() -> None:
+    objects = [each["spec"] for each in render({}) if "callers" in each["metadata"]["name"]]
+    policy, binding = objects
+    assert binding["validationActions"] == ["Warn"]
+    assert policy["failurePolicy"] == "Ignore"
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["deathlessservices"], "a status is written all the time"
+
+
 @EVERY
 def test_every_object_of_the_release_carries_its_labels(values: Object) -> None:
     for each in render(values):
@@ -119,6 +130,15 @@ def test_every_object_of_the_release_carries_its_labels(values: Object) -> None:
         assert labels["app.kubernetes.io/part-of"] == "deathless"
         assert labels["app.kubernetes.io/name"] == f"deathless-{labels['app.kubernetes.io/component']}"
         assert (values.get("commonLabels") or {}).items() <= labels.items()
+
+
+def test_second_release_in_a_namespace_has_the_names_of_the_first_so_helm_refuses_it() -> None:
+    # They would be one installation to the services' status, with one Lease and two lock stores.
+    told = helm("template", "another", str(CHART), f"--namespace={NAMESPACE}", f"--kube-version={KUBERNETES}")
+    others = [found for found in yaml.safe_load_all(told) if found]
+    for kind, name in (("Deployment", "deathless-operator"), ("StatefulSet", "deathless-lock-store")):
+        assert find(others, kind, name)["metadata"]["namespace"] == NAMESPACE
+        assert find(render({}), kind, name)["metadata"]["namespace"] == NAMESPACE
 
 
 def test_rendering_twice_gives_the_same() -> None:

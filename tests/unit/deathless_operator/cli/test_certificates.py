@@ -159,6 +159,48 @@ def test_next_authority_is_trusted_before_it_signs() -> None:
     secrets.certificate("tls").verify_directly_issued_by(secrets.certificate("ca"))
 
 
+def test_authority_that_was_deleted_stays_trusted_and_certificates_stay_for_a_day() -> None:
+    secrets = Secrets()
+    run(secrets)
+    first = secrets.certificate("ca")
+    before = {name: decoded(secrets.stored[name]) for name in ("tls", "client")}
+    del secrets.stored["ca"]
+    done = run(secrets, now=NOW + DAY_S)
+    assert [line.partition(": ")[2] for line in done[1:]] == ["given the authorities that are trusted now."] * 2
+    second = secrets.certificate("ca")
+    assert second != first
+    for name, data in before.items():
+        now = decoded(secrets.stored[name])
+        assert (now["tls.crt"], now["tls.key"]) == (data["tls.crt"], data["tls.key"])
+        assert x509.load_pem_x509_certificates(now["ca.crt"]) == [second, first]
+    assert run(secrets, now=NOW + 2 * DAY_S - 1) == []
+    assert len(run(secrets, now=NOW + 8 * DAY_S)) == 2
+    for name in before:
+        secrets.certificate(name).verify_directly_issued_by(second)
+        assert len(x509.load_pem_x509_certificates(decoded(secrets.stored[name])["ca.crt"])) == 2
+    done = run(secrets, now=NOW + 91 * DAY_S)
+    assert "not trusted any more" in done[0]
+    assert x509.load_pem_x509_certificates(decoded(secrets.stored["tls"])["ca.crt"]) == [second]
+
+
+def test_authority_that_was_deleted_with_its_certificates_is_not_trusted() -> None:
+    secrets = Secrets()
+    run(secrets)
+    secrets.stored.clear()
+    run(secrets)
+    for name in ("tls", "client"):
+        assert x509.load_pem_x509_certificates(decoded(secrets.stored[name])["ca.crt"]) == [secrets.certificate("ca")]
+
+
+def test_certificate_that_ends_within_the_day_is_replaced_though_the_authority_is_new() -> None:
+    secrets = Secrets()
+    run(secrets)
+    del secrets.stored["ca"]
+    late = NOW + 90 * DAY_S - 3600
+    done = run(secrets, now=late)
+    assert [line.partition(": ")[2] for line in done[1:]] == ["renewed, two thirds of its life are over."] * 2
+
+
 def test_of_two_runs_at_once_the_second_fails_and_leaves_what_the_first_stored() -> None:
     secrets = Secrets()
     other = Secrets()

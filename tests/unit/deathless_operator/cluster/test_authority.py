@@ -133,6 +133,40 @@ def test_two_thirds_of_a_life_make_a_certificate_due() -> None:
     assert certificates.is_due(certificate, NOW + 60 * DAY)
 
 
+def test_authority_that_is_gone_stays_trusted_while_what_it_signed_may_be_in_use() -> None:
+    first, until = made(), NOW + 90 * DAY
+    second, said = maintained(None, NOW, LIFE, former=first.trusted, former_until=until)
+    assert said is not None and "stays trusted until" in said
+    assert second.trusts == (second.current.key_id, first.current.key_id)
+    assert second.signs_from == NOW + OVERLAP_S and first.signs_from == 0.0
+    assert maintained(second, until - 1, LIFE) == (second, None)
+    third, said = maintained(second, until, LIFE)
+    assert said is not None and third.trusts == (second.current.key_id,) and third.signs_from == 0.0
+    assert certificates.from_data(certificates.to_data(second)) == second
+
+
+def test_former_authority_that_has_ended_is_not_trusted_again() -> None:
+    second, _ = maintained(None, NOW + LIFE + 1, LIFE, former=made().trusted, former_until=NOW + 2 * LIFE)
+    assert second.trusts == (second.current.key_id,) and second.old_until is None
+
+
+def test_time_that_is_none_leaves_former_authorities_trusted_until_they_end() -> None:
+    second, _ = maintained(None, NOW, LIFE, former=made().trusted, former_until=NOW + DAY)
+    for wrong in (b"soon", b"-5", b"", b"1e99", b"9" * 9999):
+        read = certificates.from_data(certificates.to_data(second) | {"old.until": wrong})
+        assert read is not None and read.trusts == second.trusts and read.old_until is None
+
+
+def test_those_that_signed_are_found_in_what_they_signed_and_others_beside_them_are_not() -> None:
+    first, stranger = made(), made()
+    data = issued(first)
+    data["ca.crt"] += stranger.bundle
+    found, until = certificates.signers_of([data, {}, {"ca.crt": b"nonsense"}, issued(first, life=30 * DAY)])
+    assert found == (first.current.certificate,)
+    assert until == NOW + 90 * DAY
+    assert certificates.signers_of([]) == ((), 0.0)
+
+
 def test_what_a_secret_holds_is_read_back() -> None:
     whole, _ = maintained(maintained(made(), NOW + LIFE * 0.67, LIFE)[0], NOW + LIFE * 0.67 + OVERLAP_S, LIFE)
     assert certificates.from_data(certificates.to_data(whole)) == whole

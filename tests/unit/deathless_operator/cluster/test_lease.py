@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.base.errors import InvalidConfig
-from deathless_operator.cluster.errors import ApiUnreachable, Conflict, LeaseLost, NotFound
+from deathless_operator.cluster.errors import ApiUnreachable, Conflict, Forbidden, LeaseLost, NotFound
 from deathless_operator.cluster.kinds import Kind
-from deathless_operator.cluster.lease import Election, LeaseTimes
+from deathless_operator.cluster.lease import DURATION_MAX_S, Election, LeaseTimes
 
 
 class Store:
@@ -93,6 +93,49 @@ async def test_silent_leader_is_followed_after_the_duration_as_the_follower_saw_
     store.now = 15.0
     assert await b.try_acquire()
     assert store.stored is not None and store.stored["spec"]["leaseTransitions"] == 2
+
+
+@pytest.mark.asyncio
+async def test_lease_that_somebody_edited_does_not_keep_everybody_from_leading() -> None:
+    store = Store()
+    a, b = elect(store, "a"), elect(store, "b")
+    await a.try_acquire()
+    assert store.stored is not None
+    store.stored["spec"] |= {"leaseDurationSeconds": 2**31 - 1, "leaseTransitions": 2**31 - 1}
+    assert not await b.try_acquire()
+    store.now = DURATION_MAX_S - 1
+    assert not await b.try_acquire()
+    store.now = DURATION_MAX_S
+    assert await b.try_acquire()
+    assert store.stored["spec"]["leaseTransitions"] == 0, "one more is refused by the API server"
+    assert store.stored["spec"]["leaseDurationSeconds"] == 15
+
+
+class Denying(Store):
+    """A store whose policies deny every write, once they are in force."""
+
+    denies = False
+
+    def _keep(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        if self.denies:
+            raise Forbidden("says the policy", status=403)
+        return super()._keep(manifest)
+
+
+@pytest.mark.asyncio
+async def test_leader_whose_renewals_are_denied_leads_until_its_time_is_over_and_comes_back() -> None:
+    store = Denying()
+    a = elect(store, "a")
+    await a.try_acquire()
+    store.denies, store.now = True, 5.0
+    await a.renew()
+    assert a.leading
+    store.now = 14.0
+    with pytest.raises(LeaseLost):
+        await a.renew()
+    assert not await a.try_acquire()
+    store.denies = False
+    assert await a.try_acquire()
 
 
 @pytest.mark.asyncio

@@ -100,7 +100,7 @@ class Kept:
 
 def test_service_is_handed_its_own_login_and_no_other() -> None:
     kept = Kept()
-    trust = Trust(kept, namespace="ops", life_s=1.0)  # type: ignore[arg-type]  # as far as it is asked
+    trust = Trust(kept, namespace="ops", life_s=1.0, certificate_life_s=1.0)  # type: ignore[arg-type]  # as far as asked
     action = CopySecret(source=names.LOCK_USERS_SECRET, manifest={"kind": "Secret"}, why="", user="shop.bank")
     asyncio.run(trust.copy(action))
     assert decoded(kept.applied[0]) == {"username": b"shop.bank", "password": b"of bank"}

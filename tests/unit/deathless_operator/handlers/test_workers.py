@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
+from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.errors import ApiUnreachable
+from deathless_operator.cluster.kinds import SERVICE, Kind
 from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile import Outcome
 from deathless_operator.handlers.work_queue import Key, WorkQueue
@@ -103,3 +106,21 @@ async def test_cancelled_worker_leaves_its_key_and_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert queue.busy == 0
+
+
+async def test_every_object_is_looked_at_now_where_what_all_depend_on_has_changed() -> None:
+    class Listing:
+        """Lists one object each time."""
+
+        async def list(self, kind: Kind, namespace: str | None, labels: str = "") -> list[dict[str, Any]]:
+            return [{"metadata": {"namespace": "shop", "name": "bank"}}] if kind is SERVICE else []
+
+    queue = WorkQueue()
+    workers = Workers(queue, {}, Metrics(), resync_s=1e9)
+    task = asyncio.create_task(workers.resync(cast("Api", Listing()), (SERVICE,), ()))
+    for _ in range(3):
+        key = await queue.get()
+        assert key == Key(SERVICE.kind, "shop", "bank")
+        queue.done(key)
+        workers.look_at_all()
+    task.cancel()

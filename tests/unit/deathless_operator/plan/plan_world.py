@@ -29,6 +29,7 @@ from deathless_operator.plan.actions import (
     MakeToken,
     PatchMetadata,
     Target,
+    TrustAuthorities,
     lacking,
     target,
 )
@@ -217,6 +218,9 @@ class World:
                 self.pods[name]["metadata"]["labels"] |= {key: value for key, value in (labels or {}).items() if value}
             case IssueCertificate():
                 self._issue(action)
+            case TrustAuthorities(secret=secret, uid=uid):
+                assert self.certificates[secret].uid == uid
+                self.certificates[secret] = replace(self.certificates[secret], trusts=self.authority.trusts)
             case CopySecret(source=source, manifest=manifest):
                 copy_name = text(manifest, "metadata", "name")
                 facts = self.sources[source]
@@ -225,7 +229,7 @@ class World:
                 ]
                 self.copied[copy_name] = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}}  # type: ignore[dict-item]  # metadata is an object
                 self.secrets[copy_name] = SecretFacts(
-                    name=copy_name, keys=facts.keys, source=facts.digest, managed=True
+                    name=copy_name, keys=facts.keys, digest=facts.digest, source=facts.digest, managed=True
                 )
             case MakeToken(manifest=manifest):
                 token_name = text(manifest, "metadata", "name")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World, running
 
-from deathless_operator.plan.actions import Apply, DeleteObject, IssueCertificate
+from deathless_operator.plan.actions import Apply, DeleteObject, IssueCertificate, TrustAuthorities
 from deathless_operator.plan.certificates import Certificates, dns_names, plan_certificates
 from deathless_operator.plan.objects import Objects
 from deathless_operator.plan.snapshot import AuthorityFacts, CertificateFacts, IssuerFacts
@@ -96,7 +96,7 @@ def change(world: World, **facts: Any) -> None:
         ({"uris": ()}, ["it carries other names"]),
         ({"uris": ("spiffe://cluster.local/ns/other/service/bank/replica",)}, ["it carries other names"]),
         ({"signed_by": "k0"}, ["it was signed by an authority that is not trusted any more"]),
-        ({"trusts": ("k1", "k2")}, ["the authority has changed"]),
+        ({"trusts": ("k1", "k2")}, []),
         ({"not_before": 0.0}, ["two thirds of its life are over"]),
     ],
 )
@@ -104,6 +104,68 @@ def test_certificate_is_issued_anew_only_for_a_reason(facts: dict[str, Any], why
     world = running()
     change(world, **facts)
     assert reasons(world) == why
+
+
+def test_who_is_trusted_changes_without_another_certificate() -> None:
+    world = running()
+    change(world, uid="u1", trusts=("k0", "k1"))
+    assert certificates(world).actions == (
+        TrustAuthorities(secret="bank-tls", uid="u1", why="who is trusted has changed"),
+    )
+    before = world.certificates["bank-tls"]
+    world.settle()
+    assert world.certificates["bank-tls"] == replace(before, trusts=("k1",))
+
+
+def authority_is_gone(world: World) -> None:
+    """Somebody deletes the authority's Secret, and another authority takes its place."""
+    signs_from = world.now + 86400
+    world.authority = AuthorityFacts(ready=True, signs="k2", trusts=("k1", "k2"), signs_from=signs_from)
+
+
+def test_certificates_of_an_authority_that_is_gone_stay_and_the_new_one_is_trusted() -> None:
+    world = running()
+    authority_is_gone(world)
+    assert {type(each) for each in certificates(world).actions} == {TrustAuthorities}
+    world.settle()
+    assert {each.signed_by for each in world.certificates.values()} == {"k1"}
+    assert {each.trusts for each in world.certificates.values()} == {("k1", "k2")}
+    told = world.condition("CertificateReady")
+    assert told["status"] == "True"
+    assert "the authority's Secret was gone and is new, and replaces none before" in told["message"]
+    world.pass_time(86400)
+    world.operate()
+    assert "Secret was gone" not in world.condition("CertificateReady")["message"]
+
+
+def test_due_certificate_waits_until_everybody_trusts_the_new_authority() -> None:
+    world = running()
+    world.pass_time(0.67 * SETTINGS.certificate_life_s)
+    authority_is_gone(world)
+    world.settle()
+    world.pass_time(7200)
+    world.operate()
+    signers = {each.signed_by for each in world.certificates.values()}
+    assert signers == {"k1"}, "its pods would be refused by those that have not read the new ca.crt yet"
+    waits = certificates(world).requeue_s
+    assert waits is not None
+    world.pass_time(waits)
+    assert len(reasons(world)) == 2
+    world.settle()
+    assert {each.signed_by for each in world.certificates.values()} == {"k2"}
+
+
+def test_certificate_that_ends_soon_is_not_left_to_end() -> None:
+    world = running()
+    change(world, not_before=world.now - 7200, not_after=world.now + 1200)
+    authority_is_gone(world)
+    assert len(reasons(world)) == 1
+
+
+def test_certificates_of_an_authority_that_is_distrusted_are_replaced_at_once() -> None:
+    world = running()
+    world.authority = AuthorityFacts(ready=True, signs="k2", trusts=("k2",))
+    assert reasons(world) == ["it was signed by an authority that is not trusted any more"] * 2
 
 
 def test_certificates_are_renewed_at_two_thirds_and_looked_at_then() -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from tests.unit.deathless_operator.plan.drill_world import World, good_service, make_spec
 
-from deathless.base.manifest_parts import EtcdSpec, LockSpec, TlsSpec
+from deathless.base.manifest_parts import EtcdSpec, LockSpec, SecretRef, TlsSpec
+from deathless.base.manifest_pod import PodTemplate, Toleration
 from deathless_operator.cli.drill_agent import command as agent_command
 from deathless_operator.cli.drill_run import command as run_command
 from deathless_operator.model.drill import DrillRun
@@ -46,6 +47,21 @@ def test_runner_has_no_rights() -> None:
     assert security["readOnlyRootFilesystem"] is True
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert part(manifest, "spec", "securityContext", "runAsNonRoot") is True
+
+
+def test_runner_is_placed_as_replicas_are() -> None:
+    template = PodTemplate(
+        node_selector={"disk": "fast"},
+        tolerations=(Toleration(key="dedicated", operator="Exists", effect="NoSchedule"),),
+        priority_class_name="high",
+        runtime_class_name="sandbox",
+        image_pull_secrets=(SecretRef(name="registry"),),
+    )
+    placed = runner(pod_template=template)
+    assert part(placed, "spec", "nodeSelector") == {"disk": "fast"}
+    assert text(placed, "spec", "tolerations", 0, "key") == "dedicated"
+    assert (text(placed, "spec", "priorityClassName"), text(placed, "spec", "runtimeClassName")) == ("high", "sandbox")
+    assert text(placed, "spec", "imagePullSecrets", 0, "name") == "registry"
 
 
 def test_runner_calls_through_the_front_door_with_the_clients_certificate() -> None:

@@ -56,3 +56,28 @@ def test_person_moves_a_service_by_the_annotation() -> None:
     world.annotations[names.INSTALLATION_ANNOTATION] = "second"
     assert make_plan(world.snapshot(), SETTINGS).status is None
     assert make_plan(world.snapshot(), OTHER).actions != ()
+
+
+def test_status_that_names_nobody_keeps_its_owner_from_nothing_and_lets_no_other_in() -> None:
+    world = running()
+    for written in ("nobody", "second", "-", ""):
+        world.status["installation"] = written
+        assert make_plan(world.snapshot(), OTHER).status is None
+        world.operate()
+        assert world.status["installation"] == "deathless-system"
+
+
+def test_service_that_was_moved_stays_moved_when_the_annotation_is_taken_away() -> None:
+    world = running()
+    world.annotations[names.INSTALLATION_ANNOTATION] = "second"
+    world.settings = OTHER
+    world.operate()
+    del world.annotations[names.INSTALLATION_ANNOTATION]
+    assert make_plan(world.snapshot(), SETTINGS).status is None
+    assert make_plan(world.snapshot(), OTHER).status is not None
+
+
+def test_claim_of_a_moment_ago_counts_before_anything_is_marked() -> None:
+    world = World(status={"installation": "second"})
+    assert make_plan(world.snapshot(), SETTINGS).status is None
+    assert make_plan(world.snapshot(), OTHER).actions != ()

@@ -152,6 +152,23 @@ def test_record_of_keys_is_there_before_pods_that_write_keys() -> None:
     assert world.stateful_set() is None
 
 
+@pytest.mark.parametrize("size", ["1Gi", "20Gi"])
+def test_claim_that_is_refused_is_told_and_holds_up_nothing_but_its_first_pods(size: str) -> None:
+    world = World(spec={**SPEC, "logStorage": {"size": "1Gi"}})
+    world.refuses = (Target("PersistentVolumeClaim", "bank-log"),)
+    go_on(world, 5)
+    assert world.stateful_set() is None
+    assert "PersistentVolumeClaim bank-log was refused" in world.condition("Degraded")["message"]
+    world.refuses = ()
+    go_on(world, 60)
+    assert world.condition("Ready")["status"] == "True"
+    world.refuses = (Target("PersistentVolumeClaim", "bank-log"),)
+    world.edit(logStorage={"size": size}, resources={"requests": {"cpu": "1"}})
+    go_on(world, 120)
+    assert {template_of(pod) for pod in world.replicas().values()} == {world.template()}, "the roll went on"
+    assert (world.condition("Ready")["status"] == "True") == (size == "1Gi")
+
+
 @pytest.mark.parametrize(
     "spec", [{"quorum": 2}, {"lock": {"etcd": {"endpoints": ["https://gone:2379"], "tlsSecretRef": {"name": "gone"}}}}]
 )

@@ -8,14 +8,18 @@ edits an object, or writes a status.
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.deathless_operator.plan.plan_world import SPEC, World, running
+from tests.unit.deathless_operator.plan.plan_world import SPEC, World, running, set_ready
 
 from deathless_operator.model import names
+from deathless_operator.model.status import ServiceStatus
 from deathless_operator.plan.image_check import accepted_code, accepted_with
 from deathless_operator.plan.objects import Code
+from deathless_operator.plan.reading import show_time
 
 
 def ready(world: World) -> tuple[str, str, int]:
@@ -161,6 +165,101 @@ def test_status_that_somebody_wrote_is_corrected() -> None:
         key: value for key, value in right.items() if key not in moving
     }
     assert world.status["lastTakeoverTime"] < "2099"
+
+
+NONSENSE: dict[str, Any] = {
+    "huge numbers": {"epoch": 2**70, "incarnation": 10**30, "replicas": 2**40},
+    "numbers below none": {"epoch": -1, "readyReplicas": -7, "observedGeneration": -1},
+    "numbers with a fraction": {"epoch": 1.5},
+    "texts for numbers": {"epoch": "many", "incarnation": "9"},
+    "numbers for texts": {"primary": 7, "image": 0, "installation": 3},
+    "lists for maps": {"members": {"a": 1}, "shards": "x", "conditions": 5},
+    "members that are none": {"members": [{"name": "r9", "epoch": 5}, {"name": "r9", "epoch": 5}]},
+    "shards that are none": {"shards": [{"shard": 40, "epoch": 9}]},
+    "another installation": {"installation": "nobody"},
+    "times that are none": {"lastTakeoverTime": "soon"},
+    "a time before all": {"lastTakeoverTime": "0001-01-01T00:00:00"},
+    "what nobody knows": {"evil": {"deep": [1, 2]}},
+}
+
+
+@pytest.mark.parametrize("wrong", NONSENSE)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_nonsense_in_a_status_is_corrected_and_moves_nothing(wrong: str, shards: int) -> None:
+    world = running({**SPEC, "shards": shards})
+    right, pods = copy.deepcopy(world.status), set(world.pods)
+    world.status |= copy.deepcopy(NONSENSE[wrong])
+    world.operate()
+    world.operate()
+    assert world.plan().actions == ()
+    assert set(world.pods) == pods
+    moving = {"conditions"} | ({"lastTakeoverTime"} if "time" in wrong else set())
+    assert {key: value for key, value in world.status.items() if key not in moving} == {
+        key: value for key, value in right.items() if key not in moving
+    }
+    assert ready(world) == ("True", "AllReplicasReady", 1)
+
+
+@pytest.mark.parametrize("at", ["2099-01-01T00:00:00Z", "soon", "", "9999-12-31T23:59:59-23:59"])
+def test_time_of_a_condition_that_somebody_wrote_is_corrected(at: str) -> None:
+    world = running()
+    for each in world.status["conditions"]:
+        each["lastTransitionTime"] = at
+    world.operate()
+    times = {each["lastTransitionTime"] for each in world.status["conditions"]}
+    assert times == {show_time(world.now)}
+
+
+HUGE: dict[str, Any] = {
+    "epoch": 2**70,
+    "incarnation": -4,
+    "service_id": "f" * 3000,
+    "fingerprint": "f" * 50_000,
+    "since": -1e300,
+    "text": "DL9001 " + "x" * 40_000,
+    "role": "p" * 5000,
+    "replica": "r" * 5000,
+}
+
+
+@pytest.mark.parametrize("field", HUGE)
+def test_what_a_pod_was_made_to_announce_never_gives_a_status_that_is_refused(field: str) -> None:
+    world = running()
+    for pod in world.pods.values():
+        told = json.loads(pod["metadata"]["annotations"][names.STATUS_ANNOTATION]) | {field: HUGE[field]}
+        pod["metadata"]["annotations"][names.STATUS_ANNOTATION] = json.dumps(told)
+    world.status |= {"lastTakeoverTime": "2099-01-01T00:00:00Z"}
+    set_ready(world.pods["bank-1"], ready=False)
+    world.operate()
+    msgspec.convert(world.status, ServiceStatus)
+    assert 0 <= world.status["epoch"] < 2**63
+
+
+def test_image_that_was_refused_and_set_back_is_refused_again() -> None:
+    world = refused()
+    for generation in (3, 5):
+        world.edit(image="bank:1")
+        world.settle()
+        assert ready(world) == ("True", "AllReplicasReady", generation)
+        world.edit(image="bank:other")
+        said = live(world, 30)
+        assert not [one for one in said if one[0] == "True"]
+        assert ready(world) == ("False", "OtherFingerprint", generation + 1)
+        assert world.status["image"] == "bank:1"
+
+
+def test_image_that_could_not_be_pulled_is_looked_into_again_where_it_comes_back() -> None:
+    world = running()
+    world.unpullable = ("bank:2",)
+    world.edit(image="bank:2")
+    live(world, 30)
+    assert ready(world)[:2] == ("False", "ImagePullFailed")
+    world.edit(image="bank:1")
+    live(world, 5)
+    world.unpullable = ()
+    world.edit(image="bank:2")
+    world.settle()
+    assert ready(world) == ("True", "AllReplicasReady", 4)
 
 
 def test_epoch_of_a_shard_that_somebody_wrote_is_corrected() -> None:
