@@ -31,7 +31,7 @@ LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --g
 LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-shop demo-shop-record test lint format quick processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-shop demo-shop-record test lint format quick pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -99,13 +99,26 @@ postgresql: install ## Install the PostgreSQL that the tests run against (once; 
 quick: install ## Tests that run in one process
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
 
+# Each has its own environment, .venv-3.<minor>; the one of .venv is tested by `make test`.
+pythons: ## Run the quick tests on each Python from 3.11 to 3.14 that this machine has (10 minutes each)
+	@ran=(); \
+	for minor in 11 12 13 14; do \
+	  for python in $$(type -aP python3.$$minor || true) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.$$minor.*/bin/python; do \
+	    if "$$python" -c "import sys; sys.exit(sys.version_info[:2] != (3, $$minor))" 2>/dev/null; then \
+	      $(MAKE) --no-print-directory VENV=.venv-3.$$minor PYTHON="$$python" quick; ran+=(3.$$minor); break; \
+	    fi; \
+	  done; \
+	done; \
+	echo "make pythons: all passed on $${ran[*]}"
+
 # One after the other: they measure nothing, but a starved process looks like a dead one. A wait that is too long ends by
 # its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
+	@status=0; $(BIN)/python tools/packages.py tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 	@$(BIN)/pytest --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m '(process or etcd or root) and not apiserver and not cluster'
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
-	@status=0; $(BIN)/python tools/packages.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python tools/packages.py cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 kubernetes: install ## Build the Kubernetes that the cluster tests run on (once, 10 minutes; needs Go)
 	@status=0; $(BIN)/python tools/kubernetes.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
@@ -125,7 +138,7 @@ bench-cluster: kubernetes packages ## Measure on a real cluster (its own, or the
 
 # Where this machine can run none, one line says what for; an API server alone needs no more than its program.
 test-cluster: install ## End-to-end tests on a real cluster (its own, or the one of `make cluster-up`)
-	@status=0; $(BIN)/python tools/packages.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3; \
+	@status=0; $(BIN)/python tools/packages.py cluster >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3; \
 	status=0; $(BIN)/python -m tests.cluster.lab possible || status=$$?; \
 	case $$status in \
 	  0) $(BIN)/python tools/kubernetes.py || test $$? -eq 3; $(BIN)/python tools/image.py || test $$? -eq 3; \

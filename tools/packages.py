@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Install what the cluster on this machine needs of Debian's packages, where that is possible.
+"""Install what the tests on this machine need of Debian's packages, where that is possible.
 
-Why: a fresh machine runs the cluster tests with the project's own commands alone.
+Why: a fresh machine runs the process tests and the cluster tests with the project's own commands alone.
 
 Guarantees: does nothing when every program is there. Does not: run another package manager, or start anything: a
 service that a package brings stays stopped.
 
-Usage: tools/packages.py
+Usage: tools/packages.py tests | cluster
+    tests = what process tests use to break file systems and networks; cluster = that, and what a cluster runs on.
     Exit code 0 = all there, 3 = left out because this machine can't install them (one line says why), 1 = it failed.
 """
 
@@ -17,27 +18,36 @@ import shutil
 import subprocess
 import sys
 
-PROGRAMS = {
-    "containerd": "containerd", "runc": "runc", "iptables": "iptables", "nft": "nftables", "conntrack": "conntrack",
-    "ipset": "ipset", "ethtool": "ethtool", "socat": "socat", "mmdebstrap": "mmdebstrap", "buildah": "buildah",
-    "bindfs": "bindfs", "fusermount3": "fuse3", "gcc": "gcc", "mkfs.ext4": "e2fsprogs", "nsenter": "util-linux",
-    "ip": "iproute2", "curl": "curl",
+OF_TESTS = {
+    "bindfs": "bindfs", "fusermount3": "fuse3", "gcc": "gcc", "nsenter": "util-linux", "ip": "iproute2",
+    "nft": "nftables",
 }  # fmt: skip
 """Program -> package that brings it."""
-FILES = {"/usr/lib/cni/bridge": "containernetworking-plugins", "/usr/include/stdlib.h": "libc6-dev"}
+OF_CLUSTER = OF_TESTS | {
+    "containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack", "ipset": "ipset",
+    "ethtool": "ethtool", "socat": "socat", "mmdebstrap": "mmdebstrap", "buildah": "buildah", "mkfs.ext4": "e2fsprogs",
+    "curl": "curl",
+}  # fmt: skip
+FILES_OF_TESTS = {"/usr/include/stdlib.h": "libc6-dev"}
+FILES_OF_CLUSTER = FILES_OF_TESTS | {"/usr/lib/cni/bridge": "containernetworking-plugins"}
+WANTED = {"tests": (OF_TESTS, FILES_OF_TESTS), "cluster": (OF_CLUSTER, FILES_OF_CLUSTER)}
 APT = ("apt-get", "-o", "DPkg::Lock::Timeout=120", "-qq")
 
 
-def missing() -> list[str]:
-    """Return the packages that bring what is not there."""
+def missing(whose: str) -> list[str]:
+    """Return the packages that bring what is not there of a key of WANTED."""
+    programs, files = WANTED[whose]
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    found = [package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None]
-    return sorted({*found, *(package for file, package in FILES.items() if not os.path.exists(file))})
+    found = [package for program, package in programs.items() if shutil.which(program, path=path) is None]
+    return sorted({*found, *(package for file, package in files.items() if not os.path.exists(file))})
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Install; see the module's docstring for output and exit codes."""
-    wanted = missing()
+    if len(arguments) != 1 or arguments[0] not in WANTED:
+        print(f"usage: tools/packages.py {' | '.join(WANTED)}", file=sys.stderr)
+        return 1
+    wanted = missing(arguments[0])
     if not wanted:
         return 0
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -63,11 +73,11 @@ def main() -> int:
     finally:
         if ours:
             os.unlink(policy)
-    left = missing()
+    left = missing(arguments[0])
     if left:
         print(f"packages: still missing {', '.join(left)}", file=sys.stderr)
     return 1 if left else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -375,7 +375,7 @@ class CallRefused(HandlerFailed):
 
 
 class ForbiddenInTurn(Invalid):
-    """A handler called what ends, copies, signals or limits its process; raised where it did."""
+    """A handler called what ends, copies, signals, limits or changes its process; raised where it did."""
 
     code = "DL3032"
     http_status = 500

@@ -1,9 +1,10 @@
 """What a turn must not do to its own process, and what it does not see of it.
 
 A turn runs inside of a replica: a call of `os._exit` in a handler would end the replica, and every one that takes over
-after it. So while a turn runs, what ends, copies, replaces, signals or limits the process raises ForbiddenInTurn
-instead: an ordinary exception, which fails that turn, recorded and the same in all replicas. The functions are replaced
-where they live, before the author's code is imported, so that names it imported are guarded too.
+after it. So while a turn runs, what ends, copies, replaces, signals or limits the process, or changes what its paths
+and descriptors mean, raises ForbiddenInTurn instead: an ordinary exception, which fails that turn, recorded and the
+same in all replicas. The functions are replaced where they live, before the author's code is imported, so that names it
+imported are guarded too.
 
 A turn has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError for more. That
 ends the worker, for what fits differs between replicas; the message is then set aside (core.suspicion).
@@ -30,8 +31,8 @@ from deathless.base.errors import ForbiddenInTurn
 
 GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
     os: (
-        "_exit", "abort", "closerange", "execv", "execve", "fork", "forkpty", "kill", "killpg", "posix_spawn",
-        "posix_spawnp", "system",
+        "_exit", "abort", "chdir", "chroot", "closerange", "dup2", "execv", "execve", "fchdir", "fork", "forkpty",
+        "kill", "killpg", "nice", "posix_spawn", "posix_spawnp", "setgid", "setuid", "system", "umask",
     ),
     signal: ("alarm", "pthread_kill", "raise_signal", "setitimer", "signal", "pidfd_send_signal"),
     resource: ("prlimit", "setrlimit"),

@@ -25,6 +25,7 @@ from deathless.base.errors import (
     TooLarge,
     Unauthorized,
 )
+from deathless.base.limits import REFUSED_PAUSE_MAX_S
 from deathless.codec.messages import decode
 from deathless.codec.wire import Type, error_reply, ok_reply
 from deathless.core.client_events import CompleteCalls
@@ -279,7 +280,8 @@ async def test_time_limit_while_the_service_is_full_gives_its_refusal() -> None:
         first = client.submit("deposit", "alice", {})
         with pytest.raises(OutOfSpace) as caught:
             await client.call("deposit", "alice", timeout=0.2)
-        assert 50 < caught.value.retry_after_s <= 100
+        # A minute was asked for: nobody is made to wait longer than the limit, and its chance part.
+        assert 0 < caught.value.retry_after_s <= 1.5 * REFUSED_PAUSE_MAX_S
         assert isinstance(client.refusal(), OutOfSpace)
         assert not first.done()
         first.cancel()

@@ -28,7 +28,8 @@ async def main():
     told = [
         refused(imported, 3), refused(os.abort), refused(posix._exit, 3), refused(os.fork),
         refused(os.kill, os.getpid(), 9), refused(os.execv, "/bin/true", ["true"]), refused(os.system, "true"),
-        refused(signal.raise_signal, 9), refused(sys.setrecursionlimit, 10),
+        refused(signal.raise_signal, 9), refused(sys.setrecursionlimit, 10), refused(os.umask, 0o777),
+        refused(os.chdir, "/"), refused(os.dup2, 0, 1),
     ]
     try:
         asyncio.get_running_loop()
@@ -53,7 +54,7 @@ asyncio.run(main())
 
 def test_what_ends_a_process_is_an_error_in_a_turn_and_works_outside() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([*["DL3032"] * 9, "no loop", "no memory", 7])
+    assert done.stdout.strip() == str([*["DL3032"] * 12, "no loop", "no memory", 7])
 
 
 def test_every_guarded_name_is_one_of_its_module() -> None:
