@@ -11,7 +11,7 @@ TREES = ("runtime/deathless", "operator/deathless_operator")
 READERS = {"read_json", "read_msgpack", "JsonReader", "MsgpackReader"}
 WHOLE = {"msgspec.convert", "json.load", "json.loads", "tomllib.load", "tomllib.loads", "ast.literal_eval"}
 UNPACK = {"unpack", "unpack_from", "iter_unpack"}
-ANSWERS = ("answer", "response", "urlopen", "getresponse")
+ANSWERS = ("answer", "response", "urlopen", "content", "reader", "stderr", "stdout")  # what a stream is called
 LIBRARIES = ("msgspec.json.", "msgspec.msgpack.", "msgspec.yaml.", "msgspec.toml.", "pickle.", "marshal.")
 
 
@@ -43,17 +43,17 @@ def decoders(path: str, text: str) -> list[str]:
 
 def unbounded(path: str, text: str) -> list[str]:
     """Give path:line of every place that reads an answer of the network to its end, however long it is."""
-    found = []
+    found = set()
     for node in ast.walk(ast.parse(text)):
         call = node.value if isinstance(node, ast.Await) else node
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
             continue
         whole = not call.keywords and [ast.unparse(one) for one in call.args] in ([], ["-1"], ["None"])
-        owner = ast.unparse(call.func.value)
-        of_network = isinstance(node, ast.Await) or any(word in owner for word in ANSWERS)
-        if whole and of_network and call.func.attr in {"read", "json", "text", "readlines", "readall"}:
-            found.append(f"{path}:{call.lineno}")
-    return found
+        named = any(word in ast.unparse(call.func.value) for word in ANSWERS)
+        awaited = isinstance(node, ast.Await) and call.func.attr in {"json", "text"}
+        if whole and (awaited or (named and call.func.attr in {"read", "readlines", "readall"})):
+            found.add(f"{path}:{call.lineno}")
+    return sorted(found)
 
 
 def _decodes(call: ast.Call) -> bool:
