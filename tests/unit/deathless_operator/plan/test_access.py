@@ -42,10 +42,10 @@ def test_installation_store_is_used_with_a_copy_of_its_secret() -> None:
     assert action.source == "etcd-client"
 
 
-@pytest.mark.parametrize(("source", "copies"), [("d1", 0), ("d0", 1)])
-def test_copy_follows_its_source(source: str, copies: int) -> None:
+@pytest.mark.parametrize(("source", "digest", "copies"), [("d1", "d1", 0), ("d0", "d0", 1), ("d1", "edited", 1)])
+def test_copy_follows_its_source(source: str, digest: str, copies: int) -> None:
     world = World()
-    world.secrets[COPY] = SecretFacts(name=COPY, source=source, managed=True)
+    world.secrets[COPY] = SecretFacts(name=COPY, source=source, digest=digest, managed=True)
     assert len(access(world).actions) == copies
 
 
