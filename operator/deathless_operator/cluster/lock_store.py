@@ -21,8 +21,9 @@ import aiohttp
 import msgspec
 
 from deathless.base.errors import InvalidConfig, LockUnavailable, Unauthorized
-from deathless.codec.untrusted import UNREADABLE
+from deathless.codec.untrusted import read_json
 from deathless_operator.cluster.api import Object
+from deathless_operator.cluster.bounded import read_whole
 
 REQUEST_TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 4 << 20
@@ -190,12 +191,11 @@ class LockStore:
                 async with self._session.post(
                     f"{endpoint}/v3/{path}", data=msgspec.json.encode(body), headers=headers
                 ) as answer:
-                    raw, status = await answer.content.read(-1), answer.status
+                    raw, status = await read_whole(answer, endpoint, ANSWER_BYTES_MAX), answer.status
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 last = f"{endpoint}: {type(error).__name__}: {error}"
                 self._endpoints.append(self._endpoints.pop(0))
                 continue
-            assert len(raw) <= ANSWER_BYTES_MAX, "no answer about users is that large"
             return _read(endpoint, status, raw)
         raise LockUnavailable(last)
 
@@ -211,11 +211,9 @@ def _context(folder: Path) -> ssl.SSLContext:
 
 def _read(endpoint: str, status: int, raw: bytes) -> Object:
     try:
-        answer: Any = msgspec.json.decode(raw)
-    except UNREADABLE:
-        answer = None
-    if not isinstance(answer, dict):
-        raise _Refused(f"{endpoint}: HTTP {status}: {raw[:200].decode('utf-8', 'replace')}")
+        answer = read_json(raw, dict[str, Any])
+    except msgspec.DecodeError:
+        raise _Refused(f"{endpoint}: HTTP {status}: {raw[:200].decode('utf-8', 'replace')}") from None
     if status == 200:
         return answer
     raise _Refused(f"{endpoint}: {answer.get('message') or answer.get('error') or f'HTTP {status}'}")
