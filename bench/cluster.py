@@ -162,8 +162,8 @@ class Cluster:
                 status = await ask(member.control, "status", self.access, answer_s=1.0)
                 for each in msgspec.convert(status["replicas"], list[dict[str, object]]):
                     if each["replica"] == name:
-                        each.pop("heardMs")
-                        found[name] = Report(**each)  # type: ignore[arg-type]  # a Report's own fields
+                        said = {field: each[field] for field in Report.__struct_fields__ if field in each}
+                        found[name] = Report(**said)  # type: ignore[arg-type]  # a Report's own fields
         return found
 
     async def primary(self) -> Report:
