@@ -73,9 +73,8 @@ def test_a_folder_that_was_moved_file_by_file_goes_on(tmp_path: Path) -> None:
         bank.down()
         with copied(bank, tmp_path / "copy") as copy:
             shutil.rmtree(bank.folder)
-            assert "which is not there now" in copy.run("up", "-d", code=CopiedDirectory.exit_code).stderr.replace(
-                "\n", " "
-            )
+            told = copy.run("up", "-d", code=CopiedDirectory.exit_code).stderr
+            assert "which is not there now" in " ".join(told.split())
             copy.run("up", "--detach", "--if-copied", "moved")
             assert deposit(copy, 5) == 10
 

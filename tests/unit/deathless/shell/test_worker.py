@@ -313,8 +313,8 @@ def test_what_nobody_waits_for_is_kept_for_what_comes_after_it(
     monkeypatch.setattr("deathless.shell.packets.SOON_S", 3600.0)  # only what is sent at once comes
     first_init = Worker.__init__
 
-    def remember(worker: Worker, config: ReplicaConfig, pair: socket.socket) -> None:
-        first_init(worker, config, pair)
+    def remember(worker: Worker, config: ReplicaConfig, pair: socket.socket, page: str = "") -> None:
+        first_init(worker, config, pair, page)
         workers.append(worker)
 
     monkeypatch.setattr(Worker, "__init__", remember)
