@@ -23,18 +23,50 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from deathless.base.errors import OtherDirectory
-from deathless.codec.wire import Hello
+from deathless.base.errors import OtherDirectory, TooLarge
+from deathless.codec.wire import PREFIX_BYTES, Hello, Type
 
 KINDS: Final = frozenset({"supervisor", "follower", "tool"})
 """What connects in order to give orders, to report, or to have the whole log."""
 REPLICAS: Final = frozenset({"supervisor", "follower"})
 SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 16
+KEPT_BYTES_MAX: Final = 1 << 20
+"""Of packets that come before the proof, each with its prefix: empty ones fill a memory, too."""
 _WORD: Final = re.compile(r"[0-9a-f]{32}")
 _FILE: Final = re.compile(r"\.proof\.[0-9a-f]{32}")
+
+
+class BeforeProof:
+    """What comes on a connection before it is shown where the asker stands: nothing of it is taken in until then."""
+
+    def __init__(self) -> None:
+        self._packets: list[tuple[int, bytes]] = []
+        self._bytes = 0
+
+    def keep(self, packets: Sequence[tuple[int, bytes]]) -> tuple[bytes, list[tuple[int, bytes]]] | None:
+        """Keep packets up to the proof.
+
+        Returns: what the proof shows, and what came behind it; None: no proof came yet.
+
+        Raises: TooLarge above KEPT_BYTES_MAX.
+        """
+        for at, (kind, body) in enumerate(packets):
+            if kind == Type.PROOF:
+                return body, list(packets[at + 1 :])
+            self._bytes += PREFIX_BYTES + len(body)
+            if self._bytes > KEPT_BYTES_MAX:
+                raise TooLarge(f"more than {KEPT_BYTES_MAX} bytes before it was shown in which directory they begin")
+            self._packets.append((kind, body))
+        return None
+
+    def release(self) -> list[tuple[int, bytes]]:
+        """Give what was kept, once."""
+        kept, self._packets = self._packets, []
+        return kept
 
 
 def is_word(word: str) -> bool:

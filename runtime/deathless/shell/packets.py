@@ -38,6 +38,7 @@ from deathless.codec.wire import (
 )
 from deathless.core.authorisation import ASKED, check_types
 from deathless.core.callers import Caller
+from deathless.core.directory_proof import BeforeProof
 from deathless.engine.intake import authorise
 from deathless.shell import tls as tls_files
 from deathless.shell.issuer import KeysWanted
@@ -50,7 +51,6 @@ DEAD_PEER_MS = 4000  # unacknowledged bytes end a connection after this
 CLOSING_TURNS = 8  # of the event loop, until asyncio has closed the socket below a TLS connection
 CLOSED_S = 1.0  # the longest that the end of a connection we closed is waited for
 HELLO_BYTES_MAX = 64 << 10  # received without it
-KEPT_BYTES_MAX = 1 << 20  # received behind it, before it was shown that both ends stand in the same directory
 SEND_BYTES_MAX = 16 << 20  # unsent bytes of a connection we opened; beyond, it is cut off
 SOON_S = 0.005  # the longest that `send_soon` waits
 SOON_BYTES = 256 << 10  # or until it has so much
@@ -104,8 +104,8 @@ class ServerConnection(asyncio.Protocol):
         self._guard = guard
         self._door = door
         self._asked: Asked | None = None  # while it is to show where it stands
-        self._kept: list[tuple[int, bytes]] = []  # meanwhile, or while it waits for an issuer's keys
-        self._kept_bytes = 0
+        self._before = BeforeProof()  # what comes meanwhile
+        self._kept: list[tuple[int, bytes]] = []  # what comes while it waits for an issuer's keys
         self._named = False  # certificates name who connects here
         self._silent = silent
         self._owner = owner
@@ -174,15 +174,12 @@ class ServerConnection(asyncio.Protocol):
 
     def _shown(self, asked: Asked, packets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """Keep what comes before the proof; gives what is to be taken in now. Raises: OtherDirectory, TooLarge."""
-        for at, (kind, body) in enumerate(packets):
-            if kind == Type.PROOF:
-                asked.shown(body)
-                return packets[at + 1 :]
-            self._kept_bytes += len(body)
-            if self._kept_bytes > KEPT_BYTES_MAX:
-                raise TooLarge(f"more than {KEPT_BYTES_MAX} bytes before it was shown in which directory they begin")
-            self._kept.append((kind, body))
-        return []
+        found = self._before.keep(packets)
+        if found is None:
+            return []
+        body, behind = found
+        asked.shown(body)
+        return behind
 
     def _let_in(self, hello: Hello, *, proved: bool) -> None:
         if self._closing:
@@ -190,8 +187,7 @@ class ServerConnection(asyncio.Protocol):
         self.hello, self.proved, self._asked = hello, proved, None
         self._end_deadline()
         self._owner.opened(self, hello)
-        kept, self._kept = self._kept, []
-        self._take(kept)
+        self._take(self._before.release())
 
     def _too_late(self) -> None:
         if self._asked is not None:

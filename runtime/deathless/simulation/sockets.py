@@ -25,6 +25,7 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
+from deathless.core.directory_proof import BeforeProof
 from deathless.engine.intake import authorise
 from deathless.simulation.directory import Asked, Asker, Door
 from deathless.simulation.network import Endpoint, Network
@@ -67,7 +68,7 @@ class Accepted:
         self.hello: Hello | None = None
         self._door = door
         self._asked: Asked | None = None  # while it is to show where it stands
-        self._kept: list[tuple[int, bytes]] = []  # meanwhile
+        self._before = BeforeProof()  # what comes meanwhile
         self._owner = owner
         self._service = service
         self._end = end
@@ -95,15 +96,15 @@ class Accepted:
             self.close()
 
     def _shown(self, asked: Asked, packets: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """Keep what comes before the proof; gives what is to be taken in now. Raises: OtherDirectory."""
-        for at, (kind, body) in enumerate(packets):
-            if kind == Type.PROOF:
-                asked.shown(body)
-                self._asked = None
-                self._let_in(asked.hello)
-                return [*self._kept, *packets[at + 1 :]]
-            self._kept.append((kind, body))
-        return []
+        """Keep what comes before the proof; gives what is to be taken in now. Raises: OtherDirectory, TooLarge."""
+        found = self._before.keep(packets)
+        if found is None:
+            return []
+        body, behind = found
+        asked.shown(body)
+        self._asked = None
+        self._let_in(asked.hello)
+        return [*self._before.release(), *behind]
 
     def _let_in(self, hello: Hello) -> None:
         self.hello = hello

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.base.errors import OtherDirectory
-from deathless.codec.wire import Hello
+from deathless.base.errors import OtherDirectory, TooLarge
+from deathless.codec.wire import PREFIX_BYTES, Hello, Type
 from deathless.core.directory_proof import (
+    KEPT_BYTES_MAX,
     REPLICAS,
+    BeforeProof,
     agrees,
     answer_of,
     answerer_shows,
@@ -66,3 +68,23 @@ def test_an_answerer_lets_nobody_in_who_shows_another_secret_or_too_early() -> N
     for secret, shown in ((SECRET, b""), (SECRET, asker_shows(b"t" * 64, WORD, NONCE)), (None, b"")):
         with pytest.raises(OtherDirectory, match="follower 'r1'"):
             check_answer(hello, secret, NONCE, shown)
+
+
+def test_what_comes_before_the_proof_is_kept_in_order_and_given_once() -> None:
+    before = BeforeProof()
+    assert before.keep([(Type.PING, b"1")]) is None
+    assert before.keep([(Type.PING, b"2"), (Type.PROOF, b"shown"), (Type.PING, b"3")]) == (
+        b"shown",
+        [(Type.PING, b"3")],
+    )
+    assert before.release() == [(Type.PING, b"1"), (Type.PING, b"2")]
+    assert before.release() == []
+
+
+@pytest.mark.parametrize("body", [b"", bytes(1000)], ids=["empty packets", "long ones"])
+def test_only_so_much_is_kept_before_the_proof(body: bytes) -> None:
+    before = BeforeProof()
+    fits = KEPT_BYTES_MAX // (PREFIX_BYTES + len(body))
+    assert before.keep([(Type.PING, body)] * fits) is None
+    with pytest.raises(TooLarge, match=str(KEPT_BYTES_MAX)):
+        before.keep([(Type.PING, body)])
