@@ -93,7 +93,7 @@ def test_other_code_is_not_adopted_without_that_checkpoint(tmp_path: Path) -> No
             path.unlink()
         change_code(bank)
         done = bank.run("adopt", "--code", "--yes", code=InvalidArgument.exit_code)
-        assert "only the code that wrote" in " ".join(done.stderr.split())
+        assert "only the code that wrote" in done.stderr
 
 
 def test_same_code_needs_no_adoption(tmp_path: Path) -> None:
@@ -143,4 +143,4 @@ def test_lost_etcd_is_restored_from_the_directory_but_not_without_the_seeds(tmp_
         store.restore(empty)
         (bank.directory / "service.json").unlink()
         done = bank.run("adopt", "--yes", code=HalfCopy.exit_code)
-        assert "restore the lock store from a backup" in " ".join(done.stderr.split())
+        assert "restore the lock store from a backup" in done.stderr

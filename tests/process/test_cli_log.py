@@ -217,7 +217,7 @@ def test_other_code_is_not_run_unless_asked_and_then_its_difference_is_named(ban
     assert "nothing was run again" in report["notes"][0]
     done = bank.run("replay", "--any-code", "--from", "0", code=Diverged.exit_code)
     first = next(each["lsn"] for each in messages(bank) if each["what"] == "deposit")
-    assert f"lsn {first}: handler 'deposit' for key 'alice'" in " ".join(done.stderr.split())
+    assert f"lsn {first}: handler 'deposit' for key 'alice'" in done.stderr
 
 
 def test_other_code_that_gives_the_same_is_no_difference(bank: Bank) -> None:

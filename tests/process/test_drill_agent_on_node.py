@@ -75,8 +75,15 @@ class Node:
 
     def add(self, *command: str) -> subprocess.Popen[bytes]:
         """Start one of the pod's processes."""
-        child = self.start(self.pod, *(command or (sys.executable, "-c", SLEEPER)))
-        wait_until(lambda: any(one.pid == child.pid and one.name != "sh" for one in pod_processes(self.uid)), "start")
+        words = command or (sys.executable, "-c", SLEEPER)
+        child = self.start(self.pod, *words)
+
+        def runs() -> bool:
+            """The kernel shows the name of what is executed a little before its command line."""
+            found = [one for one in pod_processes(self.uid) if one.pid == child.pid]
+            return any(one.name != "sh" and one.command[-1] == words[-1] for one in found)
+
+        wait_until(runs, "start")
         return child
 
     def agent(self, *words: str) -> subprocess.Popen[bytes]:

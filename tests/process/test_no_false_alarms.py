@@ -83,7 +83,7 @@ def test_a_folder_that_goes_to_another_laptop_and_comes_back_goes_on_there(tmp_p
             shutil.rmtree(here.directory)
             subprocess.run(["cp", "-a", str(there.directory), str(here.directory.parent)], check=True)
             there.folder.rename(tmp_path / "closed")
-        refused = here.run("up", "--detach", code=CopiedDirectory.exit_code).stderr.replace("\n", " ")
+        refused = here.run("up", "--detach", code=CopiedDirectory.exit_code).stderr
         assert "deathless adopt --moved" in " ".join(refused.split())
         here.run("adopt", "--moved", "--yes")
         here.up()
@@ -153,7 +153,7 @@ def read_only(folder: Path) -> Iterator[None]:
 def test_with_a_home_and_code_that_are_read_only_the_state_has_its_place_or_is_asked_for_one(tmp_path: Path) -> None:
     bank = Bank(tmp_path / "home", replicas=1)
     with read_only(bank.folder):
-        refused = " ".join(bank.run("up", "--detach", code=InvalidConfig.exit_code).stderr.split())
+        refused = bank.run("up", "--detach", code=InvalidConfig.exit_code).stderr
         assert "Read-only file system" in refused
         assert "name a folder that can be written by spec.logStorage.path" in refused
     bank.write_manifest(1, f"  logStorage: {{path: {tmp_path}/state}}\n")

@@ -161,8 +161,7 @@ def test_volume_below_the_least_is_refused_before_anything_is_begun_and_told_aft
         bank = Bank(tmp_path / "bank", more=f"  logStorage: {{path: {place}/bank}}\n  limits: {limits}\n")
         refused = bank.run("up", "--detach", "service.yaml", code=VolumeTooSmall.exit_code)
         assert "error DL3050 VolumeTooSmall" in refused.stderr
-        why = " ".join(refused.stderr.split())
-        assert f"the least for 3 replicas with these limits is {least // MIB}Mi" in why
+        assert f"the least for 3 replicas with these limits is {least // MIB}Mi" in refused.stderr
         assert not (place / "bank").exists()
         subprocess.run(["mount", "-o", f"remount,size={least}", str(place)], check=True)
         bank.directory = place / "bank"

@@ -164,32 +164,29 @@ def as_ours(error: BaseException) -> DeathlessError:
 
 
 def show_error(error: BaseException, *, as_json: bool = False) -> int:
-    """Print an error as one block; gives the exit code of its class."""
+    """Print an error as one block, wrapped on a terminal alone; gives the exit code of its class."""
     told = describe_error(error)
     if as_json:
         sys.stderr.write(msgspec.json.encode({"error": told}).decode() + "\n")
         return told.exit_code
-    red, bold, plain = ("\x1b[31m", "\x1b[1m", "\x1b[0m") if sys.stderr.isatty() else ("", "", "")
+    seen = sys.stderr.isatty()
+    red, bold, plain = ("\x1b[31m", "\x1b[1m", "\x1b[0m") if seen else ("", "", "")
     sys.stderr.write(f"{red}{bold}error {told.code} {told.kind}{plain}\n")
     for name, text in (("what", told.what), ("remedy", told.remedy), ("page", told.page)):
         for line in text.splitlines():
-            sys.stderr.write(_indented(name, line))
+            sys.stderr.write(f"{_wrapped(name, line) if seen else f'  {name:<8}{line}'}\n")
             name = ""  # noqa: PLW2901 - the name stands before the first line alone
     return told.exit_code
 
 
-def _indented(name: str, text: str) -> str:
-    lead = f"  {name:<8}"
-    return (
-        textwrap.fill(
-            text,
-            WIDTH_MAX,
-            initial_indent=lead,
-            subsequent_indent=" " * 10,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        + "\n"
+def _wrapped(name: str, text: str) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH_MAX,
+        initial_indent=f"  {name:<8}",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -90,10 +90,19 @@ def test_own_code_of_a_service_has_no_page_of_ours() -> None:
     assert describe_error(NotEnough("x")).page == ""
 
 
-def test_long_text_is_wrapped_behind_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_one_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     show_error(NotPrimary("word " * 40))
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "error DL1001 NotPrimary"
+    assert lines[:2] == ["error DL1001 NotPrimary", f"  what    {'word ' * 40}"]
+
+
+def test_long_text_is_wrapped_behind_its_name_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    show_error(NotPrimary("word " * 40))
+    lines = capsys.readouterr().err.splitlines()
+    assert "error DL1001 NotPrimary" in lines[0]
     assert lines[1].startswith("  what    word")
     assert lines[2].startswith(" " * 10 + "word")
     assert max(map(len, lines)) <= 110

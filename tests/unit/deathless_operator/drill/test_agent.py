@@ -30,9 +30,12 @@ class Pod:
         self.children: list[subprocess.Popen[bytes]] = []
 
     def add(self, *arguments: str, inner_pid: int = 7) -> subprocess.Popen[bytes]:
-        """Start one."""
-        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", *arguments])
+        """Start one; returns once it runs, for the kernel shows its command line a little after it was executed."""
+        program = "import signal; print(flush=True); signal.pause()"
+        child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
         self.children.append(child)
+        assert child.stdout is not None
+        child.stdout.readline()
         entry = self.proc / str(child.pid)
         entry.mkdir()
         for name in ("stat", "cmdline"):
@@ -48,7 +51,7 @@ def pod_of_plain_processes(tmp_path: Path) -> Iterator[Pod]:
     yield pod
     for child in pod.children:
         child.kill()
-        child.wait()
+        child.communicate()
 
 
 def is_stopped(child: subprocess.Popen[bytes]) -> bool:
