@@ -53,7 +53,6 @@ LONG_MODULES: dict[str, str] = {
 LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
 TESTED_ELSEWHERE: dict[str, str] = {
-    "operator/deathless_operator/cluster/lock_store.py": "tests/process/test_lock_users.py",
     "operator/deathless_operator/handlers/process.py": "tests/apiserver/test_operator_process.py",
     "runtime/deathless/cli/adopt.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/cli/checkpoint.py": "tests/process/test_cli_tools.py",

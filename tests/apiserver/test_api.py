@@ -110,7 +110,7 @@ async def test_delete_by_uid_never_hits_a_successor(api_server: RealApiServer, n
 async def test_long_lists_come_whole_with_kinds(api_server: RealApiServer, namespace: str) -> None:
     async with Api(api_server.connection()) as api:
         await asyncio.gather(*(api.create(config_map(namespace, f"c{index}")) for index in range(7)))
-        found = await api._pages(CONFIG_MAP, namespace, "", "", "", 2)
+        found = await api._pages(CONFIG_MAP, namespace, dict[str, Any], "", "", 2)
         assert {each["metadata"]["name"] for each in found} >= {f"c{index}" for index in range(7)}
         assert {each["kind"] for each in found} == {"ConfigMap"}
         assert await api.list(CONFIG_MAP, namespace, labels="none=such") == []

@@ -121,6 +121,7 @@ async def test_overlap_is_ended_by_taking_the_former_authority_out(api_server: R
         walk(server, block(PAGE, "An authority that is gone, or taken away", 1), **{"deathless-system": namespace})
         await place.trust.maintain(NOW + 75)
         assert place.trust.facts().trusts == (place.trust.facts().signs,)
+        assert place.trust.facts().signs_from == 0.0, "who is trusted alone signs"
 
 
 @pytest.mark.asyncio

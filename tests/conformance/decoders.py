@@ -12,6 +12,7 @@ READERS = {"read_json", "read_msgpack", "JsonReader", "MsgpackReader"}
 WHOLE = {"msgspec.convert", "json.load", "json.loads", "tomllib.load", "tomllib.loads", "ast.literal_eval"}
 UNPACK = {"unpack", "unpack_from", "iter_unpack"}
 ANSWERS = ("answer", "response", "urlopen", "content", "reader", "stderr", "stdout")  # what a stream is called
+SILENT = {"shell/replay.py:communicate"}  # its standard output is ours, so there is nothing to read
 LIBRARIES = ("msgspec.json.", "msgspec.msgpack.", "msgspec.yaml.", "msgspec.toml.", "pickle.", "marshal.")
 
 
@@ -42,7 +43,7 @@ def decoders(path: str, text: str) -> list[str]:
 
 
 def unbounded(path: str, text: str) -> list[str]:
-    """Give path:line of every place that reads an answer of the network to its end, however long it is."""
+    """Give path:line of every place that reads an answer of the network or of a program to its end, however long."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         call = node.value if isinstance(node, ast.Await) else node
@@ -51,7 +52,9 @@ def unbounded(path: str, text: str) -> list[str]:
         whole = not call.keywords and [ast.unparse(one) for one in call.args] in ([], ["-1"], ["None"])
         named = any(word in ast.unparse(call.func.value) for word in ANSWERS)
         awaited = isinstance(node, ast.Await) and call.func.attr in {"json", "text"}
-        if whole and (awaited or (named and call.func.attr in {"read", "readlines", "readall"})):
+        # What a program says goes on for as long as it likes, unless it is known to say nothing.
+        says = call.func.attr == "communicate" and isinstance(node, ast.Call) and f"{path}:communicate" not in SILENT
+        if says or (whole and (awaited or (named and call.func.attr in {"read", "readlines", "readall"}))):
             found.add(f"{path}:{call.lineno}")
     return sorted(found)
 

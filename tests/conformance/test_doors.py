@@ -78,6 +78,7 @@ def test_no_answer_of_the_network_is_read_without_a_limit() -> None:
         "await answer.content.read(-1)",
         "response.read()",
         "urllib.request.urlopen(url).read()",
+        "await process.communicate()",
     ],
 )
 def test_reads_without_a_limit_are_found(call: str) -> None:

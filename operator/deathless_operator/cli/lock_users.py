@@ -25,6 +25,8 @@ from deathless_operator.model.settings import OperatorSettings
 
 REOPEN_S: Final = 3600.0
 """Then, and whenever something failed, certificate and users are looked at anew."""
+PAUSE_MAX_S: Final = 60.0
+"""Between looks that fail one after the other; each of them has every user mended again."""
 
 
 @click.command("lock-users")
@@ -70,11 +72,14 @@ def command(
                 await asyncio.sleep(every)
 
     async def watch() -> None:
+        pause = every
         while True:
             try:
                 await look(max(1, int(REOPEN_S / every)))
+                pause = every
             except DeathlessError as error:
                 tell(f"error: {error}")
-                await asyncio.sleep(every)
+                await asyncio.sleep(pause)
+                pause = max(every, min(2 * pause, PAUSE_MAX_S))
 
     asyncio.run(watch() if every else look(1))

@@ -24,7 +24,7 @@ from typing import Any, Final
 import click
 
 from deathless.base.errors import InvalidArgument, OutcomeUnknown
-from deathless_operator.cli.plugin_cluster import Cluster
+from deathless_operator.cli.plugin_cluster import Cluster, end_program, read_words
 from deathless_operator.cli.plugin_options import (
     common,
     json_option,
@@ -149,9 +149,11 @@ async def _said(namespace: str, pod: PodView) -> str:
         pipe = asyncio.subprocess.PIPE
         words = (kubectl, "--namespace", namespace, "logs", pod.name)
         process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
-        printed, _ = await process.communicate()
-        if process.returncode == 0:
-            return printed.decode(errors="replace").strip()
+        assert process.stdout is not None
+        printed = await read_words(process.stdout)
+        await end_program(process)  # which is still there where it has more to say than is read
+        if printed:
+            return printed
     return found.message.strip() if found is not None else ""
 
 

@@ -45,6 +45,7 @@ from deathless_operator.plan.snapshot import PodView, ResourceView
 LOOK_S: Final = 0.2
 SWITCH_S: Final = 60.0  # how long a switchover may take, without the primary's wait for activities
 SAID_BYTES_MAX: Final = 1 << 16  # of kubectl's words
+SAID_S: Final = 30.0  # how long it may take for them
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -255,21 +256,33 @@ async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIter
         if found is None:
             if process.returncode is None:
                 process.terminate()
-            said = (await _read_to_end(process.stderr)).decode(errors="replace").strip()
+            said = await read_words(process.stderr)
             raise PeerUnreachable(f"kubectl port-forward to {service}: {said or 'no answer'}", remedy="is it Ready?")
         yield int(found.group(1))
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await end_program(process)
 
 
-async def _read_to_end(stream: asyncio.StreamReader) -> bytes:
-    """Give what a program says, up to SAID_BYTES_MAX."""
+async def end_program(process: asyncio.subprocess.Process) -> None:
+    """End a program, and drop what it still says: asyncio tells of its end once its pipes are at theirs."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    for stream in (process.stdout, process.stderr):
+        while stream is not None and await stream.read(SAID_BYTES_MAX):
+            continue
+    await process.wait()
+
+
+async def read_words(stream: asyncio.StreamReader) -> str:
+    """Give what a program says to its end, up to SAID_BYTES_MAX; empty where it does not end within SAID_S."""
     try:
-        return await stream.readexactly(SAID_BYTES_MAX)
+        async with asyncio.timeout(SAID_S):
+            said = await stream.readexactly(SAID_BYTES_MAX)
     except asyncio.IncompleteReadError as error:
-        return error.partial
+        said = error.partial
+    except TimeoutError:
+        return ""
+    return said.decode(errors="replace").strip()
 
 
 async def call(

@@ -24,7 +24,7 @@ import random
 import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -38,6 +38,7 @@ from deathless_operator.cluster.kinds import POD, Kind, kind_of
 
 Object = dict[str, Any]
 Objects = list[Object]  # by another name, as `Api.list` hides the builtin within the class
+Read = TypeVar("Read")
 
 FIELD_MANAGER = "deathless-operator"
 STATUS_MANAGER = "deathless-operator-status"
@@ -116,23 +117,41 @@ class Api:
 
     async def list(self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "") -> Objects:
         """Return all objects that match, as stored now; a list that expires between pages is read again whole."""
-        what = f"{kind.kind} in {namespace or 'every namespace'}"
+        return [*await self.read_all(kind, namespace, dict, labels=labels, fields=fields)]
+
+    async def read_all(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        read: Callable[[Object], Read],
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> tuple[Read, ...]:
+        """Return what `read` makes of each object that `list` returns; no more than a page of them is held at once."""
         try:
-            return await self._pages(kind, namespace, what, labels, fields, PAGE)
+            return await self._pages(kind, namespace, read, labels, fields, PAGE)
         except Expired:
-            return await self._pages(kind, namespace, what, labels, fields, 0)
+            return await self._pages(kind, namespace, read, labels, fields, 0)
 
     async def _pages(
-        self, kind: Kind, namespace: str | None, what: str, labels: str, fields: str, page: int
-    ) -> Objects:
-        found: Objects = []
+        self,
+        kind: Kind,
+        namespace: str | None,
+        read: Callable[[Object], Read],
+        labels: str,
+        fields: str,
+        page: int,
+    ) -> tuple[Read, ...]:
+        what = f"{kind.kind} in {namespace or 'every namespace'}"
+        found: tuple[Read, ...] = ()
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(page) if page else ""}
         while True:
             asked = {key: value for key, value in query.items() if value}
             answer = await self._repeat("list", what, "GET", kind.path(namespace), query=asked)
             # Items of a list come without the kind that they are of.
             typed = {"apiVersion": kind.api_version, "kind": kind.kind}
-            found.extend(typed | item for item in answer.get("items") or ())
+            found += tuple(read(typed | item) for item in answer.get("items") or ())
             following = (answer.get("metadata") or {}).get("continue")
             if not following:
                 return found

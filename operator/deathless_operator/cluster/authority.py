@@ -300,7 +300,7 @@ def from_data(data: Mapping[str, bytes]) -> Authority | None:
         return None
     encoded = tuple(each.public_bytes(serialization.Encoding.PEM) for each in old)
     told = data.get("old.until", b"")
-    until = int(told) if told.isdigit() and len(told) <= UNTIL_DIGITS_MAX else None
+    until = int(told) if old and told.isdigit() and len(told) <= UNTIL_DIGITS_MAX else None
     return Authority(current=current, next=following, old=encoded, old_until=until)
 
 

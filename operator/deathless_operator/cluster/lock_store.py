@@ -27,6 +27,7 @@ from deathless_operator.cluster.bounded import read_whole
 
 REQUEST_TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 4 << 20
+SHOWN_BYTES: Final = 200  # of an answer that is no JSON
 LOGINS_MAX: Final = 2  # for one request: a member that was restarted has forgotten the first token
 ROOT: Final = "root"  # of etcd: this user and this role have to be before logins can be switched on
 
@@ -194,9 +195,12 @@ class LockStore:
                     raw, status = await read_whole(answer, endpoint, ANSWER_BYTES_MAX), answer.status
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 last = f"{endpoint}: {type(error).__name__}: {error}"
-                self._endpoints.append(self._endpoints.pop(0))
-                continue
-            return _read(endpoint, status, raw)
+            else:
+                if status < 500:
+                    return _read(endpoint, status, raw)
+                # It has no leader, is stopping, or failed while it did this: another member may do it, perhaps again.
+                last = f"{endpoint}: HTTP {status}: {raw[:SHOWN_BYTES].decode('utf-8', 'replace')}"
+            self._endpoints.append(self._endpoints.pop(0))
         raise LockUnavailable(last)
 
 
@@ -213,7 +217,7 @@ def _read(endpoint: str, status: int, raw: bytes) -> Object:
     try:
         answer = read_json(raw, dict[str, Any])
     except msgspec.DecodeError:
-        raise _Refused(f"{endpoint}: HTTP {status}: {raw[:200].decode('utf-8', 'replace')}") from None
+        raise _Refused(f"{endpoint}: HTTP {status}: {raw[:SHOWN_BYTES].decode('utf-8', 'replace')}") from None
     if status == 200:
         return answer
     raise _Refused(f"{endpoint}: {answer.get('message') or answer.get('error') or f'HTTP {status}'}")

@@ -17,9 +17,9 @@ touch keys.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from deathless.base.errors import InvalidConfig
 from deathless_operator.cluster.api import Object
@@ -35,6 +35,7 @@ USERS_MAX: Final = 4000
 PASSWORD_BYTES: Final = 32  # of entropy
 SHOWN_MAX: Final = 5  # names in a sentence
 _DRAWN: Final = ".drawn"  # no name of a service has a dot
+Read = TypeVar("Read")
 _LABELS: Final = {names.LABEL_NAME: "deathless-lock-store", names.LABEL_MANAGED_BY: names.FIELD_MANAGER}
 
 
@@ -45,8 +46,10 @@ class ClusterApi(Protocol):
         """See `Api.find`."""
         ...
 
-    async def list(self, kind: Kind, namespace: str | None, *, labels: str = "") -> list[Object]:
-        """See `Api.list`."""
+    async def read_all(
+        self, kind: Kind, namespace: str | None, read: Callable[[Object], Read], *, labels: str = ""
+    ) -> tuple[Read, ...]:
+        """See `Api.read_all`."""
         ...
 
     async def create(self, manifest: Mapping[str, object]) -> Object:
@@ -152,6 +155,7 @@ class LockUsers:
             ApiUnreachable, LockUnavailable: look again.
             ApiRefused: somebody changed a Secret meanwhile: look again; or the account lacks a right.
             Unauthorized: the lock store knows another password of the administrator's user.
+            InvalidConfig: the administrator's Secret holds no password, or the store has a user of its members' name.
         """
         table = await self._read()
         self._store.password = await self._administrator()
@@ -169,41 +173,46 @@ class LockUsers:
         return "logins are off, and services go back to opening the lock store without a user"
 
     async def _hand_out(self, table: Table) -> str:
-        resources = [read_resource(each) for each in await self._list(SERVICE)]
+        resources = await self._read_all(SERVICE, read_resource)
         prefixes = users.granted(resources, self._settings)
-        table = await self._draw_new(table, prefixes)
         logins, there = await self._store.logins(), await self._store.users()
-        due = [user for user in prefixes if user not in self._mended or user not in there or user in table.drawn]
-        for user in due:
-            await self._mend(user, prefixes[user], table.known[user], known=logins and user in there)
-        self._mended |= set(due)
+        if not logins:
+            _refuse_members_name(there)
+        bearers: list[users.Bearer] = []
+        if not logins or users.gone(table.known, resources, ()):
+            bearers = [each for kind in (STATEFUL_SET, POD) for each in await self._read_all(kind, users.read_bearer)]
+            # First, so that there is room for others.
+            table = await self._remove_gone(table, users.gone(table.known, resources, bearers))
+        table = await self._draw_new(table, prefixes)
+        left_out = sorted(prefixes.keys() - table.known.keys())
+        prefixes = {user: prefix for user, prefix in prefixes.items() if user in table.known}
+        for user, prefix in prefixes.items():
+            if user not in self._mended or user not in there or user in table.drawn:
+                await self._mend(user, prefix, table.known[user], known=logins and user in there)
+                self._mended.add(user)
         new = {user: password for user, password in table.drawn.items() if user in prefixes}
         if new:
             drawn = {user: password for user, password in table.drawn.items() if user not in new}
             table = await self._write(replace(table, granted={**table.granted, **new}, drawn=drawn))
-        if logins and not users.gone(table.known, resources, ()):
-            return self._all_log_in(table)
-        bearers = [users.read_bearer(each) for kind in (STATEFUL_SET, POD) for each in await self._list(kind)]
-        table = await self._remove_gone(table, users.gone(table.known, resources, bearers))
-        if logins:
-            return self._all_log_in(table)
-        missing = users.without_user(resources, bearers, self._settings)
-        if missing:
-            more = f" and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
-            return f"logins stay off: without a user are {', '.join(missing[:SHOWN_MAX])}{more}"
-        await self._switch_on(table, prefixes)
-        return self._all_log_in(table)
+        if not logins:
+            missing = users.without_user(resources, bearers, self._settings)
+            if missing:
+                return f"logins stay off: without a user are {_some(missing)}"
+            await self._switch_on(table, prefixes)
+        told = f"logins are on: {len(table.granted)} services log in, each with a user of its own"
+        if left_out:
+            told = (
+                f"{told}. There are {USERS_MAX} users and no more, so these services get none: {_some(left_out)}. "
+                "What to do: give some services an installation of their own (operator.watchNamespaces)"
+            )
+        return told
 
     async def _draw_new(self, table: Table, wanted: Iterable[str]) -> Table:
-        """Draw passwords for users that have none, and write them down before anything is made of them."""
-        new = {user: self._draw() for user in wanted if user not in table.known}
+        """Draw passwords for users that have none, as many as fit; they are noted before anything is made of them."""
+        room = max(0, USERS_MAX - len(table.known))
+        new = {user: self._draw() for user in sorted(set(wanted) - table.known.keys())[:room]}
         if not new and table.version:
             return table
-        if len(table.known) + len(new) > USERS_MAX:
-            raise InvalidConfig(
-                f"more than {USERS_MAX} services would have a user at the lock store",
-                remedy="give some of them an installation of their own (operator.watchNamespaces)",
-            )
         return await self._write(replace(table, drawn={**table.drawn, **new}))
 
     async def _mend(self, user: str, prefix: str, password: str, *, known: bool) -> None:
@@ -236,17 +245,7 @@ class LockUsers:
         )
 
     async def _switch_on(self, table: Table, prefixes: Mapping[str, str]) -> None:
-        """Have logins asked for; a store that was restored may know others than the table does.
-
-        A member's gateway shows its own certificate to etcd, and where a request has no header `Accept`, etcd takes the
-        common name in it for the user: one of that name would be whoever asks.
-        """
-        if names.LOCK_MEMBERS in await self._store.users():
-            raise InvalidConfig(
-                f"the lock store has a user {names.LOCK_MEMBERS}, which is the common name of its members' "
-                "certificates: everybody with a way in would be that user",
-                remedy=f"in a member's pod: etcdctl user delete {names.LOCK_MEMBERS}",
-            )
+        """Have logins asked for; a store that was restored may know others than the table does."""
         for user, prefix in prefixes.items():
             await self._mend(user, prefix, table.known[user], known=False)
         await self._store.set_password(names.LOCK_ADMIN, self._store.password)
@@ -254,17 +253,13 @@ class LockUsers:
         await self._store.make_root()
         await self._store.switch(on=True)
 
-    def _all_log_in(self, table: Table) -> str:
-        return f"logins are on: {len(table.granted)} services log in, each with a user of its own"
-
     # ------------------------------------------------------------ the API server
 
-    async def _list(self, kind: Kind) -> list[Object]:
+    async def _read_all(self, kind: Kind, read: Callable[[Object], Read]) -> list[Read]:
         labels = "" if kind is SERVICE else names.LABEL_SERVICE
-        found = []
+        found: list[Read] = []
         for place in self._places:
-            # Lists of the API server name the kind once, and not in each object.
-            found += [{**each, "kind": kind.kind} for each in await self._api.list(kind, place, labels=labels)]
+            found += await self._api.read_all(kind, place, read, labels=labels)
         return found
 
     async def _read(self) -> Table:
@@ -313,3 +308,23 @@ class LockUsers:
             "metadata": {"namespace": self._settings.namespace, "name": name, "labels": _LABELS},
             "data": encoded({key: value.encode() for key, value in data.items()}),
         }
+
+
+def _refuse_members_name(there: frozenset[str]) -> None:
+    """Refuse a store with a user of its members' name.
+
+    A member's gateway shows its own certificate to etcd, and where a request has no header `Accept`, etcd takes the
+    common name in it for the user: one of that name would be whoever asks.
+    """
+    if names.LOCK_MEMBERS in there:
+        raise InvalidConfig(
+            f"the lock store has a user {names.LOCK_MEMBERS}, which is the common name of its members' "
+            "certificates: everybody with a way in would be that user",
+            remedy=f"in a member's pod: etcdctl user delete {names.LOCK_MEMBERS}",
+        )
+
+
+def _some(found: Sequence[str]) -> str:
+    """Name the first few, and say how many more there are."""
+    more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    return f"{', '.join(found[:SHOWN_MAX])}{more}"

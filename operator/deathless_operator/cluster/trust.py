@@ -79,10 +79,13 @@ class Trust:
             wanted, sentence = certificates.maintained(None, now, self._life_s, former=former, former_until=until)
         else:
             wanted, sentence = certificates.maintained(stored, now, self._life_s)
-        # Before it is stored: an authority that is distrusted must not be found there once its Secret is gone.
-        await self._note(wanted)
+        # A new authority is noted once it is stored: else each one that could not be stored would stay trusted. One
+        # that replaces a distrusted one is noted first: that one must not be found there once its Secret is gone.
+        if found is not None and is_distrusted(found):
+            await self._note(wanted)
         if sentence is not None:
             await self._store(found, wanted)
+        await self._note(wanted)
         self._authority = wanted
         return sentence
 

@@ -48,7 +48,6 @@ LOCK_SECRETS_ANNOTATION: Final = f"{GROUP}/lock-secrets"  # on a ConfigMap: Secr
 LABEL_READABLE: Final = f"{GROUP}/readable"  # "true" on another's Secret: its owner lets the operator look at it
 HIDDEN_ANNOTATION: Final = f"{GROUP}/hidden"  # never stored: what is there may not be looked at
 SOURCE_ANNOTATION: Final = f"{GROUP}/source"  # on a copied Secret: digest of what it was copied from
-SERVED_BY_ANNOTATION: Final = f"{GROUP}/served-names"  # on a certificate's Secret: the names it was issued for
 ADOPTED_CODE_ANNOTATION: Final = f"{GROUP}/adopted-code"  # on a service: fingerprint that `adopt --code` accepted
 DISTRUST_ANNOTATION: Final = f"{GROUP}/distrust"  # on the authority's Secret "true": it is replaced without an overlap
 DRILL_FINALIZER: Final = f"{GROUP}/drill"  # on a drill while a run is active: what it did is undone first

@@ -16,12 +16,14 @@ away for good moves its services by the annotation. Imports model only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.actions import Event
-from deathless_operator.plan.snapshot import Snapshot
+from deathless_operator.plan.snapshot import ResourceView, Snapshot
 from deathless_operator.plan.unchanged import Plan
 
 
@@ -29,7 +31,16 @@ def owner_of(snapshot: Snapshot) -> str:
     """Give the namespace of the installation that looks after a service; empty: none does yet."""
     resource = snapshot.resource
     ours = (child for child in snapshot.children if resource.uid in child.owner_uids)
-    marks = (child.annotations.get(names.INSTALLATION_ANNOTATION, "") for child in ours)
+    return owner(resource, (child.annotations.get(names.INSTALLATION_ANNOTATION, "") for child in ours))
+
+
+def owner(resource: ResourceView, marks: Iterable[str]) -> str:
+    """Give what `owner_of` gives.
+
+    Args:
+        resource: the service.
+        marks: the installations that its objects name; empty texts are passed over.
+    """
     if told := resource.annotations.get(names.INSTALLATION_ANNOTATION, ""):
         return told
     known, written = set(filter(None, marks)), resource.status.installation
@@ -39,16 +50,16 @@ def owner_of(snapshot: Snapshot) -> str:
 
 def claim_or_leave(snapshot: Snapshot, settings: OperatorSettings) -> Plan | None:
     """Give the plan of an installation that is not the owner; None: it is."""
-    owner, mine = owner_of(snapshot), settings.namespace
-    if owner == mine:
+    looks_after, mine = owner_of(snapshot), settings.namespace
+    if looks_after == mine:
         return None
-    if not owner:
+    if not looks_after:
         status = msgspec.structs.replace(snapshot.resource.status, installation=mine)
         return Plan(actions=(), status=status, events=(), requeue_s=0.0, sentence=f"it is claimed by {mine}")
     how = f"kubectl -n {snapshot.resource.namespace} annotate --overwrite deathlessservice {snapshot.resource.name}"
     told = (
-        f"the operator in namespace {owner} looks after it, so the one in {mine} does not. Where that one is gone for "
-        f"good, or this one is to take over: {how} {names.INSTALLATION_ANNOTATION}={mine}"
+        f"the operator in namespace {looks_after} looks after it, so the one in {mine} does not. Where that one is "
+        f"gone for good, or this one is to take over: {how} {names.INSTALLATION_ANNOTATION}={mine}"
     )
     event = Event(type="Warning", reason="OtherInstallation", message=told)
     return Plan(actions=(), status=None, events=(event,), requeue_s=None, sentence=told)

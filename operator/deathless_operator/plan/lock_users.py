@@ -20,6 +20,7 @@ from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.values import JsonObject, number, part, text, texts
 from deathless_operator.plan.access import store_mark, with_users
+from deathless_operator.plan.installation import owner
 from deathless_operator.plan.reading import read_mounts
 from deathless_operator.plan.snapshot import ResourceView
 
@@ -65,7 +66,7 @@ def granted(resources: Iterable[ResourceView], settings: OperatorSettings) -> di
     found = {}
     for resource in resources:
         etcd = _etcd(resource)
-        if _owner(resource) != settings.namespace or etcd is None or etcd.endpoints:
+        if owner(resource, ()) != settings.namespace or etcd is None or etcd.endpoints:
             continue
         prefix = names.lock_prefix(resource.namespace)
         if etcd.prefix in ("", prefix):
@@ -101,8 +102,8 @@ def without_user(
 
 
 def _is_without(bearer: Bearer, resource: ResourceView | None, settings: OperatorSettings) -> bool:
-    owner = (_owner(resource) if resource is not None else "") or bearer.installation
-    if owner not in ("", settings.namespace):
+    looks_after = bearer.installation if resource is None else owner(resource, (bearer.installation,))
+    if looks_after not in ("", settings.namespace):
         return False
     etcd = _etcd(resource) if resource is not None else None
     if etcd is not None and etcd.endpoints:
@@ -119,8 +120,3 @@ def _is_without(bearer: Bearer, resource: ResourceView | None, settings: Operato
 def _etcd(resource: ResourceView) -> EtcdSpec | None:
     """Give how a service reaches its lock store; None: its spec can't be read."""
     return (resource.spec.lock.etcd or EtcdSpec()) if resource.spec is not None else None
-
-
-def _owner(resource: ResourceView) -> str:
-    """Give the installation that looks after a service; empty: none has claimed it."""
-    return resource.annotations.get(names.INSTALLATION_ANNOTATION, "") or resource.status.installation

@@ -24,7 +24,6 @@ from deathless_operator.model.values import Json, JsonObject, text
 FS_GROUP = 65532
 RUN_BYTES = 64 << 20  # of what processes of a replica write to it, beside the outbox
 SPILL_FACTOR = 2  # bytes of files for each of `outboxBytesMax`, at most
-OWN_VOLUMES = ("deathless-config", "deathless-log", "deathless-run", "deathless-tls", "deathless-lock-tls")
 
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,6 +121,14 @@ def test_policy_about_callers_warns_and_refuses_nothing() -> None:
     assert rule["resources"] == ["deathlessservices"], "a status is written all the time"
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_policy_about_callers_goes_by_the_services_own_network_policies(made: bool) -> None:
+    """As condition OpenAccess does: the installation's own NetworkPolicies hold nobody off a service."""
+    values: Object = {"operator": {"serviceNetworkPolicies": made}, "networkPolicy": {"enabled": not made}}
+    policy = next(each["spec"] for each in render(values) if "callers" in each["metadata"]["name"])
+    assert f"({str(made).lower()} && object.spec.?networkPolicy" in policy["validations"][0]["expression"]
+
+
 @EVERY
 def test_every_object_of_the_release_carries_its_labels(values: Object) -> None:
     for each in render(values):

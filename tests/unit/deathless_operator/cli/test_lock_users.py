@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Any, Self
 
@@ -77,6 +78,21 @@ def test_it_goes_on_whatever_fails_and_says_each_thing_once(monkeypatch: pytest.
     assert isinstance(done.exception, Ended)
     assert done.output == f"a\nerror: {away}\nb\n"
     assert len(seen.made) == 3, "after each failure everything is looked at anew"
+
+
+def test_pause_grows_from_failure_to_failure_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    away = LockUnavailable("nobody answers")
+    run(monkeypatch, ["a", *[away] * 6, "b", Ended()], "--every=5")
+    assert pauses == [5, 5, 10, 20, 40, 60, 60, 5]
+    pauses.clear()
+    run(monkeypatch, [away, away, away, Ended()], "--every=300")
+    assert pauses == [300, 300, 300]
 
 
 def test_one_look_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

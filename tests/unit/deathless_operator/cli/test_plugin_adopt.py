@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from tests.unit.deathless_operator.cli.plugin_world import PODS, SERVICES, ApiServer, api_server, put_bank
+from tests.unit.deathless_operator.cli.test_plugin_cluster import put_kubectl
 from tests.unit.deathless_operator.plan.plan_world import running
 
-from deathless_operator.cli import plugin, plugin_adopt
+from deathless_operator.cli import plugin, plugin_adopt, plugin_cluster
 from deathless_operator.model import names
 
 SETS = "/apis/apps/v1/namespaces/ns/statefulsets"
@@ -56,6 +57,28 @@ def suspend(server: ApiServer, **spec: object) -> None:
     server.objects[f"{SERVICES}/bank"]["spec"] |= {"suspend": True} | spec
     for path in [path for path in server.objects if path.startswith(f"{PODS}/bank-")]:
         del server.objects[path]
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("print('what it printed')", "what it printed"),
+        ("import sys; sys.exit('no such pod')", "what it said"),
+        ("import os\nwhile True: os.write(1, b'x' * 4096)", "x" * plugin_cluster.SAID_BYTES_MAX),
+    ],
+)
+def test_words_of_the_pod_are_read_by_kubectl_up_to_a_limit(
+    kubelet: Kubelet,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    shown: str,
+) -> None:
+    put_kubectl(tmp_path, monkeypatch, code)
+    suspend(kubelet.server)
+    assert plugin.main(["adopt", "bank", "--yes"]) == 0
+    assert capsys.readouterr().out == f"{shown}\n"
 
 
 def test_service_that_is_not_suspended_is_refused_with_the_command_that_suspends_it(

@@ -21,7 +21,7 @@ from deathless.base.errors import (
     PeerUnreachable,
     UnknownHandler,
 )
-from deathless_operator.cli import plugin
+from deathless_operator.cli import plugin, plugin_cluster
 from deathless_operator.cli.plugin_cluster import forwarded, leader, read_answer
 from deathless_operator.plan.snapshot import Announcement, PodView
 
@@ -154,6 +154,34 @@ async def test_tunnel_that_does_not_come_is_given_up_in_the_callers_time(
     put_kubectl(tmp_path, monkeypatch, "import signal; signal.pause()")
     with pytest.raises(PeerUnreachable, match="no answer"):
         async with forwarded("ns", "bank", 0.05):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os, signal; os.write(1, b'x' * 70_000); signal.pause()", "no answer"),
+        ("import os\nwhile True: os.write(2, b'no pod is Running')", "no pod is Running"),
+    ],
+)
+async def test_kubectl_that_says_too_much_is_read_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    put_kubectl(tmp_path, monkeypatch, code)
+    with pytest.raises(PeerUnreachable) as error:
+        async with forwarded("ns", "bank", 1.0):
+            await asyncio.sleep(0)
+    assert said in str(error.value) and len(str(error.value)) < plugin_cluster.SAID_BYTES_MAX + 200
+
+
+@pytest.mark.asyncio
+async def test_kubectl_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('no', flush=True); signal.pause()"
+    put_kubectl(tmp_path, monkeypatch, code)
+    monkeypatch.setattr(plugin_cluster, "SAID_S", 0.05)
+    with pytest.raises(PeerUnreachable, match="no answer"):
+        async with forwarded("ns", "bank", 10.0):
             await asyncio.sleep(0)
 
 

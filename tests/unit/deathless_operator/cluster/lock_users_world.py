@@ -8,8 +8,8 @@ tests.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from deathless_operator.cluster.errors import Conflict
 from deathless_operator.cluster.kinds import SECRET, Kind
@@ -17,6 +17,7 @@ from deathless_operator.cluster.trust import decoded, is_withdrawn
 from deathless_operator.model import names
 
 HOME = "deathless-system"
+Read = TypeVar("Read")
 
 
 class Broken(AssertionError):
@@ -55,11 +56,13 @@ class Cluster:
         assert (kind, namespace) == (SECRET, HOME)
         return copy.deepcopy(self.secrets.get(name))
 
-    async def list(self, kind: Kind, namespace: str | None, *, labels: str = "") -> list[dict[str, Any]]:
+    async def read_all(
+        self, kind: Kind, namespace: str | None, read: Callable[[dict[str, Any]], Read], *, labels: str = ""
+    ) -> tuple[Read, ...]:
         self.listed.append((kind.kind, namespace))
         assert labels == ("" if kind.kind == "DeathlessService" else names.LABEL_SERVICE)
         found = [each for each in self.objects[kind.kind] if namespace in (None, each["metadata"]["namespace"])]
-        return copy.deepcopy(found)
+        return tuple(read(copy.deepcopy(each) | {"kind": kind.kind}) for each in found)
 
     async def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         if manifest["metadata"]["name"] in self.secrets:

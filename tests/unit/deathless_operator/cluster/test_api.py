@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from deathless_operator.cluster.api import Api, Objects, _parsed
+from deathless_operator.cluster.api import Api, Object, Read, _parsed
 from deathless_operator.cluster.connection import Connection
 from deathless_operator.cluster.errors import ApiUnreachable, Expired, NotFound
 from deathless_operator.cluster.kinds import POD, Kind
@@ -37,12 +39,18 @@ async def test_list_that_expires_between_pages_is_read_again_whole() -> None:
 
     class Shifting(Api):
         async def _pages(
-            self, kind: Kind, namespace: str | None, what: str, labels: str, fields: str, page: int
-        ) -> Objects:
+            self,
+            kind: Kind,
+            namespace: str | None,
+            read: Callable[[Object], Read],
+            labels: str,
+            fields: str,
+            page: int,
+        ) -> tuple[Read, ...]:
             asked.append(page)
             if page:
                 raise Expired("the continue token is too old", status=410)
-            return [{"metadata": {"name": "bank-0"}}]
+            return (read({"metadata": {"name": "bank-0"}}),)
 
     api = Shifting(Connection(server="https://one.test"))
     assert len(await api.list(POD, "shop")) == 1

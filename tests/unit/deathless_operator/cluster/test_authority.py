@@ -150,6 +150,13 @@ def test_former_authority_that_has_ended_is_not_trusted_again() -> None:
     assert second.trusts == (second.current.key_id,) and second.old_until is None
 
 
+def test_time_without_former_authorities_holds_nobody_back() -> None:
+    second, _ = maintained(None, NOW, LIFE, former=made().trusted, former_until=NOW + DAY)
+    taken_out = {key: value for key, value in certificates.to_data(second).items() if key != "old.crt"}
+    read = certificates.from_data(taken_out)
+    assert read is not None and read.old_until is None and read.signs_from == 0.0
+
+
 def test_time_that_is_none_leaves_former_authorities_trusted_until_they_end() -> None:
     second, _ = maintained(None, NOW, LIFE, former=made().trusted, former_until=NOW + DAY)
     for wrong in (b"soon", b"-5", b"", b"1e99", b"9" * 9999):

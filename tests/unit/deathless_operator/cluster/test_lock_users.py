@@ -127,6 +127,15 @@ def test_service_with_another_store_or_another_installation_is_no_matter() -> No
     assert world.cluster.granted() == {}
 
 
+def test_status_that_a_person_wrote_takes_no_service_out_of_the_count() -> None:
+    """Whoever may write a status must not have logins asked for that pods of the service could not give."""
+    world = World()
+    mine = {"annotations": {names.INSTALLATION_ANNOTATION: HOME}}
+    world.put("DeathlessService", service("shop", "bank", installation="elsewhere"))
+    world.put("Pod", bearer("shop", "bank", "bank-0", ["bank-lock-tls-77"], **mine))
+    assert "without a user are Pod shop/bank-0" in world.look()
+
+
 def test_prefix_of_a_services_own_choice_is_not_granted_since_it_may_be_anothers() -> None:
     world = World(("shop", "bank"))
     thief = service("evil", "bank", etcd={"prefix": "/deathless/shop/"})
@@ -214,12 +223,23 @@ def test_only_named_namespaces_are_looked_at() -> None:
     assert {place for _, place in world.cluster.listed} == {"shop"}
 
 
-def test_administrator_without_password_and_too_many_services_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_that_are_too_many_are_named_and_the_others_have_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(("shop", "bank"))
+    monkeypatch.setattr(lock_users, "USERS_MAX", 2)
+    world.look()
+    more = [service("shop", name) for name in ("aft", "cafe", "deli")]
+    world.put("DeathlessService", service("shop", "bank"), *more)
+    told = world.look()
+    assert told.startswith("logins are on: 2 services log in")
+    assert "There are 2 users and no more, so these services get none: shop.cafe, shop.deli. What to do:" in told
+    assert set(world.cluster.granted()) == set(world.store.ranges) == {"shop.bank", "shop.aft"}, "who had one keeps it"
+    world.put("DeathlessService", *more)
+    assert "get none: shop.deli" in world.look()
+    assert set(world.cluster.granted()) == set(world.store.ranges) == {"shop.aft", "shop.cafe"}, "there is room again"
+
+
+def test_administrator_without_password_is_refused() -> None:
     world = World(("shop", "bank"), ("shop", "cafe"))
-    monkeypatch.setattr(lock_users, "USERS_MAX", 1)
-    with pytest.raises(InvalidConfig, match="more than 1 services"):
-        world.look()
-    monkeypatch.undo()
     world.look()
     world.cluster.secrets[names.LOCK_ADMIN_SECRET]["data"] = {}
     with pytest.raises(InvalidConfig, match="holds no password"):

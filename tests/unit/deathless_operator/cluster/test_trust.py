@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from deathless_operator.cluster import authority
-from deathless_operator.cluster.errors import NotFound
+from deathless_operator.cluster.errors import NotFound, Unacceptable
+from deathless_operator.cluster.kinds import CONFIG_MAP, Kind
 from deathless_operator.cluster.trust import (
     Trust,
     certificate_facts,
@@ -96,6 +97,37 @@ class Kept:
     async def apply(self, manifest: dict[str, Any], *, force: bool) -> None:
         assert force
         self.applied.append(manifest)
+
+
+class Refusing:
+    """An API server that notes authorities, and takes no Secret."""
+
+    def __init__(self) -> None:
+        self.notes: list[dict[str, Any]] = []
+        self.refuses = True
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.notes[-1] if kind is CONFIG_MAP and self.notes else None
+
+    async def apply(self, manifest: dict[str, Any], *, force: bool) -> None:
+        self.notes.append(manifest)
+
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        if self.refuses:
+            raise Unacceptable("a quota", status=403)
+        return manifest
+
+
+def test_authority_that_could_not_be_stored_is_not_trusted_later() -> None:
+    server = Refusing()
+    trust = Trust(server, namespace="ops", life_s=1e7, certificate_life_s=1e6)  # type: ignore[arg-type]  # as far as asked
+    for _ in range(2):
+        with pytest.raises(Unacceptable):
+            asyncio.run(trust.maintain(NOW))
+    assert server.notes == []
+    server.refuses = False
+    asyncio.run(trust.maintain(NOW))
+    assert trust.facts().trusts == (trust.facts().signs,) and len(server.notes) == 1
 
 
 def test_service_is_handed_its_own_login_and_no_other() -> None:
