@@ -565,10 +565,10 @@ STEADY: Final = {
     "runtime/deathless/shell/watched_filesystem.py": ("SLOW_CALL_S", "SLOW_KEPT_S"),
     "runtime/deathless/shell/witness_process.py": ("INTERVAL_S",),
     "runtime/deathless/shell/worker.py": ("PING_S", "PING_MS", "RELEASE_MAX_S", "FLUSH_MAX_S"),
-    "operator/deathless_operator/cli/lock_users.py": ("REOPEN_S",),
+    "operator/deathless_operator/cli/lock_users.py": ("REOPEN_S", "PAUSE_MAX_S"),
     "operator/deathless_operator/cli/plugin.py": ("LOOK_S",),
     "operator/deathless_operator/cli/plugin_adopt.py": ("LOOK_S",),
-    "operator/deathless_operator/cli/plugin_cluster.py": ("LOOK_S", "SWITCH_S"),
+    "operator/deathless_operator/cli/plugin_cluster.py": ("LOOK_S", "SWITCH_S", "SAID_S"),
     "operator/deathless_operator/cli/plugin_options.py": ("COMPLETION_TIMEOUT_S",),
     "operator/deathless_operator/cluster/api.py": (
         "PATIENCE_S",
