@@ -504,7 +504,7 @@ STEADY: Final = {
     "runtime/deathless/drivers/files.py": ("LOCK_WAIT_S", "LOCK_AGAIN_S"),
     "runtime/deathless/drivers/key_queues.py": ("PAUSE_MIN_S", "PAUSE_MAX_S", "ASKED_MAX_S", "CIRCUIT_MAX_S"),
     "runtime/deathless/drivers/session.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "REFUSED_MAX_S"),
-    "runtime/deathless/engine/replica_engine.py": ("READ_AGAIN_S", "SLEPT_MIN_US"),
+    "runtime/deathless/engine/replica_engine.py": ("READ_AGAIN_S", "ANCHOR_US", "SLEPT_MIN_US"),
     "runtime/deathless/engine/witness_keeper.py": ("BEHIND_S",),
     "runtime/deathless/execution/cron.py": ("_SPAN_US",),
     "runtime/deathless/shell/activities.py": ("PATIENCE_S",),

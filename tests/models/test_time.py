@@ -24,7 +24,7 @@ import pytest
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.base.times import BUILT_US, Due, Times
+from deathless.base.times import BUILT_US, Times
 from deathless.core.keys import KeyTable
 from deathless.core.logical_time import BELIEVE_S, FOLLOW_US, Anchor, LogicalTime, gap_us
 
@@ -87,7 +87,6 @@ class World:
             gap_us=gap,
             now=self.now,
             wall_us=self.wall_us,
-            due=Due,
         )
 
     def record(self) -> None:

@@ -57,8 +57,16 @@ class Due(NamedTuple):
     @property
     def first_us(self) -> int:
         """The smaller of the two, for where both counters stand at the same."""
-        return min((us for us in self if us), default=0)
+        return first_us(*self)
 
     def reached(self, times: Times) -> bool:
         """Has a record that says `times` something to do?"""
         return 0 < self.elapsed_us <= times.elapsed_us or 0 < self.time_us <= times.time_us
+
+
+NEVER: Final = Due()
+
+
+def first_us(one: int, other: int) -> int:
+    """Give the earlier of two moments, of which 0 is none."""
+    return min(one, other) or max(one, other)

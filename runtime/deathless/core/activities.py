@@ -62,7 +62,7 @@ class Activities:
         self._later: list[tuple[float, Key]] = []  # heap: (seconds of the monotonic clock, key)
         self._ready: deque[Key] = deque()
         self._held: deque[Key] = deque()  # must run at most once, and would begin if they might
-        self._holding = False  # we let go: none of these begins
+        self.holding = False  # we let go: none of these begins
         self._asked: dict[Key, None] = {}  # whose ATTEMPT record is not confirmed
         self._running: dict[Key, None] = {}  # Invariant: with those asked and ending at most `activities_max`
         self._running_once = 0  # of them, those that must run at most once. Invariant: with those asked, `processes`
@@ -108,7 +108,7 @@ class Activities:
 
     @property
     def _once_may_begin(self) -> bool:
-        return not self._holding and self._running_once + len(self._asked) < self._processes
+        return not self.holding and self._running_once + len(self._asked) < self._processes
 
     def _fill(self) -> list[Effect]:
         """Begin what is ready, while there are free places."""
@@ -175,8 +175,8 @@ class Activities:
 
     def hold(self, holding: bool) -> list[Effect]:
         """Begin none that must run at most once from now on; or go on with those that were held, for we stay."""
-        released = self._holding and not holding
-        self._holding = holding
+        released = self.holding and not holding
+        self.holding = holding
         return self._fill() if released else []
 
     def _log(self, start: ActivityStart, reply: bytes, then: Callable[[], Sequence[Effect]] | None = None) -> None:

@@ -108,6 +108,8 @@ class Attached:
 
     def take(self, synced_lsn: int) -> list[Unknown]:
         """Give those that a proof which begins now covers."""
+        if not self._unknown:
+            return []
         taken = [each for each in self._unknown if each.saw_lsn <= synced_lsn]
         if taken:
             self._unknown = [each for each in self._unknown if each.saw_lsn > synced_lsn]

@@ -51,6 +51,7 @@ class Departure:
 
     def __init__(self, wait_s: float) -> None:
         self.stage = Stage.STAYING
+        self.serving = True  # what clients and peers send is taken in. Invariant: exactly while STAYING or WAITING
         self.target = ""  # replica that takes over. Invariant: set while HANDING_OVER
         self.failed: tuple[Conn, int, str] | None = None  # connection, request, why; to be told to who asked
         self._wait_s = wait_s
@@ -67,11 +68,6 @@ class Departure:
         if self.stage is not Stage.WAITING or not self._under_way or self._deadline is None:
             return None
         return self._under_way, self._since, self._deadline
-
-    @property
-    def serving(self) -> bool:
-        """Is what clients and peers send still taken in?"""
-        return self.stage in (Stage.STAYING, Stage.WAITING)
 
     def switchover_ordered(self, conn: Conn, request: int, target: str, stream: Stream, now: float) -> None:
         """Begin a switchover to `target`, empty: to the best; or leave in `failed` why it can't be."""
@@ -92,7 +88,7 @@ class Departure:
             self._deadline = now
 
     def _wait(self, now: float) -> None:
-        self.stage = Stage.WAITING
+        self.enter(Stage.WAITING)
         self._since, self._deadline = now, now + self._wait_s
 
     def look(self, stream: Stream, under_way: int, now: float) -> None:
@@ -113,7 +109,7 @@ class Departure:
         if why:
             self._call_off(why)
             return
-        self.stage = Stage.HANDING_OVER
+        self.enter(Stage.HANDING_OVER)
         self._deadline = now + HANDOVER_MAX_S
 
     def follower_lost(self, replica: str) -> None:
@@ -132,7 +128,7 @@ class Departure:
 
     def gone(self) -> None:
         """Nothing leaves this process any more."""
-        self.stage = Stage.GONE
+        self.enter(Stage.GONE)
 
     def _call_off(self, why: str) -> None:
         if self._asked is not None:
@@ -140,7 +136,12 @@ class Departure:
             self._asked = None
         self.target = self._wanted = ""
         self._deadline = None
-        self.stage = Stage.ALONE if self._stopping else Stage.STAYING
+        self.enter(Stage.ALONE if self._stopping else Stage.STAYING)
+
+    def enter(self, stage: Stage) -> None:
+        """Be at this stage."""
+        self.stage = stage
+        self.serving = stage in (Stage.STAYING, Stage.WAITING)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when an `Invariant:` above does not hold."""
@@ -148,6 +149,7 @@ class Departure:
             assert self.target
         assert self._deadline is not None or self.stage not in (Stage.WAITING, Stage.HANDING_OVER)
         assert self.stage is not Stage.ALONE or self._stopping
+        assert self.serving is (self.stage in (Stage.STAYING, Stage.WAITING))
 
 
 def _choose(target: str, stream: Stream) -> tuple[str, str]:

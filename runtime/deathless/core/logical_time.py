@@ -21,12 +21,11 @@ clock. Imports base.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.base.times import BUILT_US, Due, Times
+from deathless.base.times import BUILT_US, NEVER, Due, Times
 
 LOOK_AGAIN_S: Final = 0.001  # at the earliest, when it was not due just now
 BELIEVE_S: Final = 300.0
@@ -69,7 +68,6 @@ class LogicalTime:
         gap_us: what has passed since then, when this begins.
         now: steady seconds.
         wall_us: the wall clock.
-        due: gives when a time record has something to do.
     """
 
     def __init__(
@@ -81,10 +79,8 @@ class LogicalTime:
         gap_us: int,
         now: float,
         wall_us: int,
-        due: Callable[[], Due],
     ) -> None:
         self.times = times  # behind the last frame that ran
-        self._due = due
         self._step_us = limits.clock_step_us
         self._safeguards = safeguards
         self._moved_us = _us(now)  # when that frame's record was drawn, by the steady clock
@@ -125,12 +121,12 @@ class LogicalTime:
     def draw(self, now: float, wall_us: int) -> Times:
         """Give what a record would say that is written now. The last one drawn before `moved` is what may be in it."""
         times = self._read(now, wall_us)
-        self._drawn = times, _us(now), self._owed_us
+        self._drawn = times, int(now * 1_000_000), self._owed_us
         return times
 
     def _read(self, now: float, wall_us: int) -> Times:
         wall_us = max(1, wall_us)
-        now_us = _us(now)
+        now_us = int(now * 1_000_000)
         self._look_at_wall(now, wall_us - now_us - self._slept_us)
         last = self.times
         if not last.time_us:
@@ -165,17 +161,20 @@ class LogicalTime:
         ahead_us = wall_us - self._read(now, wall_us).time_us
         return ahead_us if abs(ahead_us) > FOLLOW_US else 0
 
-    def due(self, times: Times) -> bool:
-        """Has a record that says this something to do?"""
-        return self._due().reached(times)
-
     def stale(self, times: Times) -> bool:
         """Has so much passed that a frame shall say so?"""
         return times.elapsed_us >= self.times.elapsed_us + self._step_us
 
-    def due_at(self, now: float, times: Times) -> float | None:
-        """Give when to look again whether a record is due, steady seconds, as the clocks stand; None: never."""
-        due = self._due()
+    def due_at(self, now: float, times: Times, due: Due) -> float | None:
+        """Give when to look again whether a record is due, steady seconds, as the clocks stand; None: never.
+
+        Args:
+            now: steady seconds.
+            times: what a record would say now.
+            due: when one has something to do.
+        """
+        if due == NEVER:
+            return None
         waits = []
         if due.elapsed_us:
             waits.append((due.elapsed_us - times.elapsed_us) / 1e6)
@@ -183,7 +182,7 @@ class LogicalTime:
             waits.append((due.time_us - times.time_us) / 1e6)
             if self._even_since is not None:  # time may come up to the wall clock in one step then
                 waits.append(self._even_since + BELIEVE_S - now)
-        return now + max(LOOK_AGAIN_S, min(waits)) if waits else None
+        return now + max(LOOK_AGAIN_S, min(waits))
 
 
 def _us(seconds: float) -> int:

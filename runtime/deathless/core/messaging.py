@@ -54,7 +54,7 @@ from deathless.codec.peer_messages import (
 from deathless.codec.wire import AdminReply, ReplyError, Type, decode_struct, error_reply, struct_packet
 from deathless.core.activities import Activities
 from deathless.core.admission import Admission, Runs
-from deathless.core.attached import Attached, Unknown
+from deathless.core.attached import Attached
 from deathless.core.crowd import nobody
 from deathless.core.effects import Effect, ExportSpans, ReportUnknown, Send
 from deathless.core.events import (
@@ -239,10 +239,6 @@ class Messaging:
             effects.append(ReportUnknown(event.unknown))
         return effects
 
-    def take_unknown(self, synced_lsn: int) -> list[Unknown]:
-        """Give the answers that a proof which begins now covers."""
-        return self.attached.take(synced_lsn)
-
     # ---- events ----------------------------------------------------------------------------------------------
 
     def handle(
@@ -339,8 +335,10 @@ class Messaging:
 
     def deadline(self) -> float | None:
         """When timer_fired is due next."""
-        dues = (self.outreach.deadline(), self.activities.deadline())
-        return min((due for due in dues if due is not None), default=None)
+        one, other = self.outreach.deadline(), self.activities.deadline()
+        if one is None or other is None:
+            return other if one is None else one
+        return min(one, other)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when an `Invariant:` of a part is broken."""

@@ -197,6 +197,11 @@ class Outbox:
         self._loaded.clear()
         return queue.next - queue.first
 
+    def keeps(self, target: Target) -> bool:
+        """Is any message to this target kept?"""
+        queue = self._queues.get(target)
+        return queue is not None and queue.first < queue.next
+
     def first_position(self, target: Target) -> int:
         """Position of the first message that is kept; with none kept that of the next."""
         queue = self._queues.get(target)

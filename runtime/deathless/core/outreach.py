@@ -130,7 +130,7 @@ class Outreach:
     def begin(self) -> list[Effect]:
         """We lead: find everybody for whom there is something."""
         outbox = self._outbox
-        kept = [t for t in outbox.targets() if t != SELF and outbox.first_position(t) < outbox.next_position(t)]
+        kept = [target for target in outbox.targets() if target != SELF and outbox.keeps(target)]
         return [effect for target in kept for effect in self._dial(target)]
 
     def _dial(self, target: Target) -> list[Effect]:
@@ -385,7 +385,7 @@ class Outreach:
 
     def deadline(self) -> float | None:
         """When timer_fired is due."""
-        return min((peer.wake_at for peer in self._targets.values() if peer.wake_at is not None), default=None)
+        return min([peer.wake_at for peer in self._targets.values() if peer.wake_at is not None], default=None)
 
     @property
     def trim_deadline(self) -> float | None:

@@ -43,7 +43,7 @@ class OwnWork:
     @property
     def waiting(self) -> bool:
         """Is there a message for a frame?"""
-        return self._outbox.first_position(SELF) < self._outbox.next_position(SELF)
+        return self._outbox.keeps(SELF)
 
     def take(self, count_max: int, bytes_max: int, *, alone: bool) -> list[tuple[Run, Sequence[bytes]]]:
         """Give what the next frame holds of ours.

@@ -40,7 +40,7 @@ from deathless.base.errors import Deposed
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.base.times import Times
+from deathless.base.times import NEVER, Times
 from deathless.codec.frames import Confirm, FrameKind, Run
 from deathless.codec.messages import RECORDS_WITH_TURNS, encode_rebased, encode_time
 from deathless.codec.wire import Batch, Follow, Handover, Type, struct_packet
@@ -163,12 +163,13 @@ class Primary:
             activity_processes=activity_processes,
         )
         self.departure = Departure(limits.handover_wait_s if safeguards.wait_for_once else 0.0)
+        self._due = tables.due
         self._outbox = tables.outbox
         self._undelivered = tables.undelivered
         self._queries = Queries(limits, safeguards, self.counters)
         self._checkpoints = CheckpointPlan(limits)
         self._time = LogicalTime(
-            limits=limits, safeguards=safeguards, times=times, gap_us=gap_us, now=now, wall_us=wall_us, due=tables.due
+            limits=limits, safeguards=safeguards, times=times, gap_us=gap_us, now=now, wall_us=wall_us
         )
         self._deaths = deaths
         self._suspicion = suspicion or Suspicion(deaths)
@@ -201,14 +202,14 @@ class Primary:
 
     def batches_received(self, batches: Sequence[tuple[Conn, Batch]]) -> list[Effect]:
         """Admit clients' messages (core.admission); on the way out they are left to the next primary."""
-        if not self._staying:
+        if not self.departure.serving:
             return []
         admit = self.admission.batch_received
         return [effect for conn, batch in batches for effect in admit(conn, batch)]
 
     def register_received(self, conn: Conn, nonce: bytes) -> list[Effect]:
         """Log a registration; the session's id is its lsn (I5)."""
-        if not self._staying:
+        if not self.departure.serving:
             return []
         return self.admission.register_received(conn, nonce)
 
@@ -232,7 +233,7 @@ class Primary:
             return []
         effects = self.messaging.handle(
             event,
-            staying=self._staying,
+            staying=self.departure.serving,
             writing=self._writing is Writing.FRAME,
             confirmed_lsn=self.confirmed_lsn,
             synced_lsn=self.synced_lsn,
@@ -252,36 +253,36 @@ class Primary:
 
     def next_frame(self, now: float, wall_us: int) -> list[Effect]:
         """Form the next frame from what is pending, if no write is on its way; begin a proof where one is owed."""
-        if self.closed:
+        if self.departure.stage is Stage.GONE:
             return []
         effects: list[Effect] = []
         if self._writing is Writing.NOTHING and self._listen_since is None:
-            times = self._time.draw(now, wall_us)
-            if self._waiting(now, times) and not self.admission.full:
-                effects = self._form(now, times)
-            else:
-                effects = self._maybe_close(now)
+            effects = self._maybe_form(now, wall_us) or self._maybe_close(now)
         if not effects:
             self._drained_queries = self._queries.running
             effects = self._maybe_prove()
         return effects
 
-    def _waiting(self, now: float, times: Times) -> bool:
-        """Is there anything for a frame?"""
-        staying = self._staying
-        self._due_at = self._time.due_at(now, times) if staying else None
-        if self.admission.waiting or self.messaging.waiting(staying=staying, now=now):
-            return True
-        return staying and self._time.due(times)
-
-    def _form(self, now: float, times: Times) -> list[Effect]:
-        if not self._room:
+    def _maybe_form(self, now: float, wall_us: int) -> list[Effect]:
+        """Form a frame if there is anything for it."""
+        staying = self.departure.serving
+        waiting = self.admission.waiting or self.messaging.waiting(staying=staying, now=now)
+        due = self._due() if staying else NEVER  # when a time record has something to do
+        if not waiting and due is NEVER:
+            self._due_at = None
             return []
+        times = self._time.draw(now, wall_us)
+        timers = due.reached(times)
+        self._due_at = self._time.due_at(now, times, due)
+        if not (waiting or timers) or self.admission.full or not self._room:
+            return []
+        return self._form(now, times, timers=timers)
+
+    def _form(self, now: float, times: Times, *, timers: bool) -> list[Effect]:
         self._writing = Writing.FRAME
         self._formed_at = now
         self._idle_since = None
-        staying = self._staying
-        timers = staying and self._time.due(times)
+        staying = self.departure.serving
         due = self._time.stale(times) or timers
         aside = self.messaging.set_aside()
         runs = self.messaging.fill(int(due) + len(aside), staying=staying)
@@ -331,7 +332,7 @@ class Primary:
 
     def _maybe_close(self, now: float) -> list[Effect]:
         """An idle primary closes with one frame that carries the last confirmed lsn and digest."""
-        leaving = not self._staying
+        leaving = not self.departure.serving
         idle = self._idle_since is not None and now >= self._idle_since + self.limits.idle_confirm_s
         if self._in_flight or self._close_refused or not (idle or leaving):
             return []
@@ -352,17 +353,18 @@ class Primary:
 
     def _maybe_prove(self) -> list[Effect]:
         """Begin a proof if something synced, an answered query or a collection waits for one and none is under way."""
-        if self._proof is not None or self.closed:
+        if self._proof is not None or self.departure.stage is Stage.GONE:
             return []
-        queries = self._queries.take(self.synced_lsn)
-        unknown = self.messaging.take_unknown(self.synced_lsn)
+        synced_lsn = self._in_flight.synced_lsn
+        queries = self._queries.take(synced_lsn)
+        unknown = self.messaging.attached.take(synced_lsn)
         owed = queries or unknown or self._doubted or self._collect_below is not None
-        if self.synced_lsn == self.confirmed_lsn and not owed:
+        if synced_lsn == self._in_flight.confirmed_lsn and not owed:
             return []
         self._doubted = False
         self.messaging.outreach.proof_began()
         self._proof_number += 1
-        self._proof = Proof(self._proof_number, self.synced_lsn, queries, unknown, self._collect_below)
+        self._proof = Proof(self._proof_number, synced_lsn, queries, unknown, self._collect_below)
         self.counters.proofs += 1
         return [Prove(self._proof_number)]
 
@@ -408,7 +410,7 @@ class Primary:
         out: dict[Conn, list[bytes]] = {}
         effects: list[Effect] = []
         covered = proof.covers_lsn if self.safeguards.proof_after_sync else self.synced_lsn
-        before = self.confirmed_lsn
+        before = self._in_flight.confirmed_lsn
         for event in self._in_flight.confirm(covered):
             frame = event.frame
             effects += self.admission.frame_confirmed(event.results, event.registered, out)
@@ -416,14 +418,15 @@ class Primary:
             streamed = StreamFrame(frame.first_lsn, frame.last_lsn, frame.prev_chain, data)
             self.stream.publish(streamed, frame.chain, out)
             effects += self.messaging.frame_confirmed(event, out, now, self._time.elapsed_us(now))
-        self._queries.release(proof.queries, self.confirmed_lsn, out)
+        confirmed_lsn = self._in_flight.confirmed_lsn
+        self._queries.release(proof.queries, confirmed_lsn, out)
         self.messaging.attached.release(proof.unknown, out)
         if not self._in_flight and (self.admission.full or not self.admission.waiting):
             self._idle_since = now
         sends = [Send(conn, parts[0] if len(parts) == 1 else b"".join(parts)) for conn, parts in out.items()]
-        if self.confirmed_lsn == before:
+        if confirmed_lsn == before:
             return [*sends, *effects]
-        noted = NoteConfirmed(self.confirmed_lsn, self.stream.chain)
+        noted = NoteConfirmed(confirmed_lsn, self.stream.chain)
         if not self.safeguards.page_before_release:
             return [*sends, *effects, noted]
         return [noted, *sends, *effects]
@@ -467,26 +470,22 @@ class Primary:
             self._ask_at = now + ASK_AGAIN_S
             self._doubted = True
         self.departure.timer_fired(now)
-        effects.extend(self.messaging.timer_fired(now, staying=self._staying))
+        effects.extend(self.messaging.timer_fired(now, staying=self.departure.serving))
         effects.extend(self._maybe_checkpoint(now))
         effects.extend(self._maybe_hand_over(now))
         return [*effects, *self.next_frame(now, wall_us)]
 
     def deadline(self) -> float | None:
         """When timer_fired is due next, in seconds of the monotonic clock; None: only events change anything."""
-        if self.closed or self._writing is not Writing.NOTHING:
+        if self._writing is not Writing.NOTHING or self.departure.stage is Stage.GONE:
             return None
-        unsaid = self.header_confirmed_lsn < self.confirmed_lsn and not self._close_refused
+        unsaid = self.header_confirmed_lsn < self._in_flight.confirmed_lsn and not self._close_refused
         closing = self._idle_since + self.limits.idle_confirm_s if self._idle_since is not None and unsaid else None
         dues = [self._listen_since, self._space_probe_at, self._ask_at, closing]
         dues += [self.departure.deadline(), self._checkpoints.deadline(), self.messaging.deadline()]
-        if self._staying and self._room and not self.admission.full:  # what makes a frame by itself
+        if self.departure.serving and self._room and not self.admission.full:  # what makes a frame by itself
             dues += [self._due_at, self.messaging.outreach.trim_deadline]
-        return min((due for due in dues if due is not None), default=None)
-
-    @property
-    def _staying(self) -> bool:
-        return self.departure.serving
+        return min([due for due in dues if due is not None], default=None)
 
     @property
     def _room(self) -> bool:
@@ -622,6 +621,8 @@ class Primary:
 
     def _maybe_hand_over(self, now: float) -> list[Effect]:
         departure, activities = self.departure, self.messaging.activities
+        if departure.stage is Stage.STAYING and not activities.holding:
+            return []
         if departure.stage is Stage.WAITING:
             departure.look(self.stream, activities.under_way, now)
         effects = activities.hold(departure.stage is not Stage.STAYING)

@@ -61,6 +61,8 @@ class Queries:
 
     def take(self, synced_lsn: int) -> list[QueriesAnswered]:
         """Give those that a proof which begins now covers."""
+        if not self._answered:
+            return []
         taken = [q for q in self._answered if q.saw_lsn <= synced_lsn]
         if taken:
             self._answered = [q for q in self._answered if q.saw_lsn > synced_lsn]

@@ -29,7 +29,7 @@ from deathless.base.errors import DeathlessError
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.base.times import Due, Times
+from deathless.base.times import NEVER, Due, Times
 from deathless.codec.wire import Hello, Type, encode_queries, struct_packet
 from deathless.codec.wire import RoleAt as RolePacket
 from deathless.core.effects import (
@@ -130,7 +130,7 @@ class ShardPlace(msgspec.Struct):
     chain: bytes = bytes(16)
     digest: bytes = bytes(16)
     times: Times = Times()
-    due: Due = Due()  # when a time record has work to do: a timer, a deadline
+    due: Due = NEVER  # when a time record has work to do: a timer, a deadline
 
     @property
     def time_us(self) -> int:
@@ -216,18 +216,16 @@ class Replica:
         """Take one event in; `now` is monotonic seconds, `wall_us` the wall clock in microseconds."""
         if self.state is State.STOPPED:
             return []
-        effects = self._route(event, now, wall_us)
+        if isinstance(event, Failed):
+            self.error = event.error
+            effects: list[Effect] = [StopReplica(event.error)]
+        elif self.primary is not None:
+            effects = self._as_primary(self.primary, event, now, wall_us)
+        else:
+            effects = self._before_primary(event, now, wall_us)
         if effects and isinstance(effects[-1], StopReplica):
             self.state = State.STOPPED
         return effects
-
-    def _route(self, event: Event, now: float, wall_us: int) -> list[Effect]:
-        if isinstance(event, Failed):
-            self.error = event.error
-            return [StopReplica(event.error)]
-        if self.primary is not None:
-            return self._as_primary(self.primary, event, now, wall_us)
-        return self._before_primary(event, now, wall_us)
 
     # ---- primary ---------------------------------------------------------------------------------------------
 

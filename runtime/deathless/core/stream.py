@@ -108,7 +108,10 @@ class Stream:
         return self._lsn - self._best if self._best is not None else 0
 
     def _find_best(self) -> None:
-        self._best = max((f.applied_lsn for f in self._followers.values() if f.streaming), default=None)
+        self._best = None
+        for follower in self._followers.values():
+            if follower.streaming and (self._best is None or follower.applied_lsn > self._best):
+                self._best = follower.applied_lsn
 
     def floor(self, lsn: int) -> int:
         """`lsn`, or the lowest that a follower has applied: it may have to read the log from there."""

@@ -63,6 +63,8 @@ class Suspicion:
         """Is this frame to be tried out?"""
         if now < self._until or (self._deaths and now < self._unexplained_until):
             return True
+        if not self._handlers:
+            return False
         suspects = {name for name, until in self._handlers.items() if now < until}
         return bool(suspects) and any(method_of(message) in suspects for _, part in runs for message in part)
 

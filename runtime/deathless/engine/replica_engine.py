@@ -54,6 +54,7 @@ from deathless.execution.running import Running
 
 READ_BYTES = 32 << 20  # of log applied between two looks at the rest of the world
 READ_AGAIN_S = 0.1  # between two readings of a log's end that found bytes changed
+ANCHOR_US = 100_000  # between two anchors
 SLEPT_MIN_US = 100_000  # less than this between two clocks that are read one after the other is no sleep
 
 
@@ -136,7 +137,7 @@ class ReplicaEngine:
         self._stopped = False
         self._anchor = outside.anchor()  # of the last TIME record that this replica met
         now = outside.now()  # first, and there the other way round: for the same reason
-        self._boot_us = outside.boot_us() - _us(now)  # what the boot's clock shows beyond the steady one
+        self._boot_ahead_us = outside.boot_us() - now * 1e6  # what the boot's clock shows beyond the steady one
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -177,26 +178,23 @@ class ReplicaEngine:
 
     def _take(self, event: ev.Event) -> None:
         try:
-            effects = self._heed_sleep()
-            effects += self.core.handle(event, self.outside.now(), self.outside.wall_us())
+            # The steady clock, by which the core's timers go, stood still while the machine slept. That is told before
+            # each event: a timer that is asked for before its sleep is noticed would fire early by it.
+            outside = self.outside
+            boot_us = outside.boot_us()  # first: what passes between the two readings is then no sleep
+            now, wall_us = outside.now(), outside.wall_us()
+            ahead_us = boot_us - now * 1e6
+            if ahead_us - self._boot_ahead_us >= SLEPT_MIN_US:
+                slept = ev.MachineSlept(round(ahead_us - self._boot_ahead_us))
+                self._boot_ahead_us = ahead_us
+                effects = self.core.handle(slept, now, wall_us)
+                effects += self.core.handle(event, now, wall_us)
+            else:
+                effects = self.core.handle(event, now, wall_us)
         except Exception as error:  # noqa: BLE001 a broken invariant stops the replica, whatever it raises (I8)
             self._fail(as_ours(error, type(event).__name__))
             return
         self._carry_out(effects)
-
-    def _heed_sleep(self) -> list[fx.Effect]:
-        """Tell the core when the machine slept: the steady clock, by which its timers go, stood still.
-
-        Before each event: a timer that is asked for before its sleep is noticed would fire early by it.
-        """
-        boot_us = self.outside.boot_us()  # first: what passes between the two readings is then no sleep
-        now = self.outside.now()
-        ahead_us = boot_us - _us(now)
-        slept_us = ahead_us - self._boot_us
-        if slept_us < SLEPT_MIN_US:
-            return []
-        self._boot_us = ahead_us
-        return self.core.handle(ev.MachineSlept(slept_us), now, self.outside.wall_us())
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         for effect in effects:
@@ -364,16 +362,21 @@ class ReplicaEngine:
         )
 
     def _met_times(self) -> None:
-        """A frame just came from who wrote it: remember how its times stand to our machine's clock."""
+        """A frame just came from who wrote it: remember how its times stand to our machine's clock.
+
+        Not for each: an anchor of ANCHOR_US ago tells as well what has passed since.
+        """
         elapsed_us = self.place.times.elapsed_us
-        if self._anchor is None or elapsed_us != self._anchor.elapsed_us:
+        if self._anchor is None or elapsed_us - self._anchor.elapsed_us >= ANCHOR_US:
             self._anchor = Anchor(elapsed_us, self.outside.boot_us())
             self.outside.note_anchor(self._anchor)
 
     def _reserve(self, runs: Runs) -> bool:
         """Is there room for a frame of these?"""
-        count = sum(len(messages) for _, messages in runs)
-        blob = sum(sum(map(len, messages)) for _, messages in runs)
+        count = blob = 0
+        for _, messages in runs:
+            count += len(messages)
+            blob += sum(map(len, messages))
         room = self.log.reserve(data_bytes(len(runs), count, blob))
         return room or not self._safeguards.reserve_before_run
 
@@ -780,10 +783,6 @@ class ReplicaEngine:
         self.outside.write_checkpoint(
             snapshot, lambda lsn, name: self.outside.complete(ev.CheckpointWritten(lsn, name))
         )
-
-
-def _us(seconds: float) -> int:
-    return round(seconds * 1_000_000)
 
 
 def _owns(holder: Holder, lock: Lock | AsyncLock) -> bool | Awaitable[bool]:

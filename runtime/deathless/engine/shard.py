@@ -219,7 +219,7 @@ class Shard:
         if kind == Kind.TIME:
             before_us, times = place.times.time_us, place.times.later(decode_time(body))
             jump_us = self._limits.time_jump_max_s * 1_000_000  # that a record of version 1 moved it by at most
-            caught_up = not times.single or not before_us or times.time_us - before_us < jump_us
+            caught_up = times.time_us - before_us < jump_us or not before_us or not times.single
             self._move_to(times)
             self.sessions.expire(times.age_us)
             self.keys.expire()

@@ -34,7 +34,7 @@ from deathless.base.errors import CorruptFrame, InvalidService, NotParked, Overl
 from deathless.base.ids import SYSTEM_SESSION
 from deathless.base.limits import Limits
 from deathless.base.shards import Sharding
-from deathless.base.times import Due, Times
+from deathless.base.times import Due, Times, first_us
 from deathless.codec.messages import HEADER_BYTES, Kind, decode, encode
 from deathless.codec.peer_messages import (
     SELF,
@@ -612,8 +612,8 @@ class HandlerExecutor:
 
     def due(self) -> Due:
         """When `advance` has something to do."""
-        timers, ticks_us = self.timers_due(), self._invocations.schedules.due_us()
-        return Due(timers.elapsed_us, Due(timers.time_us, ticks_us).first_us)
+        timers, ticks_us = self._invocations.tables.due(), self._invocations.schedules.due_us()
+        return Due(timers.elapsed_us, first_us(timers.time_us, ticks_us)) if ticks_us else timers
 
     def timers_due(self) -> Due:
         """When the first timer or deadline is due."""

@@ -81,6 +81,8 @@ class Schedules:
 
     def due_us(self) -> int:
         """Logical time when the next tick is due; 0: never."""
+        if not self._standing:
+            return 0
         return min((one.next_us for one in self._standing.values() if one.next_us), default=0)
 
     def take_due(self, now_us: int) -> list[bytes]:

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from deathless.base.times import Due, Times
+from deathless.base.times import NEVER, Due, Times
 from deathless.codec.peer_messages import ActivityStart, Crowd, History, InvocationView, Target
 from deathless.execution.invocation import Invocation
 from deathless.execution.journal import (
@@ -57,35 +57,35 @@ class Agenda:
         pending: False for what is gone.
     """
 
-    __slots__ = ("_entries", "_max", "_pending")
+    __slots__ = ("_max", "_pending", "entries")
 
     def __init__(self, pending: Callable[[_Entry], bool]) -> None:
         self._pending = pending
-        self._entries: list[_Entry] = []  # a heap
+        self.entries: list[_Entry] = []  # a heap
         self._max = DUE_MIN  # when it is longer, those that are gone are let go
 
     def add(self, entry: _Entry) -> None:
         """Take one in."""
-        heappush(self._entries, entry)
-        if len(self._entries) > self._max:
+        heappush(self.entries, entry)
+        if len(self.entries) > self._max:
             # Most calls are answered long before their deadline: without this a day's calls would pile up.
-            self._entries = [each for each in self._entries if self._pending(each)]
-            heapify(self._entries)
-            self._max = max(DUE_MIN, 2 * len(self._entries))
+            self.entries = [each for each in self.entries if self._pending(each)]
+            heapify(self.entries)
+            self._max = max(DUE_MIN, 2 * len(self.entries))
 
     def take(self, now_us: int, count_max: int) -> list[tuple[int, int]]:
         """Take out what is due at `now_us`, the first `count_max` of it: (invocation, operation)."""
         due: list[tuple[int, int]] = []
-        while self._entries and self._entries[0][0] <= now_us and len(due) < count_max:
-            due.append(heappop(self._entries)[1:])
+        while self.entries and self.entries[0][0] <= now_us and len(due) < count_max:
+            due.append(heappop(self.entries)[1:])
         return due
 
     def first_us(self) -> int:
         """When the first is due that is not gone; 0: there is none."""
-        while self._entries:
-            if self._pending(self._entries[0]):
-                return self._entries[0][0]
-            heappop(self._entries)
+        while self.entries:
+            if self._pending(self.entries[0]):
+                return self.entries[0][0]
+            heappop(self.entries)
         return 0
 
 
@@ -230,7 +230,10 @@ class Tables:
 
     def due(self) -> Due:
         """When the first timer or deadline is due."""
-        return Due(self._by_elapsed.first_us(), self._by_time.first_us())
+        by_elapsed, by_time = self._by_elapsed, self._by_time
+        if not (by_elapsed.entries or by_time.entries):
+            return NEVER
+        return Due(by_elapsed.first_us(), by_time.first_us())
 
     def _is_pending(self, entry: _Entry) -> bool:
         _, invocation, number = entry

@@ -25,8 +25,13 @@ BOOT_ID_FILE: Final = "/proc/sys/kernel/random/boot_id"
 NAMESPACE_FILE: Final = "/proc/self/ns/time"
 
 
+def boot_us() -> int:
+    """Microseconds since the boot, sleep included."""
+    return time.clock_gettime_ns(_CLOCK) // 1000
+
+
 class MachineClock:
-    """The clock, and the cells in which it is remembered.
+    """What is remembered by that clock, and the cells for it.
 
     Args:
         cells: of the replica's page.
@@ -42,10 +47,6 @@ class MachineClock:
             self._anchor = Anchor(cells[BOOT_ELAPSED], cells[BOOT_NS] // 1000)
         else:
             cells[BOOT_ID] = 0  # until both of the others are of this boot
-
-    def boot_us(self) -> int:
-        """Microseconds since the boot, sleep included."""
-        return time.clock_gettime_ns(_CLOCK) // 1000
 
     def anchor(self) -> Anchor | None:
         """What was noted last on this boot, by this process or one before; None: nothing."""

@@ -72,7 +72,7 @@ from deathless.shell.loading import load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.lock_asker import LockAsker
 from deathless.shell.logs import configure
-from deathless.shell.machine_clock import MachineClock
+from deathless.shell.machine_clock import MachineClock, boot_us
 from deathless.shell.members import announced_in
 from deathless.shell.messaging import Messaging
 from deathless.shell.orders import (
@@ -456,17 +456,13 @@ class Worker:
 
     # ---- Outside ---------------------------------------------------------------------------------------------
 
-    def now(self) -> float:
-        """See Outside."""
-        return time.monotonic()
+    # These two without a method of ours between: they are asked several times for each call.
+    now = staticmethod(time.monotonic)
+    boot_us = staticmethod(boot_us)
 
     def wall_us(self) -> int:
         """See Outside."""
         return time.time_ns() // 1000
-
-    def boot_us(self) -> int:
-        """See Outside."""
-        return self._clock.boot_us()
 
     def anchor(self) -> Anchor | None:
         """See Outside."""

@@ -8,7 +8,7 @@ import pytest
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.base.times import BUILT_US, Due, Times
+from deathless.base.times import BUILT_US, NEVER, Due, Times
 from deathless.core.logical_time import (
     BELIEVE_S,
     FOLLOW_US,
@@ -29,9 +29,8 @@ class Bench:
 
     def __init__(
         self,
-        due: Due = Due(),  # noqa: B008  a tuple
         *,
-        times: Times = Times.at(WALL_US),  # noqa: B008  likewise
+        times: Times = Times.at(WALL_US),  # noqa: B008  a tuple
         gap_us: int = 0,
         wall_us: int = WALL_US,
         safeguards: Safeguards = ALL_SAFEGUARDS,
@@ -44,7 +43,6 @@ class Bench:
             gap_us=gap_us,
             now=100.0,
             wall_us=wall_us,
-            due=lambda: due,
         )
 
     def draw(self) -> Times:
@@ -184,25 +182,25 @@ def test_frame_without_a_time_record_moves_nothing() -> None:
 
 @pytest.mark.parametrize("due", [Due(elapsed_us=WALL_US + 10 * SECOND), Due(time_us=WALL_US + 10 * SECOND)])
 def test_record_is_due_when_its_counter_is_there(due: Due) -> None:
-    bench = Bench(due)
+    bench = Bench()
     times = bench.draw()
-    assert not bench.logical.due(times)
-    assert bench.logical.due_at(100.0, times) == pytest.approx(110.0)
+    assert not due.reached(times)
+    assert bench.logical.due_at(100.0, times, due) == pytest.approx(110.0)
     bench.record(10)
-    assert bench.logical.due(bench.draw())
-    assert bench.logical.due_at(110.0, bench.draw()) == 110.0 + LOOK_AGAIN_S
+    assert due.reached(bench.draw())
+    assert bench.logical.due_at(110.0, bench.draw(), due) == 110.0 + LOOK_AGAIN_S
 
 
 def test_nothing_is_due_where_nothing_waits() -> None:
     bench = Bench()
-    assert bench.logical.due_at(100.0, bench.draw()) is None
-    assert not bench.logical.due(bench.draw())
+    assert bench.logical.due_at(100.0, bench.draw(), NEVER) is None
+    assert not NEVER.reached(bench.draw())
 
 
 def test_timer_by_a_moment_is_looked_at_again_when_the_clock_may_be_believed() -> None:
-    bench = Bench(Due(time_us=WALL_US + 7200 * SECOND))
+    bench, due = Bench(), Due(time_us=WALL_US + 7200 * SECOND)
     bench.wall_us += 7200 * SECOND
-    assert bench.logical.due_at(100.0, bench.draw()) == pytest.approx(100.0 + BELIEVE_S)
+    assert bench.logical.due_at(100.0, bench.draw(), due) == pytest.approx(100.0 + BELIEVE_S)
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_target_that_reads_the_log_again_is_not_handed_to_until_it_streams() -> 
     world.follow("r2", 53, 1, world.place.chain)
     world.follow("r1", 51, 1, b"x" * 16)
     world.primary.departure.target, world.primary.departure._deadline = "r1", 1e9
-    world.primary.departure.stage = type(world.primary.departure.stage).HANDING_OVER
+    world.primary.departure.enter(type(world.primary.departure.stage).HANDING_OVER)
     world.applied(51)
     assert Type.HANDOVER not in world.to(51)
     world.follow("r1", 51, 1, world.place.chain)

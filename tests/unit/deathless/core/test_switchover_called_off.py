@@ -17,7 +17,7 @@ def test_the_outcome_of_an_activity_that_ended_during_a_switchover_is_logged_whe
     place.send(place.session, 1, b"x")
     place.settle()
     assert place.effects(fx.StartActivity) == [fx.StartActivity(start(1))]
-    place.primary.departure.stage = Stage.HANDING_OVER  # to a follower that does not catch up
+    place.primary.departure.enter(Stage.HANDING_OVER)  # to a follower that does not catch up
     place.primary.departure.target = "r2"
     place.primary.departure._deadline = place.now + HANDOVER_MAX_S
     place.tell(ev.ActivityEnded(9, 1, 1, b"\x00done"))
@@ -33,7 +33,7 @@ def test_the_outcome_of_an_activity_that_ended_during_a_switchover_is_logged_whe
 
 def test_no_more_of_these_are_kept_than_can_run() -> None:
     place = Place()
-    place.primary.departure.stage = Stage.HANDING_OVER
+    place.primary.departure.enter(Stage.HANDING_OVER)
     place.primary.departure.target = "r2"
     place.primary.departure._deadline = place.now + HANDOVER_MAX_S
     for _ in range(place.primary.limits.activities_max + 1):

@@ -129,7 +129,7 @@ def test_deadlines_of_answered_calls_are_forgotten() -> None:
         invocation = hub.begin("asks", times=500)
         hub.deliver()
         assert hub.result(invocation) == 500
-    assert len(hub.executor._invocations.tables._by_elapsed._entries) < 2100
+    assert len(hub.executor._invocations.tables._by_elapsed.entries) < 2100
     assert hub.executor.due().first_us == 1_000 + 86_400_000_000
     hub.receive(waiting)
     hub.deliver()

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from deathless.shell import filesystem
 from deathless.shell.page import CALLS, STORAGE, Page
 from deathless.shell.watched_filesystem import WatchedFileSystem
 
@@ -19,14 +18,15 @@ def test_each_call_of_the_file_system_is_marked_while_it_is_under_way(
     page = Page(str(tmp_path / "page"), fresh=True)
     fs = WatchedFileSystem(str(tmp_path), page)
     seen: list[int] = []
-    real = filesystem.RealFileSystem.exists
+    real = os.stat
 
-    def exists(self: filesystem.RealFileSystem, path: str) -> bool:
+    def stat(path: str) -> os.stat_result:
         seen.append(page.cells[CALLS] % 2)
-        return real(self, path)
+        return real(path)
 
-    monkeypatch.setattr(filesystem.RealFileSystem, "exists", exists)
+    monkeypatch.setattr(os, "stat", stat)
     assert not fs.exists("a")
+    monkeypatch.undo()
     assert seen == [1]
     handle = fs.create("a")
     fs.allocate(handle, 0, 8192)
