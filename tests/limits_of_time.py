@@ -630,7 +630,7 @@ LIMITS: Final = (
 WALL_READS: Final = {
     "runtime/deathless/cli/logs.py": (1, "lines say when they were written"),
     "runtime/deathless/cli/status.py": (2, "how much longer a hand-over waits, for people"),
-    "runtime/deathless/cli/up.py": (3, "what is told says when"),
+    "runtime/deathless/cli/up.py": (4, "what is told says when"),
     "runtime/deathless/drivers/source_link.py": (1, "a caller's deadline is a moment; beyond it nothing is begun"),
     "runtime/deathless/shell/callers.py": (1, "given to the issuer: tokens say when they end"),
     "runtime/deathless/shell/code_record.py": (1, "which of several records people see first"),

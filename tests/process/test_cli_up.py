@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -129,6 +130,29 @@ def test_reader_that_leaves_does_not_stop_the_service(tmp_path: Path) -> None:
         wait_for(lambda: bank.json("status", code=None)["primary"], "a primary")
         assert deposit(bank, 5) == 5
         assert up.poll() is None
+
+
+def test_pipe_that_nobody_reads_does_not_stop_who_looks_after_the_replicas(tmp_path: Path) -> None:
+    with Bank(tmp_path) as bank:
+        up = bank.start("up", "service.yaml", "--json")
+        wait_for(lambda: bank.json("status", code=None)["primary"], "a primary")
+        pipe = os.open(f"/proc/{up.pid}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(pipe, b"\n" * 512)
+        os.close(pipe)
+        for _ in range(2):
+            before = bank.supervisors()
+            os.kill(before["r1"], signal.SIGKILL)
+            wait_for(lambda: bank.supervisors().get("r1", before["r1"]) != before["r1"], "a new supervisor")  # noqa: B023
+        assert up.stdout is not None
+        with contextlib.suppress(BlockingIOError):
+            os.set_blocking(up.stdout.fileno(), False)
+            while os.read(up.stdout.fileno(), 65536):
+                pass
+        os.set_blocking(up.stdout.fileno(), True)
+        os.kill(bank.supervisors()["r1"], signal.SIGKILL)
+        assert json.loads(read_until(up, '"dropped"')[-1])["bytes"] > 0
 
 
 def test_taken_port_is_told_and_nothing_is_started(tmp_path: Path) -> None:

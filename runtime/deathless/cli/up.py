@@ -8,11 +8,9 @@ with --json           one JSON object for each
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ import click
 
 from deathless.base.errors import DeathlessError, InvalidArgument, PeerUnreachable, VolumeTooSmall
 from deathless.cli.options import json_option, named_shard, service_options, target
-from deathless.cli.output import console, is_terminal, print_json_line
+from deathless.cli.output import console, is_terminal, json_of, print_json_line
 from deathless.cli.views import live_table, summary
 
 if TYPE_CHECKING:
@@ -78,19 +76,28 @@ def up(
     deathless up --detach && deathless status
     """
     from deathless.shell.manifest import read_manifest
+    from deathless.shell.output import never_wait
 
     loaded = read_manifest(manifest)
+    suspended = loaded.manifest.spec.suspend
+    if not suspended:
+        _check_drivers(loaded)
+    if not (suspended or detach):  # the replicas are looked after whoever reads what it tells, and whether anybody does
+        never_wait(_dropped_event) if as_json else never_wait()
     voice = Voice(level, live=is_terminal() and not (plain or as_json or detach), as_json=as_json)
     for note in loaded.notes:
         voice.say("note", note)
-    if loaded.manifest.spec.suspend:
+    if suspended:
         voice.say("note", "spec.suspend is true: nothing is started")
         return 0
-    _check_drivers(loaded)
     _check_volume(loaded, voice)
     if if_copied is not None:
         _accept_copies(loaded, if_copied, voice)
     return asyncio.run(_up(loaded, voice, timeout if detach else None))
+
+
+def _dropped_event(count: int) -> bytes:
+    return json_of({"event": "dropped", "bytes": count, "time": time.time()}).encode() + b"\n"
 
 
 def _accept_copies(loaded: LoadedManifest, how: str, voice: Voice) -> None:
@@ -241,7 +248,7 @@ class Voice:
     def say(self, kind: str, text: str, replica: str = "") -> None:
         """Tell one thing."""
         if self._as_json:
-            self._json({"event": kind, "replica": replica, "text": text, "time": time.time()})
+            print_json_line({"event": kind, "replica": replica, "text": text, "time": time.time()})
             return
         line = f"{time.strftime('%H:%M:%S')}  {replica + '  ' if replica else ''}{text}"
         if self._live is not None:
@@ -249,23 +256,7 @@ class Voice:
 
             self._live.console.print(Text(line, style=EVENT_STYLES.get(kind, "")))
         else:
-            self._line(line)
-
-    def _line(self, line: str) -> None:
-        with self._reader_may_leave():
             print(line, flush=True)
-
-    def _json(self, document: object) -> None:
-        with self._reader_may_leave():
-            print_json_line(document)
-
-    @contextlib.contextmanager
-    def _reader_may_leave(self) -> Iterator[None]:
-        """Whoever read what we tell (`up | head`) has gone: the replicas are kept running in silence."""
-        try:
-            yield
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def trouble(self, error: DeathlessError) -> None:
         """Tell once why the replicas can't be looked at."""
@@ -314,7 +305,7 @@ class Voice:
             self._live.update(Group(Text(), Text(now, style="bold"), live_table(view), foot), refresh=True)
         elif now != self._summary and view.replicas:
             if self._as_json:
-                self._json({"event": "status", "status": view, "time": time.time()})
+                print_json_line({"event": "status", "status": view, "time": time.time()})
             else:
                 self.say("status", now)
         self._summary = now

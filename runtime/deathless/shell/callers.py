@@ -9,6 +9,7 @@ and packets. Imports core and base.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import logging
 import os
@@ -25,11 +26,13 @@ from deathless.core.authorisation import Port
 from deathless.core.callers import Caller, TokenTable, Way, check_allowed, check_size, way_in
 from deathless.shell.issuer import Issuer, KeysWanted
 from deathless.shell.port_guard import PortGuard
+from deathless.shell.small_files import read_small
 from deathless.shell.tls import own_identity, shown_identity, shown_name
 
 __all__ = ["Callers", "KeysWanted"]
 _LOG: Final = logging.getLogger("deathless.callers")
 LOOK_S: Final = 1.0  # between two looks at the callers' files
+NO_TOKEN: Final = (errno.EFBIG, errno.EINVAL)  # what is found under such a name is none
 FILE_BYTES_MAX: Final = 16 * CALLER_TOKEN_BYTES_MAX
 Stamp = tuple[tuple[str, int, int, int], ...]
 
@@ -86,7 +89,15 @@ class TokenFiles:
     def _read(self) -> tuple[Stamp, TokenTable]:
         files = self._files()
         stamp = self._stamp_of(files)  # before they are read: what changes meanwhile is seen by the next look
-        table = TokenTable({each.name: each.read_bytes()[:FILE_BYTES_MAX] for each in files})
+        found = {}
+        for each in files:
+            try:
+                found[each.name] = read_small(each, FILE_BYTES_MAX)
+            except OSError as error:
+                if error.errno not in NO_TOKEN:
+                    raise
+                _LOG.warning("a caller's token is left out", extra={"path": str(each), "why": error.strerror})
+        table = TokenTable(found)
         for problem in table.problems:
             _LOG.warning("a caller's token is left out", extra={"path": str(self._path), "why": problem})
         return stamp, table

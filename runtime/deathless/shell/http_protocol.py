@@ -462,15 +462,19 @@ class HttpServer:
         self.date_line = b"date: %s\r\n" % formatdate(self._wall(), usegmt=True).encode()
 
     def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._tick)  # first: it must not end
         self.sweep()
-        self._timer = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._tick)
 
     def sweep(self) -> None:
         """Look at the clock: renew the date, end what has taken too long."""
         self._set_date()
         now = self.now()
         for connection in list(self.connections):
-            connection.sweep(now)
+            try:
+                connection.sweep(now)
+            except Exception:  # noqa: BLE001  nobody else's time is over later for it
+                _LOG.exception("a connection could not be looked at")
+                connection.abort()
 
     async def stop(self, grace_s: float, linger_s: float = 0.0) -> None:
         """Stop listening; answer what was read, for at most `grace_s` seconds.

@@ -372,9 +372,9 @@ class Ingress:
 
     def _sweep(self) -> None:
         """Answer those whose time is over, oldest first."""
-        self.sweep(self._loop.time())
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)  # first: what fails below is tried again
         tls_files.refresh(self._tls)
-        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        self.sweep(self._loop.time())
 
     def sweep(self, now: float) -> None:
         """Answer those who have waited for `request_timeout_s`, or for a result, at time `now` of the loop."""
@@ -385,10 +385,14 @@ class Ingress:
                 break
             late.append(pending)
         for pending in late:
-            error = self.client.shard(pending.shard).give_up(pending, self._timeout_s)
-            if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
-                error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
-            pending.failed(error)
+            try:
+                error = self.client.shard(pending.shard).give_up(pending, self._timeout_s)
+                if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
+                    error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
+                pending.failed(error)
+            except Exception:  # noqa: BLE001  the others are answered all the same
+                self._pending.pop(pending, None)
+                _LOG.exception("a call could not be told that its time is over")
 
     async def close(self) -> None:
         """End; the client is the owner's to close."""

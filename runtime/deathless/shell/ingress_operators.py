@@ -56,6 +56,7 @@ from deathless.codec.peer_messages import RETRY, SETTLE, is_service_name
 from deathless.codec.untrusted import read_json
 from deathless.shell.admin import Access, ask, fitted
 from deathless.shell.listening import split_address
+from deathless.shell.small_files import read_small
 
 TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
@@ -191,7 +192,7 @@ class TokenFile:
             found = os.stat(self._path)
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
             if stamp != self._stamp:
-                token = self._path.read_bytes().strip()
+                token = read_small(self._path).strip()
                 self._stamp, self._token = stamp, token if len(token) >= TOKEN_BYTES_MIN else b""
                 if not self._token:
                     _LOG.warning("the operators' token is too short and opens nothing", extra={"file": str(self._path)})

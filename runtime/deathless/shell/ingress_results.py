@@ -11,6 +11,7 @@ the call is confirmed and goes on by itself. Does not: read or write HTTP. Impor
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Final, Protocol
 
@@ -26,6 +27,7 @@ from deathless.shell.json_results import result_as_json
 WAIT_S: Final = 30.0  # for a result, where the caller says nothing
 WAIT_MAX_S: Final = 600.0
 INVOCATIONS: Final = (b"-", b"invocations")  # of the path, behind the service
+_LOG: Final = logging.getLogger("deathless.ingress")
 _WAIT: Final = re.compile(rb'wait\s*=\s*"?(\d{1,9})"?')
 
 
@@ -80,7 +82,10 @@ class LateResults:
     def sweep(self, now: float) -> None:
         """Answer 202 to those whose time is over; forget those whose caller left."""
         for late in [each for each in self._waiting if each.request.answered or now - each.began >= each.wait_s]:
-            self._let_go(late)
+            try:
+                self._let_go(late)
+            except Exception:  # noqa: BLE001  the others are answered all the same
+                _LOG.exception("a caller could not be told that its time is over")
 
     def stop(self) -> None:
         """The ingress ends: everybody asks again, somewhere else."""

@@ -27,11 +27,15 @@ from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor
 from deathless.base.storage import storage_error
 from deathless.shell.durable import link_file, naming
 from deathless.shell.holders import take
+from deathless.shell.small_files import read_small
 
 KEPT_MAX: Final = 64  # instances that are remembered; one older than that would count as new
+ENTRY_BYTES_MAX: Final = 256  # of a file that names an instance
+NO_ENTRY: Final = (errno.EISDIR, errno.EINVAL, errno.EFBIG)  # what is found under such a name is none
 NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # what file systems without hard links say
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
-_ENTRY: Final = re.compile(r"instance\.(\d{9})")
+_ENTRY: Final = re.compile(r"instance\.(\d{9,18})")
+NUMBER_MAX: Final = 10**18 - 1  # of an instance; nobody starts so often, so it was put there
 
 
 def check_instance(instance: str) -> None:
@@ -101,7 +105,8 @@ def take_generation(folder: Path, replica: str, instance: str, *, anew: bool = F
         instance: empty where only one may run.
         anew: the later ones will never run again: take a number above theirs (see shell.later_instance).
 
-    Raises: OtherSupervisor when a later instance has started; StorageUnfit where nothing can be linked; OSError.
+    Raises: OtherSupervisor when a later instance has started; StorageUnfit where nothing can be linked; InvalidConfig
+        where numbers end; OSError.
     """
     if not instance:
         return 0
@@ -115,6 +120,11 @@ def take_generation(folder: Path, replica: str, instance: str, *, anew: bool = F
             raise OtherSupervisor(
                 f"replica {replica} is run by instance {standing[latest] or latest}, which started later",
                 remedy="nothing to do where its pod is being replaced; else delete this pod",
+            )
+        if latest >= NUMBER_MAX:
+            raise InvalidConfig(
+                f"{folder}/instance.{latest}: behind this number no instance can be written",
+                remedy="remove this file: no instance has written it",
             )
         if _link(folder, latest + 1, instance):
             _forget(folder, {number for number in standing if number <= latest + 1 - KEPT_MAX})
@@ -152,10 +162,14 @@ def standing_instances(folder: Path) -> dict[int, str]:
         entry = _ENTRY.fullmatch(path.name)
         if entry is not None:
             try:
-                found[int(entry.group(1))] = path.read_text().strip()
+                found[int(entry.group(1))] = read_small(path, ENTRY_BYTES_MAX).decode().strip()
             except FileNotFoundError:
                 continue
-            except (IsADirectoryError, UnicodeDecodeError):
+            except UnicodeDecodeError:
+                found[int(entry.group(1))] = ""
+            except OSError as error:
+                if error.errno not in NO_ENTRY:
+                    raise
                 found[int(entry.group(1))] = ""
     return found
 

@@ -33,6 +33,7 @@ ADDRESS_BYTES: Final = 64  # the announced address is padded to this, so that a 
 ANNOUNCE_AGAIN_S: Final = 2.0  # between two tries of an ingress to write its address down
 LOOK_S: Final = 0.5  # between two looks
 END_S: Final = 1.0  # a hung storage keeps nobody from ending longer than this
+ADDRESS_BYTES_MAX: Final = 1024  # more than this is no address
 SUFFIX: Final = ".json"
 MEMBER_BYTES: Final = 1024  # an announcement is padded to this, so that a later one fits in its place
 
@@ -115,7 +116,8 @@ def announced_in(directory: str, before: Mapping[str, Member] = _NOBODY) -> dict
             if known is None:
                 continue
             member = known
-        found[member.replica] = member
+        if member.replica == name.removesuffix(SUFFIX):  # else a copy beside it, as tools that synchronise leave them
+            found[member.replica] = member
     return found
 
 
@@ -133,7 +135,7 @@ def ingress_address_path(directory: str, replica: str, instance: str = "") -> Pa
 def ingress_address(directory: str, replica: str, instance: str = "") -> str:
     """What it says; empty: it has not said so."""
     try:
-        return ingress_address_path(directory, replica, instance).read_text().strip()
+        return read_small(ingress_address_path(directory, replica, instance), ADDRESS_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""
 

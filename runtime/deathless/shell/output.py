@@ -15,17 +15,28 @@ import io
 import os
 import select
 import sys
+from collections.abc import Callable
 from typing import Final, cast
 
 CHUNK: Final = 512  # a pipe that is ready takes at least so much at once, on every system
 
 
-class PatientStream(io.RawIOBase):
-    """Writes to a descriptor what it takes at once, and drops the rest."""
+def _dropped(count: int) -> bytes:
+    return b"(%d bytes of output were dropped)\n" % count
 
-    def __init__(self, descriptor: int) -> None:
+
+class PatientStream(io.RawIOBase):
+    """Writes to a descriptor what it takes at once, and drops the rest.
+
+    Args:
+        descriptor: where it writes.
+        told: gives the line that says how many bytes were dropped.
+    """
+
+    def __init__(self, descriptor: int, told: Callable[[int], bytes] = _dropped) -> None:
         super().__init__()
         self._descriptor = descriptor
+        self._told = told
         self.dropped = 0  # bytes, since something could be written
 
     def writable(self) -> bool:
@@ -36,13 +47,17 @@ class PatientStream(io.RawIOBase):
         """See RawIOBase."""
         return self._descriptor
 
+    def isatty(self) -> bool:
+        """See RawIOBase."""
+        return os.isatty(self._descriptor)
+
     def close(self) -> None:
         """Stay open: a handler that closes it closes nothing."""
 
     def write(self, data: object, /) -> int:
         """Write or drop; gives the length of `data` either way."""
         view = memoryview(data).cast("B")  # type: ignore[arg-type]  # whatever has bytes
-        if self.dropped and self._put(f"({self.dropped} bytes of output were dropped)\n".encode()):
+        if self.dropped and self._put(self._told(self.dropped)):
             self.dropped = 0
         for start in range(0, len(view), CHUNK):
             if self.dropped or not self._put(view[start : start + CHUNK]):
@@ -61,13 +76,13 @@ class PatientStream(io.RawIOBase):
             return False
 
 
-def never_wait() -> None:
-    """Have everything that this process prints from now on written so."""
+def never_wait(told: Callable[[int], bytes] = _dropped) -> None:
+    """Have everything that this process prints from now on written so; `told`: see PatientStream."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         with contextlib.suppress(Exception):
             getattr(sys, name).flush()
         made = io.TextIOWrapper(
-            cast("io.BufferedWriter", PatientStream(descriptor)),  # a raw stream serves as one without a buffer
+            cast("io.BufferedWriter", PatientStream(descriptor, told)),  # a raw stream serves as one without a buffer
             encoding="utf-8",
             errors="backslashreplace",
             write_through=True,

@@ -359,17 +359,16 @@ class ClientConnection(asyncio.Protocol):
         """See asyncio.Protocol."""
         try:
             packets = self._reader.take(data)
-        except DeathlessError:
+            if self._asker is not None and any(kind == Type.CHALLENGE for kind, _ in packets):
+                for kind, body in packets:
+                    if kind == Type.CHALLENGE:
+                        self._challenged(self._asker, body)
+                packets = [each for each in packets if each[0] != Type.CHALLENGE]
+            if packets:
+                self._received(packets)
+        except Exception:  # noqa: BLE001  one packet that nobody can read ends its connection, and nothing else
             _LOG.exception("broken stream")
             self.close()
-            return
-        if self._asker is not None and any(kind == Type.CHALLENGE for kind, _ in packets):
-            for kind, body in packets:
-                if kind == Type.CHALLENGE:
-                    self._challenged(self._asker, body)
-            packets = [each for each in packets if each[0] != Type.CHALLENGE]
-        if packets:
-            self._received(packets)
 
     def _challenged(self, asker: Asker, body: bytes) -> None:
         def found(shown: bytes | OtherDirectory) -> None:

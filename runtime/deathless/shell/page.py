@@ -55,6 +55,7 @@ from deathless.core.witness import Sighting
 from deathless.execution.running import Cells, Running, read_running
 from deathless.shell.durable import closing_file
 from deathless.shell.filesystem import on_local_mounts
+from deathless.shell.small_files import read_small
 
 CELLS: Final = 64
 PAGE_BYTES: Final = 4096
@@ -303,7 +304,7 @@ def confirmed_in_files(directory: str) -> list[Sighting]:
     found: list[Sighting] = []
     for path in sorted((Path(directory) / "replicas").glob(f"*/{WITNESS_FILE}")):
         with contextlib.suppress(OSError):
-            data = path.read_bytes()
+            data = read_small(path)
             point = newest([decode_slot(data[at : at + SLOT_BYTES], path.parent.name) for at in FILE_SLOTS])
             if point is not None:
                 found.append(Sighting(msgspec.structs.replace(point, boot=0), f"replicas/{path.parent.name}/confirmed"))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import errno
 import os
 import signal
 import subprocess
@@ -29,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.storage import storage_error
+from deathless.shell.config_file import stands, write_config
 from deathless.shell.holders import holder_of, take
 from deathless.shell.listening import refuse_taken_port
 from deathless.shell.members import remove_member
@@ -40,7 +41,6 @@ from deathless.shell.place import check_place
 from deathless.shell.replica_log import cut_log, last_words, told_error
 from deathless.shell.service_copy import check_shards
 from deathless.shell.status import Part, ServiceView, look_at_all, parts_of
-from deathless.shell.target import config_path
 
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 5.0
@@ -126,11 +126,11 @@ class Runner:
         """Make the folder ours.
 
         Raises: OtherSupervisor when another runner is at work; PortTaken; PermissionRefused, InvalidConfig,
-        ShardsFixed, CopiedDirectory.
+        ShardsFixed, CopiedDirectory; what the storage says, where the folder can't even be made.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock_file = os.open(self.directory / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_file = _open_lock(self.directory / "up.lock")
             take(self._lock_file)
         except BlockingIOError:
             other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
@@ -144,12 +144,13 @@ class Runner:
                 remedy="give this user the folder, or choose another by spec.logStorage.path",
             ) from None
         except OSError as error:
-            raise InvalidConfig(
+            raise storage_error(error) or InvalidConfig(
                 f"spec.logStorage.path {self.directory}: {error.strerror}",
                 remedy="name a folder that can be written by spec.logStorage.path",
             ) from None
-        os.ftruncate(self._lock_file, 0)
-        os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # the lock counts; the number in it is for people
+            os.ftruncate(self._lock_file, 0)
+            os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
         check_shards(next(iter(self.replicas.values())).config)
         for part in self.parts:
             check_place(str(part.directory))
@@ -243,18 +244,16 @@ class Runner:
     # ---- starting --------------------------------------------------------------------------------------------
 
     def _find(self, replica: _Replica) -> None:
-        """See whether a supervisor of an earlier runner still holds its lock; write its config otherwise."""
-        replica.folder.mkdir(parents=True, exist_ok=True)
-        pid = running_supervisor(replica.folder)
-        text = msgspec.json.format(msgspec.json.encode(replica.config), indent=2)
-        path = config_path(replica.config.directory, replica.config.replica)
+        """See whether a supervisor of an earlier runner still holds its lock."""
+        try:
+            pid = running_supervisor(replica.folder)
+            differs = pid and not stands(replica.config)
+        except OSError:  # it is looked for again before it is started
+            return
         if pid:
-            old = path.read_bytes() if path.exists() else b""
-            note = "" if old == text else "it keeps its old settings until it is stopped: the manifest has changed"
+            note = "it keeps its old settings until it is stopped: the manifest has changed" if differs else ""
             self._watch(replica, pid, None)
             self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=pid, text=note))
-            return
-        write_private(path, text)
 
     def _start_due(self, now: float) -> None:
         for replica in self.replicas.values():
@@ -272,6 +271,8 @@ class Runner:
             self._watch(replica, other, None)
             self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))
             return
+        replica.folder.mkdir(parents=True, exist_ok=True)
+        write_config(replica.config)
         command = [sys.executable, "-m", "deathless.shell.supervisor", str(replica.folder / "config.json")]
         log = os.open(replica.folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -385,15 +386,13 @@ def running_supervisor(folder: Path) -> int:
     return holder_of(folder / "supervisor.lock")
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only this user may read (it may hold a token), whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+def _open_lock(path: Path) -> int:
     try:
-        os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # read-only just now: it can be locked all the same
 
 
 async def run_until_stopped(runner: Runner) -> int:

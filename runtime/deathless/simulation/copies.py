@@ -41,6 +41,7 @@ class CopyProfile:
         pages: what workers left in their machine's memory is there for the copy as well.
         step_us: from one folder to the next; 0: all in one moment.
         left_out: folders that are not copied.
+        rooted: what lies at the top, the file `place` with it, is none of those.
         asleep: replicas that don't wake up: what the copy knows of them leads to the original.
         same_store: the copy asks the same etcd; else one that knows no service. Nothing where the lock is a directory.
     """
@@ -49,6 +50,7 @@ class CopyProfile:
     pages: bool = True
     step_us: int = 0
     left_out: int = 0
+    rooted: bool = False
     asleep: int = 0
     same_store: bool = False
 
@@ -58,8 +60,9 @@ def draw_copy(chance: random.Random, *, has_peers: bool) -> CopyProfile:
 
     Args:
         chance: generator that belongs to the copy alone.
-        has_peers: other services know the copied one. A clone that leads would be taken for it there while its epoch
-            is the later one (design 0014), and what the original sends would wait for an operator.
+        has_peers: other services know the copied one. A clone that leads, or a copy without `place`, would be taken
+            for it there while its epoch is the later one (design 0014), and what the original sends would wait for an
+            operator.
     """
     by_blocks = chance.random() < 0.6 and not has_peers
     whole = by_blocks or chance.random() < 0.4
@@ -68,6 +71,7 @@ def draw_copy(chance: random.Random, *, has_peers: bool) -> CopyProfile:
         pages=chance.random() < 0.5,
         step_us=0 if whole else chance.randrange(1, STEP_MAX_US),
         left_out=0 if whole else chance.choice((0, 0, 1, 2)),
+        rooted=has_peers,
         asleep=chance.choice((0, 0, 1, 2)),
     )
 
@@ -95,6 +99,8 @@ class Copy:
         original.copies.append(self)
         names = sorted({path.partition("/")[0] for path in original.disk.folders})
         self._chance.shuffle(names)
+        if profile.rooted:
+            names.sort(key=bool)  # the top's name is empty; the others stay as they were drawn
         self._copy(names[: len(names) - profile.left_out])
 
     def _copy(self, names: list[str]) -> None:

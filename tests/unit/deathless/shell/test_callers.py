@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from deathless.codec.session_proof import named_nonce, nonce_of
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_struct, packet, struct_packet
 from deathless.core.authorisation import Port
 from deathless.core.session_owners import proves
-from deathless.shell.callers import Callers, TokenFiles
+from deathless.shell.callers import FILE_BYTES_MAX, Callers, TokenFiles
 from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits
@@ -331,6 +332,14 @@ async def test_mounted_secret_is_read_by_its_links_alone(tmp_path: Path) -> None
     folder_of(data, alice=ALICE)
     (tmp_path / "..data").symlink_to(data.name)
     (tmp_path / "alice").symlink_to("..data/alice")
+    table = TokenFiles(str(tmp_path)).table
+    assert (len(table), table.find(ALICE.encode())) == (1, "alice")
+
+
+async def test_pipe_and_endless_file_are_no_tokens_and_hide_none(tmp_path: Path) -> None:
+    folder_of(tmp_path, alice=ALICE)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "long").write_bytes(bytes(FILE_BYTES_MAX + 1))
     table = TokenFiles(str(tmp_path)).table
     assert (len(table), table.find(ALICE.encode())) == (1, "alice")
 

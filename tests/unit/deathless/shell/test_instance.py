@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from deathless.base.errors import InvalidConfig, OtherSupervisor, StorageUnfit
-from deathless.shell.instance import KEPT_MAX, NO_LINKS, check_instance, clear_former, lock_replica, take_generation
+from deathless.shell.instance import (
+    ENTRY_BYTES_MAX,
+    KEPT_MAX,
+    NO_LINKS,
+    NUMBER_MAX,
+    check_instance,
+    clear_former,
+    lock_replica,
+    take_generation,
+)
 
 
 def folder_in(tmp_path: Path) -> Path:
@@ -91,6 +100,25 @@ def test_folder_that_can_not_be_linked_in_for_another_reason_is_told_as_it_is(
 
 def test_entry_that_can_not_be_read_still_counts(tmp_path: Path) -> None:
     (tmp_path / "instance.000000007").mkdir()
+    assert take_generation(tmp_path, "r0", "a") == 8
+
+
+@pytest.mark.parametrize("number", [999_999_999, 1_000_000_000, NUMBER_MAX - 1])
+def test_numbers_go_on_behind_nine_digits(number: int, tmp_path: Path) -> None:
+    (tmp_path / f"instance.{number}").write_text("former")
+    assert take_generation(tmp_path, "r0", "a") == number + 1
+    assert take_generation(tmp_path, "r0", "a") == number + 1
+
+
+def test_number_behind_which_none_can_be_written_is_told_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / f"instance.{NUMBER_MAX}").write_text("nobody")
+    with pytest.raises(InvalidConfig, match=f"instance.{NUMBER_MAX}"):
+        take_generation(tmp_path, "r0", "a")
+
+
+def test_entry_that_is_a_pipe_or_endless_is_no_instance_and_its_number_counts(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "instance.000000003")
+    (tmp_path / "instance.000000007").write_bytes(bytes(ENTRY_BYTES_MAX + 1))
     assert take_generation(tmp_path, "r0", "a") == 8
 
 

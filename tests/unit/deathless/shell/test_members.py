@@ -89,6 +89,16 @@ def test_a_half_written_file_is_left_out_and_hides_no_other(half: bytes, tmp_pat
     assert read_members(str(tmp_path)) == {"r0": MEMBER}
 
 
+@pytest.mark.parametrize("name", ["r0.sync-conflict-20261126.json", "r0 (1).json", "Copy of r0.json", "r1.json"])
+def test_record_under_another_name_is_nobodys(name: str, tmp_path: Path) -> None:
+    """Tools that synchronise folders leave the older of two records beside the newer one."""
+    write_member(str(tmp_path), Member("r0", "127.0.0.1:9"))
+    stale = (tmp_path / "members" / "r0.json").rename(tmp_path / "members" / name)
+    write_member(str(tmp_path), MEMBER)
+    assert stale.exists()
+    assert read_members(str(tmp_path)) == {"r0": MEMBER}
+
+
 def test_on_a_full_disk_an_announcement_takes_the_room_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,4 +51,5 @@ def test_every_process_of_a_replica_prints_so_from_its_start() -> None:
     assert len(processes) >= 8
     for path in processes:
         assert '__name__ == "__main__":\n    never_wait()\n' in path.read_text(), path.name
-    assert "never_wait()" in (package / "cli" / "replica.py").read_text(), "a pod's supervisor begins there"
+    for command in ("replica", "up"):
+        assert "never_wait()" in (package / "cli" / f"{command}.py").read_text(), "it looks after a replica"

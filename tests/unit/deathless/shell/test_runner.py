@@ -18,7 +18,6 @@ from deathless.shell.runner import (
     Runner,
     RunnerEvent,
     running_runner,
-    write_private,
 )
 from deathless.shell.status import ReplicaView, ServiceView
 
@@ -89,15 +88,6 @@ def test_replica_that_can_not_be_started_now_is_started_later_and_does_not_end_i
     asyncio.run(work())
     assert [event.change for event in events[:2]] == [Change.DELAYED, Change.STARTED]
     assert str(folder / "replica.log") in events[0].text
-
-
-def test_file_with_a_token_is_for_this_user_alone(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("old")
-    path.chmod(0o644)
-    write_private(path, b"new")
-    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_refusal_of_all_replicas_is_the_error_that_they_logged(tmp_path: Path) -> None:
