@@ -573,6 +573,8 @@ STEADY: Final = {
     "operator/deathless_operator/cluster/api.py": (
         "PATIENCE_S",
         "REQUEST_TIMEOUT_S",
+        "WRITE_LIMIT_S",
+        "WRITE_TIMEOUT_S",
         "BACKOFF_FIRST_S",
         "BACKOFF_MAX_S",
     ),

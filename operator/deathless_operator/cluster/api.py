@@ -33,7 +33,15 @@ from deathless.base.errors import TooLarge
 from deathless.codec.untrusted import UNREADABLE
 from deathless_operator.cluster.bounded import read_whole
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.errors import LATER, ApiRefused, ApiUnreachable, Conflict, Expired, NotFound, refusal
+from deathless_operator.cluster.errors import (
+    ApiFailed,
+    ApiRefused,
+    ApiUnreachable,
+    Conflict,
+    Expired,
+    NotFound,
+    refusal,
+)
 from deathless_operator.cluster.kinds import POD, Kind, kind_of
 
 Object = dict[str, Any]
@@ -45,6 +53,11 @@ STATUS_MANAGER = "deathless-operator-status"
 CONCURRENT_MAX = 16
 PATIENCE_S = 8.0
 REQUEST_TIMEOUT_S = 10.0
+WRITE_LIMIT_S = 12
+"""What the API server itself may take for a write: it answers then, and names the admission webhook that it waits for.
+
+A webhook has 10 s where nothing else is said of it, and what is done behind it waits for it."""
+WRITE_TIMEOUT_S = WRITE_LIMIT_S + 5.0  # without an answer by then it is the API server that hangs
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 PAGE = 500
@@ -74,7 +87,6 @@ class Api:
         connector = aiohttp.TCPConnector(limit=CONCURRENT_MAX + 4, ssl=self._ssl)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=3.0),
             headers={"Accept": _JSON, "User-Agent": FIELD_MANAGER},
             trust_env=False,
         )
@@ -356,11 +368,16 @@ class Api:
         token = self.connection.token()
         headers = {"Content-Type": content} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = msgspec.json.encode(body) if body is not None else None
+        writes = method != "GET"
+        params = dict(query) | ({"timeout": f"{WRITE_LIMIT_S}s"} if writes else {})
+        timeout = aiohttp.ClientTimeout(total=WRITE_TIMEOUT_S if writes else REQUEST_TIMEOUT_S, sock_connect=3.0)
         url, status, after = self.connection.server + path, 0, ""
         try:
             async with (
                 self._slots,
-                self._session.request(method, url, params=dict(query), data=data, headers=headers) as answer,
+                self._session.request(
+                    method, url, params=params, data=data, headers=headers, timeout=timeout
+                ) as answer,
             ):
                 status, after = answer.status, answer.headers.get("Retry-After", "")
                 content_bytes = await read_whole(answer, f"{verb} {what}")
@@ -382,6 +399,6 @@ def _parsed(what: str, status: int, content: bytes, after: str) -> Object:
     if status < 400:
         return body
     error = refusal(what, status, body)
-    if isinstance(error, ApiUnreachable) and status in LATER:
+    if isinstance(error, ApiFailed):
         error.retry_after_s = float(after) if after.isdigit() else 0.0
     raise error

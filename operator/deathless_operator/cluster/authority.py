@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -35,6 +36,16 @@ OVERLAP_S = 86400
 RENEW_AT = 2 / 3
 UNTIL_DIGITS_MAX = 12  # of wall seconds; what is longer, a hand wrote
 AUTHORITY_NAME = "Deathless authority"
+UNREADABLE = (
+    KeyError,
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)  # what the library says of bytes that a person put there
 SIGNING_KEYS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)  # of an authority that a user brings, RSA is fine
 
 
@@ -213,9 +224,7 @@ def issue(
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
-                signer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-            ),
+            x509.AuthorityKeyIdentifier(bytes.fromhex(subject_key_id(signer)), None, None),
             critical=False,
         )
     )
@@ -245,7 +254,7 @@ def read_facts(data: Mapping[str, bytes]) -> Facts | None:
             signed_by=_authority_key_id(certificate),
             trusts=tuple(subject_key_id(each) for each in trusted),
         )
-    except (KeyError, ValueError, TypeError):
+    except UNREADABLE:
         return None
 
 
@@ -295,20 +304,23 @@ def from_data(data: Mapping[str, bytes]) -> Authority | None:
         if data.get("next.crt") and data.get("next.key"):
             following = Signer(certificate=data["next.crt"], key=data["next.key"])
             _check(following)
-        old = x509.load_pem_x509_certificates(data["old.crt"]) if data.get("old.crt") else []
-    except (KeyError, ValueError, TypeError):
+    except UNREADABLE:
         return None
-    encoded = tuple(each.public_bytes(serialization.Encoding.PEM) for each in old)
+    old = certificates_in(data.get("old.crt", b""))
+    if data.get("old.crt") and not old:
+        return None
     told = data.get("old.until", b"")
     until = int(told) if old and told.isdigit() and len(told) <= UNTIL_DIGITS_MAX else None
-    return Authority(current=current, next=following, old=encoded, old_until=until)
+    return Authority(current=current, next=following, old=old, old_until=until)
 
 
 def certificates_in(bundle: bytes) -> tuple[bytes, ...]:
     """Return the certificates of a bundle, each as PEM; none where it can't be read."""
     try:
         found = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
+        for each in found:
+            subject_key_id(each)  # by which it will be told from others
+    except UNREADABLE:
         return ()
     return tuple(each.public_bytes(serialization.Encoding.PEM) for each in found)
 
@@ -338,12 +350,14 @@ def _names(certificate: x509.Certificate, kind: type[x509.DNSName | x509.Uniform
 
 
 def _check(signer: Signer) -> None:
-    """Raise ValueError when key and certificate do not belong together."""
+    """Raise one of UNREADABLE when key and certificate do not belong together, or can't sign."""
     key = serialization.load_pem_private_key(signer.key, None)
     if not isinstance(key, SIGNING_KEYS):
         raise ValueError("the authority's key is neither EC nor RSA")  # noqa: TRY004 - its caller reads foreign bytes
-    if key.public_key() != x509.load_pem_x509_certificate(signer.certificate).public_key():
+    certificate = x509.load_pem_x509_certificate(signer.certificate)
+    if key.public_key() != certificate.public_key():
         raise ValueError("the authority's key is another certificate's")
+    subject_key_id(certificate)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -1,9 +1,10 @@
 """Carrying out a plan: its actions in their order, then its status.
 
 Guarantees:
-- An action that the API server refuses becomes a `Failure`, which the next snapshot holds, so the plan can tell it as
-  a condition. It holds back the actions that need it and no others (`carry_out`); `perform` ends there instead, for
-  plans whose steps follow from each other. An API server that cannot be reached raises: nothing can be told then.
+- An action that the API server refuses, or does not decide, becomes a `Failure`, which the next snapshot holds, so the
+  plan can tell it as a condition. It holds back the actions that need it and no others (`carry_out`); `perform` ends
+  there instead, for plans whose steps follow from each other. An API server that cannot be reached raises: nothing can
+  be told then.
 - Fields are taken over by force only in objects that bear our label (or are not there yet); in others a field
   that somebody else manages is a refusal with its owner's name.
 - A pod is made and never changed: one by its name that is there already counts as made, whoever's it is, and the
@@ -16,6 +17,7 @@ Does not: decide, or repeat beyond what `Api` does.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -23,7 +25,7 @@ from typing import assert_never
 import msgspec
 
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.errors import ApiFailed, ApiRefused, Conflict, NotFound, Unacceptable
+from deathless_operator.cluster.errors import ApiFailed, ApiRefused, ApiUnreachable, Conflict, NotFound, Unacceptable
 from deathless_operator.cluster.events import Subject
 from deathless_operator.cluster.kinds import NODE, POD, kind_of
 from deathless_operator.cluster.trust import Trust
@@ -44,6 +46,8 @@ from deathless_operator.plan.actions import (
 )
 from deathless_operator.plan.drill_snapshot import DrillAction, EvictPod, SetCordon
 from deathless_operator.plan.snapshot import Failure, Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +103,13 @@ class Performer:
         try:
             await self.act(scene, action)
         except (ApiRefused, ApiFailed) as error:
-            kind, name = plan_actions.target(action)
-            return Failure(
-                kind=kind, name=name, status=error.status, reason=error.reason or "Refused", message=error.message
-            )
+            return _failure(plan_actions.target(action), error.status, error.reason, error.message)
+        except ApiUnreachable:
+            raise
+        except Exception as error:  # a bug of ours, or of what reads what a person wrote: one action's, too
+            logger.exception("%s could not be carried out", type(action).__name__)
+            said = f"{type(error).__name__}: {error}"
+            return _failure(plan_actions.target(action), 0, type(error).__name__, said)
         return None
 
     async def perform(self, scene: Scene, actions: Sequence[DrillAction]) -> Failure | None:
@@ -115,10 +122,7 @@ class Performer:
             try:
                 await self.act(scene, action)
             except ApiRefused as error:
-                kind, name = target(action)
-                return Failure(
-                    kind=kind, name=name, status=error.status, reason=error.reason or "Refused", message=error.message
-                )
+                return _failure(target(action), error.status, error.reason, error.message)
         return None
 
     async def act(self, scene: Scene, action: DrillAction) -> None:
@@ -216,6 +220,10 @@ class Performer:
         except (NotFound, Conflict):
             return False
         return True
+
+
+def _failure(about: Target, status: int, reason: str, message: str) -> Failure:
+    return Failure(kind=about.kind, name=about.name, status=status, reason=reason or "Refused", message=message)
 
 
 def scene_of(snapshot: Snapshot) -> Scene:

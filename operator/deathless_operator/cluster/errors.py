@@ -1,8 +1,8 @@
 """What can go wrong between the operator and the API server, by what the caller does about it.
 
     DeathlessError
-    |- ApiUnreachable   (RetryLater) no answer, or an answer that says "later": the queue tries again
-    |  |- ApiFailed     500: the API server could not decide about this one object, such as a webhook that is down
+    |- ApiUnreachable   (RetryLater) no answer: the queue tries again
+    |  |- ApiFailed     429, 5xx: not now, or not this one object, such as one whose webhook is down
     |- ApiRefused       (Invalid)    the API server said no
     |  |- NotFound      404: the object is gone
     |  |- Conflict      409: somebody else wrote first, holds the field, or the name is taken
@@ -35,10 +35,18 @@ class ApiUnreachable(RetryLater):
 
 
 class ApiFailed(ApiUnreachable):
-    """The API server answered, and failed at this one request: an admission webhook does not answer it, or the like."""
+    """The API server answered and did not do this one thing: an admission webhook does not answer, or says "later".
 
-    status = 500
-    reason = "InternalError"
+    Args:
+        message: the API server's own words, with verb and object before them.
+        status: HTTP status, one of LATER.
+        reason: the API's machine-readable word, such as `InternalError`; empty when it gave none.
+    """
+
+    def __init__(self, message: str, *, status: int, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
 
 
 class ApiRefused(Invalid):
@@ -112,9 +120,8 @@ def refusal(what: str, status: int, body: Mapping[str, Any]) -> ApiRefused | Api
         status: HTTP status, 400 or above.
         body: the `Status` object of the answer, or an empty mapping.
     """
-    said = str(body.get("message") or f"HTTP {status}")
-    if status == ApiFailed.status:
-        return ApiFailed(f"{what}: {said}")
+    said = f"{what}: {body.get('message') or f'HTTP {status}'}"
+    reason = str(body.get("reason") or "")
     if status in LATER:
-        return ApiUnreachable(f"{what}: {said}")
-    return _CLASSES.get(status, ApiRefused)(f"{what}: {said}", status=status, reason=str(body.get("reason") or ""))
+        return ApiFailed(said, status=status, reason=reason)
+    return _CLASSES.get(status, ApiRefused)(said, status=status, reason=reason)

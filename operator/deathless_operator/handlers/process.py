@@ -244,6 +244,8 @@ class Operator:
                     workers.look_at_all()
             except (ApiRefused, ApiUnreachable, InvalidConfig) as error:
                 logger.warning("the authority cannot be looked after: %s", error)
+            except Exception:  # services are looked after all the same, and the authority at the next turn
+                logger.exception("the authority cannot be looked after")
 
     async def _end(
         self, tasks: list[asyncio.Task[Any]], working: list[asyncio.Task[None]], stop_watching: asyncio.Event

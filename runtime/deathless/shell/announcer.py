@@ -219,6 +219,7 @@ class Announcer:
             standing = self._standing
             if standing is None or not self._must_relieve():
                 return
+        refused: ApiError | None = None  # by the first that was: the others are relieved all the same
         for replica in standing.others:
             name = pod_of(self._set, replica)
             for _ in range(2 if name else 0):  # once more where it changed between look and patch
@@ -231,8 +232,10 @@ class Announcer:
                     if error.status == http.HTTPStatus.CONFLICT:
                         continue
                     if error.status not in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN):
-                        raise
+                        refused = refused or error
                 break
+        if refused is not None:
+            raise refused
         self._relieved = standing.epoch, time.monotonic()
         self._passed_over = standing.silent
 

@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from deathless_operator.cluster import authority as certificates
 from deathless_operator.cluster.authority import OVERLAP_S, Authority, maintained
@@ -212,3 +212,26 @@ def test_rsa_authority_of_a_user_signs() -> None:
     assert read is not None
     facts = certificates.read_facts(issued(read))
     assert facts is not None and facts.signed_by == read.current.key_id
+
+
+@pytest.mark.parametrize("ids", [0, 1, 2])
+def test_authority_of_a_user_without_a_key_id_signs_and_one_with_two_is_not_readable(ids: int) -> None:
+    """Who deploys brings what its own tools made; what the library can't read ends nobody."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "ours")])
+    ours = x509.load_pem_x509_certificate(made().current.certificate)
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), 7, ours.not_valid_before_utc, ours.not_valid_after_utc
+    ).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    for number in range(ids):
+        identifier = x509.ObjectIdentifier("2.5.29.14")
+        digest = bytes([4, 2, number, 7])
+        builder._extensions.append(x509.Extension(identifier, False, x509.UnrecognizedExtension(identifier, digest)))
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    read = certificates.from_data({"tls.crt": certificate, "tls.key": pem})
+    assert (read is None) == (ids == 2)
+    assert len(certificates.certificates_in(certificate)) == int(ids < 2)
+    if read is not None:
+        facts = certificates.read_facts(issued(read))
+        assert facts is not None and facts.signed_by == read.current.key_id

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from deathless_operator.cluster.carry_out import is_ours, scene_of, target
+from typing import cast
+
+import pytest
+
+from deathless_operator.cluster.api import Api
+from deathless_operator.cluster.carry_out import Performer, is_ours, scene_of, target
+from deathless_operator.cluster.trust import Trust
 from deathless_operator.model import names
 from deathless_operator.model.values import JsonObject
 from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod
@@ -35,3 +41,21 @@ def test_each_action_says_what_it_is_about() -> None:
     assert target(delete) == ("Service", "s")
     assert target(EvictPod(name="p", uid="u", why="w")) == ("Pod", "p")
     assert target(SetCordon(node="n", cordon=True, mark="m", why="w")) == ("Node", "n")
+
+
+class Unable:
+    """A hand whose every action meets something that nobody foresaw."""
+
+    async def delete(self, *_: object, **__: object) -> bool:
+        raise ZeroDivisionError("nobody foresaw it")
+
+
+@pytest.mark.asyncio
+async def test_action_that_meets_a_bug_is_told_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    performer = Performer(cast("Api", Unable()), cast("Trust", None))
+    deletes = [DeletePod(name=name, uid="u", grace_s=None, force=False, why="w") for name in ("p", "q")]
+    found = await performer.carry_out(scene_of(snapshot()), deletes, {})
+    assert [(each.name, each.reason, each.message) for each in found] == [
+        (name, "ZeroDivisionError", "ZeroDivisionError: nobody foresaw it") for name in ("p", "q")
+    ]
+    assert "Traceback" in caplog.text

@@ -19,10 +19,10 @@ from deathless_operator.cluster import errors
         (410, errors.Expired),
         (418, errors.ApiRefused),
         (422, errors.Unacceptable),
-        (429, errors.ApiUnreachable),
+        (429, errors.ApiFailed),
         (500, errors.ApiFailed),
-        (503, errors.ApiUnreachable),
-        (504, errors.ApiUnreachable),
+        (503, errors.ApiFailed),
+        (504, errors.ApiFailed),
     ],
 )
 def test_status_decides_the_error(status: int, expected: type[Exception]) -> None:
