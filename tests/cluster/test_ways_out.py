@@ -72,6 +72,8 @@ def test_log_that_was_put_back_from_a_backup_is_adopted(cluster: Lab) -> None:
             ledger.apply(suspend=False)
             ledger.wait_condition("StorageReady", "False", "LogTruncated")
             walk(cluster, block(CONDITIONS, "LogTruncated"), NS=ledger.namespace, SERVICE=ledger.name)
+            ledger.wait_told("Ready", "False", "OutsideHeld")
+            walk(cluster, block(CONDITIONS, "OutsideHeld"), NS=ledger.namespace, SERVICE=ledger.name)
             ledger.wait_ready()
         finally:
             shutil.rmtree(copy, ignore_errors=True)

@@ -11,10 +11,11 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self, cast
 
 from driver_service import Till
@@ -97,13 +98,15 @@ def hooked(hook: Hook) -> Iterator[tuple[Hook, str]]:
         thread.join()
 
 
-def till_of(folder: Path, url: str, replicas: int = 2, **mail: object) -> ReplicaSet:
+def till_of(
+    folder: Path, url: str, replicas: int = 2, settings: Mapping[str, object] = MappingProxyType({}), **mail: object
+) -> ReplicaSet:
     """The service with its drivers, all of whose replicas write to one file."""
     drivers = [
         {"name": "book", "kind": "files", "options": {"path": "book.jsonl"}, "folder": str(folder)},
         {"name": "mail", "kind": "webhook", "options": {"url": url}, "folder": str(folder), **mail},
     ]
-    return ReplicaSet(folder, replicas=replicas, service="till", module=f"{MODULE}:till", drivers=drivers)
+    return ReplicaSet(folder, replicas=replicas, service="till", module=f"{MODULE}:till", drivers=drivers, **settings)
 
 
 def driver_pids(replicas: ReplicaSet, name: str) -> list[int]:

@@ -5,7 +5,8 @@
     drill       break something on purpose, and be told what came of it
     logs        what the primary (or a replica) says
     call        call a handler, or ask a query, through the front door
-    invocations, order, parked, retry-parked, unknown, settle, peers, adopt-peer
+    invocations, order, parked, retry-parked, unknown, settle, undelivered, retry-undelivered, discard-undelivered,
+    peers, adopt-peer, resume-outside
                 what operators see and order there, by a token of their own (`plugin_operators`)
     fence       stop replicas from serving; unfence lets them again
     pause       let the operator change nothing; resume lets it again

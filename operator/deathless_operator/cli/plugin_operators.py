@@ -1,4 +1,4 @@
-"""`kubectl deathless invocations`, `order`, `parked`, `unknown`, `peers` and so on: the HTTP pages for operators.
+"""`kubectl deathless invocations`, `order`, `parked`, `undelivered`, `peers` and so on: the HTTP pages for operators.
 
 Why apart from `plugin_cluster`: these pages show other callers' data and take orders that end other callers' calls, so
 they are opened by another token, the Secret `NAME-operator-token` that the operator made. Who may read that Secret is
@@ -11,8 +11,11 @@ alone, and printed nowhere. Does not: know more than the pages do.
 from __future__ import annotations
 
 import base64
+import contextlib
 import ssl
-from typing import Final
+import sys
+from collections.abc import AsyncIterator
+from typing import Final, cast
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -23,11 +26,19 @@ from deathless.base.errors import InvalidArgument, OperatorsOnly, OutcomeUnknown
 from deathless.codec.untrusted import read_json
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_cluster import Cluster, forwarded, read_answer
-from deathless_operator.cli.plugin_options import InvocationId, common, on_cluster, service_argument, shard_option
+from deathless_operator.cli.plugin_options import (
+    Command,
+    InvocationId,
+    common,
+    on_cluster,
+    service_argument,
+    shard_option,
+)
 from deathless_operator.cluster.bounded import read_whole
 from deathless_operator.cluster.errors import NotFound
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names
+from deathless_operator.model.values import Json, number, objects, text
 from deathless_operator.plan.snapshot import ResourceView
 
 AGAIN: Final = "look before you repeat it: a second order may meet what the first one set going"
@@ -48,19 +59,61 @@ async def operator_token(cluster: Cluster, resource: ResourceView) -> str:
     return base64.b64decode((raw.get("data") or {}).get(names.OPERATOR_TOKEN_KEY, "")).decode().strip()
 
 
-async def ask(
-    cluster: Cluster, service: str, page: str, *, order: dict[str, object] | None = None, timeout_s: float
-) -> object:
-    """Ask for a page below `/SERVICE/-/`, or give an order there, through the front door.
+class Pages:
+    """Pages below `/SERVICE/-/`, through the front door.
 
     Args:
-        cluster: where.
+        session: shows the token of operators.
         service: whose.
-        page: the rest of the address.
-        order: body of an order; None: nothing is ordered.
-        timeout_s: to wait for the answer.
+        shards: how many it has.
+        root: the address of the pages, without a slash at its end.
+        secure: who is let pass for the service.
+        host: the name that its certificate has to have; None: it shows none.
+    """
 
-    Raises: UnknownService, OperatorsOnly, PeerUnreachable, OutcomeUnknown, and what the service tells.
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        service: str,
+        shards: int,
+        root: str,
+        secure: ssl.SSLContext | bool,
+        host: str | None,
+    ) -> None:
+        self._session = session
+        self._service = service
+        self.shards = shards
+        self._root = root
+        self._secure = secure
+        self._host = host
+
+    async def ask(self, page: str, order: dict[str, object] | None = None) -> object:
+        """Ask for a page, or give an order there.
+
+        Args:
+            page: the rest of the address.
+            order: body of an order; None: nothing is ordered.
+
+        Raises: OutcomeUnknown, TooLarge, and what the service tells.
+        """
+        data = None if order is None else msgspec.json.encode(order)
+        method, url = "GET" if order is None else "POST", f"{self._root}/{page}"
+        try:
+            async with self._session.request(
+                method, url, data=data, ssl=self._secure, server_hostname=self._host
+            ) as answer:
+                whole = await read_whole(answer, f"{self._service} {page}")
+                return read_answer(answer.status, whole, again=AGAIN)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            told = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise OutcomeUnknown(told, remedy=AGAIN) from None
+
+
+@contextlib.asynccontextmanager
+async def opened(cluster: Cluster, service: str, timeout_s: float) -> AsyncIterator[Pages]:
+    """Open the pages of a service for its operators, each answer of which is waited for so long.
+
+    Raises: UnknownService, OperatorsOnly, PeerUnreachable.
     """
     resource = await cluster.service(service)
     context, token = await cluster.context(resource), await operator_token(cluster, resource)
@@ -70,15 +123,31 @@ async def ask(
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         async with aiohttp.ClientSession(timeout=timeout, headers=headers, trust_env=False) as session:
-            url = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}/{service}/-/{page}"
-            data = None if order is None else msgspec.json.encode(order)
-            method = "GET" if order is None else "POST"
-            try:
-                async with session.request(method, url, data=data, ssl=secure, server_hostname=host) as answer:
-                    return read_answer(answer.status, await read_whole(answer, f"{service} {page}"), again=AGAIN)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                told = f"{type(error).__name__}: {error}".rstrip(": ")
-                raise OutcomeUnknown(told, remedy=AGAIN) from None
+            root = f"{'https' if context is not None else 'http'}://127.0.0.1:{port}/{service}/-"
+            shards = resource.spec.shards if resource.spec is not None else 1
+            yield Pages(session, service, shards, root, secure, host)
+
+
+async def given_up(pages: Pages, driver: str, shard: int | None) -> list[str]:
+    """Give the ids of all messages that drivers gave up.
+
+    Args:
+        pages: of the service.
+        driver: by this one alone; empty: by any.
+        shard: of this one alone; None: of all.
+    """
+    found: list[str] = []
+    for each in range(pages.shards) if shard is None else [shard]:
+        several, first = pages.shards > 1, 0
+        while True:
+            page = _about("undelivered", **{"from": first or None}, shard=each if several else None)
+            listed = objects(cast("Json", await pages.ask(page)), "undelivered")
+            if not listed or number(listed[-1], "id") < first:
+                break
+            first = number(listed[-1], "id") + 1
+            ids = [number(one, "id") for one in listed if driver in ("", text(one, "driver"))]
+            found += [f"{each}-{one}" if several else str(one) for one in ids]
+    return found
 
 
 ORDERS = ("cancel", "kill", "resume")
@@ -98,9 +167,12 @@ def _operate(
     service: str, page: str, namespace: str, kubeconfig: str, timeout: float, order: dict[str, object] | None = None
 ) -> int:
     """Ask for a page, or give an order there, and print the answer; it is JSON with and without --json."""
-    view.emit(
-        on_cluster(namespace, kubeconfig, lambda cluster: ask(cluster, service, page, order=order, timeout_s=timeout))
-    )
+
+    async def work(cluster: Cluster) -> object:
+        async with opened(cluster, service, timeout) as pages:
+            return await pages.ask(page, order)
+
+    view.emit(on_cluster(namespace, kubeconfig, work))
     return 0
 
 
@@ -260,4 +332,139 @@ def settle(service: str, number: str, operation: int, namespace: str, kubeconfig
     return _operate(service, f"unknown/{number}/{operation}/settle", namespace, kubeconfig, timeout, {})
 
 
-COMMANDS: Final = (invocations, order, parked, retry_parked, unknown, settle, peers, adopt_peer)
+@click.command()
+@service_argument
+@click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Begin there.")
+@shard_option
+@common
+@ignored_json_option
+@answer_option
+def undelivered(service: str, first: int, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
+    """Print the messages that drivers gave up, the oldest first, as JSON."""
+    page = _about("undelivered", **{"from": first or None}, shard=shard)
+    return _operate(service, page, namespace, kubeconfig, timeout)
+
+
+def given_up_options(function: Command) -> Command:
+    """Which of the messages that drivers gave up: `numbers`, or `everything` that `driver` gave up."""
+    for option in (
+        shard_option,
+        click.option("--driver", default="", metavar="NAME", help="With --all: of this driver alone."),
+        click.option("--all", "everything", is_flag=True, help="All that are on the list now."),
+        click.argument("numbers", metavar="ID...", type=InvocationId(), nargs=-1),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("retry-undelivered")
+@service_argument
+@given_up_options
+@common
+@ignored_json_option
+@answer_option
+def retry_undelivered(
+    service: str,
+    numbers: tuple[str, ...],
+    everything: bool,
+    driver: str,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> int:
+    """Send the messages ID (of shard 1: 1-ID) that drivers gave up again, behind what their driver has to do already.
+
+    Their receiver sees the same Idempotency-Key as at the first attempt.
+
+    \b
+    kubectl deathless retry-undelivered bank 4711
+    kubectl deathless retry-undelivered bank --all --driver mail
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    return _see_to("retry", service, numbers, everything, driver, shard, namespace, kubeconfig, timeout)
+
+
+@click.command("discard-undelivered")
+@service_argument
+@given_up_options
+@common
+@ignored_json_option
+@answer_option
+def discard_undelivered(
+    service: str,
+    numbers: tuple[str, ...],
+    everything: bool,
+    driver: str,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> int:
+    """Take the messages ID (of shard 1: 1-ID) that drivers gave up off the list for ever, without delivering them."""
+    return _see_to("discard", service, numbers, everything, driver, shard, namespace, kubeconfig, timeout)
+
+
+def _see_to(
+    what: str,
+    service: str,
+    numbers: tuple[str, ...],
+    everything: bool,
+    driver: str,
+    shard: int | None,
+    namespace: str,
+    kubeconfig: str,
+    timeout: float,
+) -> int:
+    """Send messages that drivers gave up again, or discard them, one after the other; print which."""
+    if bool(numbers) == everything:
+        raise click.UsageError("give ids, or --all")
+    if not everything and (driver or shard is not None):
+        raise click.UsageError("--driver and --shard go with --all; an id names its shard, like 1-4711")
+
+    async def work(cluster: Cluster) -> list[str]:
+        async with opened(cluster, service, timeout) as pages:
+            chosen = await given_up(pages, driver, shard) if everything else list(numbers)
+            for each in chosen:
+                await pages.ask(f"undelivered/{each}/{what}", {})
+            return chosen
+
+    done = "sent again" if what == "retry" else "discarded"
+    view.emit({"messages": on_cluster(namespace, kubeconfig, work), "done": done})
+    return 0
+
+
+@click.command("resume-outside")
+@service_argument
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@shard_option
+@common
+@ignored_json_option
+@answer_option
+def resume_outside(service: str, yes: bool, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
+    """Let messages to other services and drivers, and activities, go that a service holds since it was adopted.
+
+    `adopt --restored` and `adopt --as-new` have them held, since they may have gone out already. Look first what waits,
+    by `peers` and `invocations`.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidArgument("nobody is there to be asked", remedy="add --yes")
+        if not click.confirm(f"What waits in {service} leaves for good. Go on?", default=False, err=True):
+            raise InvalidArgument("nothing was let go", remedy="add --yes")
+    return _operate(service, _about("outside/resume", shard=shard), namespace, kubeconfig, timeout, {})
+
+
+COMMANDS: Final = (
+    invocations,
+    order,
+    parked,
+    retry_parked,
+    unknown,
+    settle,
+    undelivered,
+    retry_undelivered,
+    discard_undelivered,
+    peers,
+    adopt_peer,
+    resume_outside,
+)

@@ -117,6 +117,7 @@ def read_announcement(value: str) -> Announcement | None:
         epoch=_count(found, "epoch"),
         full=found.get("full") is True,
         outbox_full=found.get("outbox_full") is True,
+        outside_held=found.get("outside_held") is True,
         clock=text(found, "clock"),
         condition=text(found, "condition"),
         problem=text(found, "problem"),

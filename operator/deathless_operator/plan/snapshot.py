@@ -70,6 +70,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     full: bool = False  # it leads, and its log has no room: calls are refused
     outbox_full: bool = False  # it leads, and its outbox has no room: likewise
+    outside_held: bool = False  # it leads, and what it sends to the outside waits for an operator
     clock: str = ""  # it leads, and its wall clock is "ahead" of logical time, or "behind"
     condition: str = ""  # code of the error that keeps it stopped
     problem: str = ""  # code of the error that it is started again after

@@ -98,6 +98,7 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
     """Tell what replicas say of themselves; gives each troubled pod's words, for members and messages."""
     said: dict[str, str] = {}
     crowded = ""
+    holding: list[tuple[Snapshot, PodView]] = []  # each with its shard
     stepped: PodView | None = None
     for part, ordinal, pod in every_replica(snapshot):
         if held(part, ordinal, pod):
@@ -107,6 +108,8 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
                 _tell_full(pod.name, findings)
             if pod.announced.outbox_full:
                 crowded = crowded or pod.name
+            if pod.announced.outside_held:
+                holding.append((part, pod))
             if pod.announced.clock:
                 stepped = stepped or pod
         if not has_settings(snapshot, pod):
@@ -132,6 +135,8 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
         )
     if crowded:  # behind what else degrades the service: it is told as Available and Ready too
         _tell_crowded(crowded, snapshot, findings)
+    if holding:
+        _tell_holding(holding, snapshot, findings)
     if stepped is not None and stepped.announced is not None:  # it keeps nobody from being served, so it comes last
         message = (
             f"{stepped.name}: its wall clock is {stepped.announced.clock} of the service's time, which goes on without "
@@ -165,6 +170,22 @@ def _tell_crowded(primary: str, snapshot: Snapshot, findings: Findings) -> None:
     findings.tell(meaning.condition, "True", meaning.reason, message)
     for kind in ("Available", "Ready"):
         findings.tell(kind, "False", meaning.reason, message)
+
+
+def _tell_holding(holding: list[tuple[Snapshot, PodView]], snapshot: Snapshot, findings: Findings) -> None:
+    """Tell that primaries hold what goes to the outside: callers are served, and others wait for what is held."""
+    part, pod = holding[0]
+    whose = f"{snapshot.resource.name} -n {snapshot.resource.namespace}"
+    which = f" --shard {part.shard}" if snapshot.shards > 1 else ""
+    more = f", and likewise for {len(holding) - 1} more shards" if len(holding) > 1 else ""
+    message = (
+        f"{pod.name}: messages to other services and drivers, and activities, are held, since the log was put back "
+        "from a backup or copied. Callers are served. What to do: see what waits, by "
+        f"`kubectl deathless peers {whose}{which}` and `kubectl deathless invocations {whose}{which}`, then let it go "
+        f"by `kubectl deathless resume-outside {whose}{which}`{more}"
+    )
+    findings.tell("Degraded", "True", "OutsideHeld", message)
+    findings.tell("Ready", "False", "OutsideHeld", message)
 
 
 def _pod_words(pod: PodView) -> str:

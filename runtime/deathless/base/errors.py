@@ -438,14 +438,20 @@ class DeliveryGivenUp(Invalid):
     """A driver does not attempt a message any more: it was attempted too often, is too old, or others need its room."""
 
     code = "DL3044"
-    remedy = "see `deathless undelivered list`, and send it again from there once its receiver takes it"
+    remedy = (
+        "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`), and send it again from there "
+        "once its receiver takes it"
+    )
 
 
 class NotUndelivered(Invalid):
     """No message of this id is on the list of those that drivers gave up."""
 
     code = "DL3045"
-    remedy = "see `deathless undelivered list`; somebody else may have seen to it"
+    remedy = (
+        "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`); somebody else may have seen "
+        "to it"
+    )
 
 
 class OperatorsOnly(Invalid):

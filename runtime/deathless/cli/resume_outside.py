@@ -18,11 +18,11 @@ from deathless.cli.output import print_json
 def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> int:
     """Let messages to other services and drivers, and activities, of a service made of a copy go.
 
-    `deathless adopt --as-new` holds them, since the original sends the same. Look first what waits: `deathless peers`,
-    `deathless invocations`.
+    `deathless adopt --as-new` holds them, since the original sends the same, and `--restored` does, since what came
+    after the backup went out already. Look first what waits: `deathless peers`, `deathless invocations`.
     """
     from deathless.shell.admin import ask
-    from deathless.shell.adopted import read_adoption, write_adoption
+    from deathless.shell.adopted import let_outside_go
     from deathless.shell.status import look
 
     async def tell() -> bool:
@@ -34,12 +34,9 @@ def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> i
         return True
 
     found = target(manifest, directory)
-    adoption = read_adoption(str(found.directory))
     if not (yes or as_json or click.confirm("What waits in it leaves for good. Go on?", default=False)):
         raise InvalidArgument("nothing was let go", remedy="add --yes")
-    was_held, adoption.hold_outside = adoption.hold_outside, False
-    if was_held:
-        write_adoption(str(found.directory), adoption)
+    was_held = let_outside_go(str(found.directory))
     told = asyncio.run(tell())  # also where it was not held: an earlier try may have reached nobody
     if as_json:
         print_json({"held": was_held, "told": told})

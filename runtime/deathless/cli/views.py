@@ -20,7 +20,12 @@ STATE_WORDS = {"stopped": "frozen"}  # a process stopped by a signal, not one th
 
 def replica_row(view: ReplicaView) -> tuple[object, ...]:
     """Give one replica's cells, in the order of COLUMNS."""
-    troubles = (view.full and "log full", view.outbox_full and "outbox full", view.clock and f"clock {view.clock}")
+    troubles = (
+        view.full and "log full",
+        view.outbox_full and "outbox full",
+        view.outside_held and "outside held",
+        view.clock and f"clock {view.clock}",
+    )
     condition = view.condition or next((trouble for trouble in troubles if trouble), "")
     state = STATE_WORDS.get(view.state, view.state)
     role = "-" if view.role in ("dead", "starting") else view.role

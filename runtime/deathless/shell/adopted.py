@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from deathless.base.errors import HalfCopy
+from deathless.base.errors import HalfCopy, StorageFailed
 from deathless.base.storage import storage_error
 from deathless.codec.untrusted import read_json
 from deathless.engine.ports import ServiceRecord
@@ -38,7 +38,7 @@ class Adoption(msgspec.Struct, kw_only=True, rename="camel"):
     incarnation: int = 0  # instead of the one it was created with; 0: that one
     former: list[int] = []  # incarnations that were given up: what was confirmed in them does not count any more
     former_services: list[bytes] = []  # ids that cuts up to `through_epoch` may name beside
-    hold_outside: bool = False  # peers, drivers, activities and cron rest until an operator lets them go on
+    hold_outside: bool = False  # what goes to peers and drivers, and activities, wait until an operator lets them go
 
     @property
     def code_pairs(self) -> frozenset[tuple[bytes, int]]:
@@ -79,3 +79,19 @@ def read_adoption(directory: str) -> Adoption:
 def write_adoption(directory: str, adoption: Adoption) -> None:
     """Write it durably."""
     replace_file(Path(directory) / FILE, msgspec.json.format(msgspec.json.encode(adoption), indent=2))
+
+
+def let_outside_go(directory: str) -> bool:
+    """Have a directory's adoption hold nothing that goes to the outside; tells whether it did.
+
+    Raises: as `read_adoption`; what the storage says, and then it may hold it still.
+    """
+    adoption = read_adoption(directory)
+    if not adoption.hold_outside:
+        return False
+    adoption.hold_outside = False
+    try:
+        write_adoption(directory, adoption)
+    except OSError as error:
+        raise storage_error(error) or StorageFailed(f"{FILE}: {error}") from None
+    return True

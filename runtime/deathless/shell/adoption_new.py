@@ -107,7 +107,8 @@ async def look_new(config: ReplicaConfig) -> list[Difference]:
         ),
         Difference(
             "what it does to the outside is what the other one does as well",
-            "messages to other services and drivers, and activities, wait for `deathless resume-outside`",
+            "messages to other services and drivers, and activities, wait for `deathless resume-outside` (in a cluster "
+            "`kubectl deathless resume-outside`)",
         ),
     ]
 

@@ -197,7 +197,7 @@ def _plan_restore(plan: RestorePlan, damage: str, lost: int) -> None:
         Difference(
             "sessions, peers and witnesses are of the incarnation before",
             f"incarnation {adoption.incarnation:x} begins; what goes out of the service is held until "
-            "`deathless resume-outside`",
+            "`deathless resume-outside` (in a cluster `kubectl deathless resume-outside`)",
         )
     )
 

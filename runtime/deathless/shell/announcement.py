@@ -43,7 +43,7 @@ FOLLOWING: Final = frozenset({"standby", "checkpointer", "taking-over"})
 TOLD: Final = (
     "replica", "instance", "generation", "role", "state", "epoch", "full", "outbox_full", "clock", "condition",
     "problem", "text", "fingerprint", "service_id", "incarnation", "since", "settings", "waits_for",
-    "waits_until",
+    "waits_until", "outside_held",
 )  # fmt: skip
 """Fields of the status."""
 

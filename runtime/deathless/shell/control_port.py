@@ -150,7 +150,7 @@ def status_of(config: ReplicaConfig, detector: Detector, ours: Standing, now: fl
         ours: how its replica stands; what its report does not say is told by it alone.
         now: monotonic seconds.
     """
-    waits = {"waits_for": ours.waits_for, "waits_since": ours.waits_since, "waits_until": ours.waits_until}
+    alone = ("waits_for", "waits_since", "waits_until", "outside_held")
     claim = detector.primary
     heard = {**detector.heard_ms(now), config.replica: 0}
     return {
@@ -161,7 +161,7 @@ def status_of(config: ReplicaConfig, detector: Detector, ours: Standing, now: fl
         "replicas": [
             {
                 **{f: getattr(report, f) for f in Report.__struct_fields__ if f != "heard"},
-                **(waits if name == config.replica else {}),
+                **({field: getattr(ours, field) for field in alone} if name == config.replica else {}),
                 "heardMs": heard.get(name, -1),
             }
             for name, report in sorted(detector.reports.items())

@@ -1,4 +1,4 @@
-"""What operators ask and order over HTTP: as `deathless invocations`, `parked` and `peers` do.
+"""What operators ask and order over HTTP: as `deathless invocations`, `peers`, `undelivered` and so on do.
 
     GET  /{service}/-/invocations?from=ID          handlers that wait, the oldest first
     GET  /{service}/-/invocations/{id}/history     one of them: what it was given, what it waits for and since when
@@ -9,13 +9,17 @@
     POST /{service}/-/parked/{lsn}/retry           run one of them again
     GET  /{service}/-/unknown                      activities that may have been done
     POST /{service}/-/unknown/{id}/{n}/settle      one of them was seen to: it is listed no more
+    GET  /{service}/-/undelivered?from=ID          messages that drivers gave up, the oldest first
+    POST /{service}/-/undelivered/{id}/retry       send one of them again; likewise discard
+    POST /{service}/-/outside/resume               let go what is held of a service made of a copy
 
 The primary answers, over its client port, what it answers to `deathless`; nothing is kept here.
 
 Of a service with several shards every ingress asks the primaries of all of them, because callers reach any: an id in a
 path names its shard (`2-512`) and that one is asked, wherever the request came in. A plain one is refused before
 anybody is asked: each shard may have an invocation of that number, and an order must not end another's. Lists and
-adopting take `?shard=k`; without it a list tells of all shards, each entry with its own, or says which does not answer.
+orders without an id take `?shard=k`; without it a list tells of all shards, each entry with its own, or says which does
+not answer.
 
 Who may: a page here shows other callers' data, and an order ends their calls. So whoever asks must show what opens the
 client port to tools, or the operators' own token where there is one. Where the ingress asks for less than the client
@@ -52,7 +56,7 @@ from deathless.base.errors import (
     UnknownService,
 )
 from deathless.base.shards import SHARDS_MAX, checked_shard, read_invocation, shard_directory, shard_name
-from deathless.codec.peer_messages import RETRY, SETTLE, is_service_name
+from deathless.codec.peer_messages import DISCARD, REDELIVER, RETRY, SETTLE, is_service_name
 from deathless.codec.untrusted import read_json
 from deathless.shell.admin import Access, ask, fitted
 from deathless.shell.listening import split_address
@@ -62,8 +66,10 @@ TOKEN_BYTES_MIN: Final = 16  # of a token in a file; a shorter one is none
 ASKED_MAX: Final = 16  # questions to the primary at a time (I10)
 _LOG: Final = logging.getLogger("deathless.ingress")
 _NUMBER: Final = re.compile(rb"\d{1,19}")
-_LISTS: Final = ("invocations", "parked", "peers", "unknown")  # commands, each named as what it lists
+_LISTS: Final = ("invocations", "parked", "peers", "undelivered", "unknown")  # commands, each named as what it lists
+_BEGIN: Final = ("invocations", "undelivered")  # those that begin where they are told to
 _DONE: Final = {b"cancel": "cancelled", b"kill": "killed"}
+_SEEN_TO: Final = {b"retry": (REDELIVER, "sent again"), b"discard": (DISCARD, "discarded")}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 Ask = Callable[[str, dict[str, str]], Awaitable[dict[str, object]]]
 """Asks the primary of a shard, as `deathless` does."""
@@ -124,6 +130,14 @@ def find_page(parts: Sequence[bytes], shards: int) -> Page | None:
             shard, number = _id(raw, shards)
             named = {"invocation": number, "operation": _number(operation)}
             return Page("order", {"command": SETTLE, **named}, "settled", shard=shard)
+        case [b"undelivered"]:
+            return Page("undelivered", {})
+        case [b"undelivered", raw, (b"retry" | b"discard") as what]:
+            shard, number = _id(raw, shards)
+            order, done = _SEEN_TO[what]
+            return Page("order", {"command": order, "invocation": number}, done, shard=shard)
+        case [b"outside", b"resume"]:
+            return Page("resume-outside", {}, "let go")
         case [b"peers"]:
             return Page("peers", {})
         case [b"peers", name, b"adopt"]:
@@ -298,8 +312,12 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
     if page.command == "adopt-peer":
         told = {"adopted": arguments["service"], "serviceId": arguments["service_id"]}
         return {**told, "incarnation": int(arguments["incarnation"]), "shard": int(arguments["shard"])}
+    if page.command == "resume-outside":
+        return {"held": found["resumed"], "done": page.done}
     numbered: dict[str, object] = {"invocation": int(arguments["invocation"])}
-    if arguments["command"] == RETRY:
+    if arguments["command"] in (REDELIVER, DISCARD):
+        numbered = {"messages": [int(arguments["invocation"])]}
+    elif arguments["command"] == RETRY:
         numbered = {"parked": int(arguments["invocation"]), "invocation": found["invocation"]}
     elif arguments["command"] == SETTLE:
         numbered["operation"] = int(arguments["operation"])
@@ -307,10 +325,10 @@ def _carried_out(page: Page, arguments: dict[str, str], found: dict[str, object]
 
 
 def _options(page: Page, named: dict[str, list[str]], shards: int) -> tuple[int | None, dict[str, str]]:
-    """Give which shard is asked (None: all of them), and what else stands behind the path: `from` of the list."""
+    """Give which shard is asked (None: all of them), and what else stands behind the path: `from` of a list."""
     shard, options = page.shard, dict[str, str]()
     for name, texts in named.items():
-        of_list = name == "from" and page.command == "invocations"
+        of_list = name == "from" and page.command in _BEGIN
         if not of_list and not (name == "shard" and page.shard is None):
             raise InvalidArgument(f"this page takes no `{name}` - at `$.{name}`")
         if len(texts) != 1 or not _NUMBER.fullmatch(texts[0].encode()):

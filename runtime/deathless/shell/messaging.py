@@ -52,7 +52,7 @@ from deathless.codec.wire import (
 from deathless.core import events as ev
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.activities import Activities, no_trace, worker_command
-from deathless.shell.adopted import read_adoption
+from deathless.shell.adopted import let_outside_go, read_adoption
 from deathless.shell.outward import Outward
 from deathless.shell.peer_links import PeerLinks, shards_of
 
@@ -175,20 +175,23 @@ class Messaging:
                 case "peers":
                     return {"peers": self.peers()}
                 case "resume-outside":
-                    return self._resume_outside()
+                    return {"resumed": self._resume_outside()}
                 case _:
                     self._post(ev.OrderReceived(conn, request.id, self._adopt(told)))
         except (msgspec.MsgspecError, CorruptFrame, KeyError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidArgument(f"{request.command}: {error}") from None
         return None
 
-    def _resume_outside(self) -> dict[str, object]:
-        """Let go what was held, once adopted.json says so: a later primary reads it there."""
-        if read_adoption(self._config.directory).hold_outside:
-            raise InvalidArgument("adopted.json holds it still", remedy="`deathless resume-outside` writes that first")
-        held = self.outward.held
+    def _resume_outside(self) -> bool:
+        """Let go what is held, once adopted.json says so: a later primary reads it there. Tells whether any was."""
+        held = let_outside_go(self._config.directory) or self.outward.held
         self.outward.let_go()
-        return {"resumed": held}
+        return held
+
+    def begin_reign(self) -> None:
+        """Let go what an operator let go while this replica followed."""
+        if self.outward.held and not read_adoption(self._config.directory).hold_outside:
+            self.outward.let_go()
 
     def _list(self, first: int) -> dict[str, object]:
         executor = self._engine.shard.executor

@@ -1,7 +1,7 @@
 """What leaves a primary for other services, drivers and activities; in a service made of a copy it is held first.
 
     held       asked for, and remembered: peers that there is something for, activities that are due
-    let go     `deathless resume-outside` wrote so into adopted.json: what was held begins, and nothing is held any more
+    let go     an operator resumed it, and adopted.json says so: what was held begins, and nothing is held any more
 
 Messages wait in the outbox meanwhile, which is limited as ever. Other shards of the same service are not outside.
 

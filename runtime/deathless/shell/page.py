@@ -23,7 +23,8 @@ Cells of u64 in the machine's byte order; the first three are `execution.running
     50       lsn that the file beside the log holds durably (`witness_writer`), 0: none
     51       activities for which this primary waits before it hands over; 0: it waits for none
     52, 53   since when, and until when at the latest, seconds of the wall clock
-    54 to 63 free
+    54       1 while what this replica sends to the outside as primary is held until an operator lets it go
+    55 to 63 free
 
 Behind the cells, from byte 512 on: u32 length and bytes of the path of the directory that the page belongs to.
 
@@ -70,7 +71,7 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})  # what m
 PAGES_SWEPT_MAX: Final = 256  # pages looked at when a replica starts
 TICKS, CALLS, UPSTREAM, LSN, FULL, UNPROVED, LOCK_ANSWERS, PROVED, OUTBOX_FULL = 3, 4, 5, 6, 7, 8, 9, 10, 11
 SLOWEST, STORAGE = 48, 49
-WAITS_FOR, WAITS_SINCE, WAITS_UNTIL = 51, 52, 53
+WAITS_FOR, WAITS_SINCE, WAITS_UNTIL, OUTSIDE_HELD = 51, 52, 53, 54
 BOOT_ID, BOOT_NS, BOOT_ELAPSED, STEPPED = 12, 13, 14, 15
 KEPT: Final = (BOOT_ID, BOOT_NS, BOOT_ELAPSED)
 """Cells that are for the next process (`machine_clock`)."""
@@ -145,6 +146,7 @@ class Page:
         for cell in range(TICKS, SHARED_CELLS):
             if cell not in KEPT:
                 self.cells[cell] = 0
+        self.cells[OUTSIDE_HELD] = 0
         self.note_waiting(None)
 
     def note_waiting(self, waiting: tuple[int, float, float] | None, now: float = 0.0, wall_s: float = 0.0) -> None:
@@ -229,9 +231,10 @@ class Page:
 
 
 def waits_of(page: Page) -> dict[str, Any]:
-    """Give what a primary says that it waits for, as `standing.Standing` names it."""
+    """Give what a primary says that it waits for, and whether for an operator, as `standing.Standing` names it."""
     names = {"waits_for": WAITS_FOR, "waits_since": WAITS_SINCE, "waits_until": WAITS_UNTIL}
-    return {name: page.cells[cell] for name, cell in names.items()}
+    waits = {name: page.cells[cell] for name, cell in names.items()}
+    return {**waits, "outside_held": bool(page.cells[OUTSIDE_HELD])}
 
 
 def open_page(directory: str, replica: str, *, instance: str = "", fresh: bool = True, memory: str = MEMORY) -> Page:

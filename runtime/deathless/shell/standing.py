@@ -54,6 +54,7 @@ class Standing(msgspec.Struct, tag="standing", frozen=True, kw_only=True):
     waits_for: int = 0  # of a primary: activities that it lets end before it hands over
     waits_since: int = 0  # when that began, seconds
     waits_until: int = 0  # when it hands over all the same
+    outside_held: bool = False  # of a primary: what it sends to the outside is held until an operator lets it go
     others: tuple[str, ...] = ()  # names of the other replicas
     led: bool = False  # it leads, or hears who does
     silent: dict[str, str] = {}  # of a primary: instances that it has not heard for SILENT_S, by replica

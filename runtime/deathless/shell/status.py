@@ -46,6 +46,7 @@ class ReplicaView(msgspec.Struct, rename="camel"):
     waits_for: int = 0  # of a primary: activities that must run at most once, which it lets end before it hands over
     waits_since: int = 0  # when that began, seconds since 1970
     waits_until: int = 0  # when it hands over all the same
+    outside_held: bool = False  # of a primary: what it sends to the outside is held until an operator lets it go
 
 
 class UnreachedPeer(msgspec.Struct, rename="camel"):
@@ -128,6 +129,7 @@ class _Told(msgspec.Struct):
     waits_for: int = 0
     waits_since: int = 0
     waits_until: int = 0
+    outside_held: bool = False
     heard_ms: int = msgspec.field(name="heardMs", default=-1)
 
 
@@ -286,6 +288,7 @@ def _view(name: str, member: Member | None, told: tuple[int, _Told] | None, *, a
         )
         view.full, view.outbox_full, view.clock = r.full, r.outbox_full, r.clock
         view.waits_for, view.waits_since, view.waits_until = r.waits_for, r.waits_since, r.waits_until
+        view.outside_held = r.outside_held
     view.answered = answered
     if member is not None:
         view.ingress = view.ingress or member.ingress

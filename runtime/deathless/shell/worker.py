@@ -95,6 +95,7 @@ from deathless.shell.page import (
     LOCK_ANSWERS,
     LSN,
     OUTBOX_FULL,
+    OUTSIDE_HELD,
     PROVED,
     TICKS,
     UNPROVED,
@@ -390,6 +391,7 @@ class Worker:
         primary = self.engine.core.primary
         cells[FULL] = int(primary is not None and primary.full)
         cells[OUTBOX_FULL] = int(self._messaging.outbox_full())
+        cells[OUTSIDE_HELD] = int(self._messaging.outward.held)
         self.page.note_waiting(primary.departure.waiting if primary is not None else None, self.now(), time.time())
         stepped_us = primary.clock_stepped_us(self.now(), self.wall_us()) if primary is not None else 0
         # Who draws UUIDv7 keys goes on from what it was told, and time does not go as its clock does now.
@@ -546,6 +548,9 @@ class Worker:
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         """See Outside."""
         self.page.cells[LSN] = self.engine.place.lsn
+        if role == "primary":
+            self._messaging.begin_reign()
+            self.page.cells[OUTSIDE_HELD] = int(self._messaging.outward.held)
         self._following = role in FOLLOWING_ROLES
         self._watch_lock()
         self._line.send(RoleIs(role, epoch, reason, self.engine.place.lsn))

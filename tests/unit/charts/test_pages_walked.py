@@ -64,7 +64,7 @@ REASONS: dict[str, dict[str, str]] = {
         "Handlers that wait, messages set aside, peers": OPERATORS,
     },
     "kubernetes/storage.md": {
-        "Backup": "tests/process put a log back and adopt it; the pod that adopts is walked with StoreOlderThanLog",
+        "Backup": "the lines of LogTruncated and OutsideHeld, which are walked",
     },
     "kubernetes/uninstall.md": {
         "The operator, without losing services": CHARTS,

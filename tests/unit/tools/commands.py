@@ -24,6 +24,8 @@ class Line:
 
     page: str
     words: tuple[str, ...]
+    whole: bool = False  # it stands in a block, as it is typed; else it may leave out what its sentence is not about
+    begins: bool = False  # nothing stands before it
 
     def __str__(self) -> str:
         """Give it as it is told."""
@@ -36,26 +38,34 @@ class Line:
         return [word.partition("=")[0] for word in before if re.match(r"^--?[A-Za-z]", word)]
 
 
-def code(text: str) -> Iterator[str]:
-    """Yield what stands as code in a page: lines that are indented or fenced, and words between backticks."""
+def code(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield what stands as code in a page, and whether in a block: lines that are indented or fenced.
+
+    Words between backticks may go on in the next line.
+    """
     text = re.sub(r"\\\n\s*", "", text)
-    fenced = False
-    for line in text.splitlines():
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif fenced or line.startswith("    "):
-            yield line.strip()
-        else:
-            yield from re.findall(r"`([^`]+)`", line)
+    fenced, prose = False, list[str]()
+    for line in [*text.splitlines(), ""]:
+        fence = line.lstrip().startswith("```")
+        fenced ^= fence
+        block = fenced or line.startswith("    ")
+        if not (fence or block or not line.strip()):
+            prose.append(line)
+            continue
+        for found in re.findall(r"`([^`]+)`", "\n".join(prose)):
+            yield " ".join(found.split()), False
+        prose.clear()
+        if block and not fence:
+            yield line.strip(), True
 
 
 def commands(program: str) -> list[Line]:
     """Return every command line that begins with `program` (one word, or more)."""
-    begins = re.compile(rf"(?:^|[ $(])({re.escape(program)} [^`]+)")
+    starts = re.compile(rf"(?:^|[ $(])({re.escape(program)} [^`]+)")
     found = []
     for path in PAGES:
-        for piece in code(path.read_text()):
-            for match in begins.finditer(piece):
+        for piece, whole in code(path.read_text()):
+            for match in starts.finditer(piece):
                 text = match[1]
                 end = END.search(text)
                 assert end is not None, "the end of the text ends it"
@@ -63,5 +73,6 @@ def commands(program: str) -> list[Line]:
                     words = tuple(shlex.split(text[: end.start()].rstrip(")")))
                 except ValueError:
                     continue  # a text in quotes that goes on in the next line
-                found.append(Line(str(path.relative_to(ROOT)), words[len(program.split()) :]))
+                page, begins = str(path.relative_to(ROOT)), match.start(1) == 0
+                found.append(Line(page, words[len(program.split()) :], whole, begins))
     return found

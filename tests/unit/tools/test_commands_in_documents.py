@@ -11,6 +11,7 @@ import pytest
 from tests.unit.tools.commands import ROOT, Line, commands
 
 from deathless.cli.main import cli as deathless
+from deathless.cli.options import ListedGroup
 from deathless_operator.cli.plugin import cli as plugin
 
 # As `kind ... --help` of version 0.33 has them.
@@ -22,17 +23,40 @@ KIND: dict[tuple[str, ...], set[str]] = {
 }
 
 
+STANDS_FOR = re.compile(r".*\.\.\.|[A-Z][A-Z_]*([-=/][A-Z_]+)?")  # such as SERVICE, ID, 0f3a...
+
+
 def check(line: Line, group: click.Command) -> None:
-    """Follow a command line through its commands, and look for its options."""
-    words = [word for word in line.words if not word.startswith("-")]
-    command = group
+    """Follow a command line through its commands, as click does: options, choices, numbers, and how many words."""
+    command, context, words = group, click.Context(group), list(line.words)
     while isinstance(command, click.Group):
+        words = parse(line, command, context, words)
+        if not words and not line.whole:
+            return  # a family of commands is spoken of
         assert words, f"{line}: a command is missing"
-        found = command.get_command(click.Context(command), words[0])
+        found = command.get_command(context, words[0])
         assert found is not None, f"{line}: there is no command {words[0]}"
-        command, words = found, words[1:]
-    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help", "--debug"}
-    assert set(line.options) <= known, f"{line}: {set(line.options) - known}"
+        command, context, words = found, click.Context(found, context), words[1:]
+    left = parse(line, command, context, words)
+    assert not left, f"{line}: {left} is too much"
+
+
+def parse(line: Line, command: click.Command, context: click.Context, words: list[str]) -> list[str]:
+    """Parse what a command takes of these words; gives those that are left."""
+    if isinstance(command, ListedGroup) and (not words or words[0].startswith("-")):
+        return ["list", *words]
+    try:
+        values, left, _ = command.make_parser(context).parse_args(words)
+        for param in command.params:
+            value = values.get(param.name)
+            given = [each for each in (value if isinstance(value, tuple | list) else [value]) if isinstance(each, str)]
+            assert given or not (param.required and line.whole), f"{line}: {param.human_readable_name} is missing"
+            for each in given:
+                if not STANDS_FOR.fullmatch(each) and not isinstance(param.type, click.Path):
+                    param.type.convert(each, param, context)
+    except click.UsageError as error:
+        raise AssertionError(f"{line}: {error.format_message()}") from None
+    return left
 
 
 @pytest.mark.parametrize("line", commands("kubectl deathless"), ids=str)
@@ -44,14 +68,30 @@ def of_deathless() -> list[Line]:
     """Return lines of `deathless`, and none of kubectl, helm and kind that name something so."""
     known = set(deathless.list_commands(click.Context(deathless)))
     others = {line.words for line in commands("kubectl deathless")}
-    return [
-        line for line in commands("deathless") if line.words and line.words[0] in known and line.words not in others
-    ]
+    found = [line for line in commands("deathless") if line.words]
+    return [line for line in found if line.begins or (line.words[0] in known and line.words not in others)]
 
 
 @pytest.mark.parametrize("line", of_deathless(), ids=str)
 def test_command_of_the_program_is_there(line: Line) -> None:
     check(line, deathless)
+
+
+CLUSTER = ("docs/kubernetes/", "docs/runbooks/")
+WITHOUT_THE_SERVICE = {
+    ("docs/kubernetes/storage.md", "check"): "it looks at a manifest and the folder that it names",
+    ("docs/kubernetes/uninstall.md", "erase"): "it reaches the lock store alone",
+    ("docs/runbooks/conditions.md", "check"): "it looks at code",
+    ("docs/runbooks/conditions.md", "fingerprint"): "it looks at code",
+}
+"""Commands of `deathless` on pages about clusters that need neither a replica nor its log."""
+
+
+def test_page_about_clusters_names_the_plugins_command_beside_the_programs() -> None:
+    typed = {(line.page, line.words[0]) for line in commands("kubectl deathless")}
+    named = {(line.page, line.words[0]) for line in of_deathless() if line.begins and line.page.startswith(CLUSTER)}
+    assert named >= set(WITHOUT_THE_SERVICE)
+    assert named - typed - set(WITHOUT_THE_SERVICE) == set(), "who has a cluster has `kubectl deathless` alone"
 
 
 def test_lines_are_found() -> None:
@@ -65,8 +105,19 @@ def test_lines_are_found() -> None:
     assert {line.words[0] for line in of_deathless()} >= {"up", "call", "query", "adopt", "parked", "check"}
     with pytest.raises(AssertionError, match="no command stats"):
         check(Line("page", ("stats",)), plugin)
-    with pytest.raises(AssertionError, match="--jason"):
-        check(Line("page", ("status", "--jason")), plugin)
+    for words, wrong in (
+        (("status", "--jason"), "--jason"),
+        (("fence", "-n"), "-n"),
+        (("order", "bank", "512", "explode"), "explode"),
+        (("settle", "bank", "512", "one"), "'one' is not a valid integer"),
+        (("peers", "bank", "stock"), "stock"),
+    ):
+        check(Line("page", words[:-1]), plugin)
+        with pytest.raises(AssertionError, match=wrong):
+            check(Line("page", words), plugin)
+    check(Line("page", ("settle", "SERVICE", "ID", "OPERATION", "-n", "NS"), whole=True), plugin)
+    with pytest.raises(AssertionError, match="OPERATION is missing"):
+        check(Line("page", ("settle", "SERVICE", "ID"), whole=True), plugin)
 
 
 @pytest.mark.parametrize("line", commands("kind"), ids=str)

@@ -31,6 +31,8 @@ def test_an_outbox_without_room_is_said_and_an_error_comes_first() -> None:
     crowded = ReplicaView(replica="r0", state="running", role="primary", outbox_full=True)
     stepped = ReplicaView(replica="r0", state="running", role="primary", clock="behind")
     assert replica_row(stepped)[-1] == "clock behind"
+    holding = ReplicaView(replica="r0", state="running", role="primary", outside_held=True)
+    assert replica_row(holding)[-1] == "outside held"
     assert replica_row(crowded)[COLUMNS.index("condition")] == "outbox full"
     crowded.condition = "DL4009"
     assert replica_row(crowded)[COLUMNS.index("condition")] == "DL4009"

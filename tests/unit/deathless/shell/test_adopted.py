@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import HalfCopy
+from deathless.base.errors import HalfCopy, OutOfSpace
 from deathless.engine.ports import ServiceRecord
-from deathless.shell.adopted import FILE, AdoptedCode, Adoption, read_adoption, write_adoption
+from deathless.shell import adopted
+from deathless.shell.adopted import FILE, AdoptedCode, Adoption, let_outside_go, read_adoption, write_adoption
 
 RECORD = ServiceRecord("bank", bytes(16), 1, bytes(32), 7, "seal", True)
 
@@ -33,3 +35,22 @@ def test_file_that_cant_be_read_refuses_the_start(tmp_path: Path, content: bytes
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(HalfCopy):
         read_adoption(str(tmp_path))
+
+
+def test_the_outside_is_let_go_once_and_nothing_else_is_changed(tmp_path: Path) -> None:
+    write_adoption(str(tmp_path), Adoption(through_epoch=4, hold_outside=True))
+    assert let_outside_go(str(tmp_path)) is True
+    assert read_adoption(str(tmp_path)) == Adoption(through_epoch=4)
+    assert let_outside_go(str(tmp_path)) is False
+
+
+def test_storage_that_takes_nothing_leaves_the_outside_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_adoption(str(tmp_path), Adoption(hold_outside=True))
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no space", str(path))
+
+    monkeypatch.setattr(adopted, "replace_file", full)
+    with pytest.raises(OutOfSpace):
+        let_outside_go(str(tmp_path))
+    assert read_adoption(str(tmp_path)).hold_outside

@@ -114,7 +114,7 @@ def test_patch_that_is_applied_leaves_nothing_to_patch(role: str, seen: str, cea
 def test_status_tells_everything_an_operator_reads() -> None:
     now = standing(
         condition="DL4007", text="DL4007 half", fingerprint="ab", service_id="cd", incarnation=7, since=1.5,
-        waits_for=2, waits_since=1, waits_until=9,
+        waits_for=2, waits_since=1, waits_until=9, outside_held=True,
     )  # fmt: skip
     patch = own_patch(pod(), now, ceased_s=NEVER)
     assert patch is not None
@@ -123,11 +123,11 @@ def test_status_tells_everything_an_operator_reads() -> None:
         "replica": "r0", "instance": UID, "generation": 0, "role": "standby", "state": "running", "epoch": 3,
         "full": False, "outbox_full": False, "clock": "", "condition": "DL4007", "problem": "", "text": "DL4007 half",
         "fingerprint": "ab", "service_id": "cd", "incarnation": 7, "since": 1.5, "settings": "", "waits_for": 2,
-        "waits_until": 9,
+        "waits_until": 9, "outside_held": True,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["full", "outbox_full"])
+@pytest.mark.parametrize("what", ["full", "outbox_full", "outside_held"])
 def test_primary_without_room_announces_it_at_once_and_that_there_is_room_again(what: str) -> None:
     leads = standing("primary")
     patch = own_patch(pod(), leads, ceased_s=0.0)

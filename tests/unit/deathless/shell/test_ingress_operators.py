@@ -48,7 +48,7 @@ class Primary:
         await self.open.wait()
         if self.error is not None:
             raise self.error
-        return {"invocation": 90, "peers": []}
+        return {"invocation": 90, "peers": [], "resumed": True}
 
 
 class Site:
@@ -108,6 +108,10 @@ ASKED = [
         post("/bank/-/unknown/5/2/settle", b""),
         ("order", {"command": "settle", "invocation": "5", "operation": "2"}),
     ),
+    (get("/bank/-/undelivered?from=7"), ("undelivered", {"from": "7"})),
+    (post("/bank/-/undelivered/5/retry"), ("order", {"command": "redeliver", "invocation": "5"})),
+    (post("/bank/-/undelivered/5/discard", b""), ("order", {"command": "discard", "invocation": "5"})),
+    (post("/bank/-/outside/resume"), ("resume-outside", {})),
     (
         post("/bank/-/peers/stock/adopt", b'{"serviceId": "%s", "incarnation": 2, "shard": 1}' % (32 * b"a")),
         ("adopt-peer", {"service": "stock", "service_id": 32 * "a", "incarnation": "2", "shard": "1"}),
@@ -142,6 +146,12 @@ async def test_pages_ask_the_primary_as_the_command_line_does(
         (post("/bank/-/unknown/5/1/settle", b'{"value": 1}'), 400),
         (get("/bank/-/unknown/5/1/settle"), 405),
         (post("/bank/-/unknown"), 405),
+        (post("/bank/-/undelivered"), 405),
+        (post("/bank/-/undelivered/0/retry"), 404),
+        (get("/bank/-/undelivered/5/discard"), 405),
+        (get("/bank/-/outside/resume"), 405),
+        (post("/bank/-/outside/resume", b'{"value": 1}'), 400),
+        (post("/bank/-/outside/resume?from=1"), 400),
         (post("/bank/-/peers/stock/adopt"), 400),
         (post("/bank/-/peers/stock/adopt", b'{"serviceId": "aa", "incarnation": 2}'), 400),
         (post("/bank/-/peers/stock/adopt", b'{"serviceId": "%s", "incarnation": 0}' % (32 * b"a")), 400),

@@ -27,6 +27,7 @@ LISTED: dict[str, dict[str, Any]] = {
     "invocations": {"invocations": [{"invocation": 5}], "count": 7, "nowUs": 100},
     "parked": {"parked": [{"lsn": 5}], "count": 1},
     "peers": {"peers": [{"service": "stock", "shard": 3}]},
+    "undelivered": {"undelivered": [{"id": 5}], "count": 1},
     "unknown": {"unknown": [{"invocation": 5, "operation": 1}], "count": 1},
 }
 
@@ -43,7 +44,7 @@ class Primary:
         self.asked.append((command, arguments))
         if self.error is not None:
             raise self.error
-        found = LISTED.get(command, {"invocation": 90})
+        found = LISTED.get(command, {"invocation": 90, "resumed": True})
         return found | ({"nowUs": found["nowUs"] - self._shard} if "nowUs" in found else {})
 
 
@@ -105,7 +106,21 @@ ORDERS = [
         {"adopted": "stock", "serviceId": 32 * "a", "incarnation": 2, "shard": 3, "ownShard": 1},
     ),
     (
-        get("/bank/-/invocations/1-5/history"), ("invocation", {"invocation": "5"}), {"invocation": 90, "shard": 1},
+        post("/bank/-/undelivered/1-5/retry"), ("order", {"command": "redeliver", "invocation": "5"}),
+        {"messages": [5], "done": "sent again", "shard": 1},
+    ),
+    (
+        post("/bank/-/undelivered/1-5/discard"), ("order", {"command": "discard", "invocation": "5"}),
+        {"messages": [5], "done": "discarded", "shard": 1},
+    ),
+    (
+        get("/bank/-/undelivered?shard=1&from=5"), ("undelivered", {"from": "5"}),
+        {"undelivered": [{"id": 5}], "count": 1, "shard": 1},
+    ),
+    (post("/bank/-/outside/resume?shard=1"), ("resume-outside", {}), {"held": True, "done": "let go", "shard": 1}),
+    (
+        get("/bank/-/invocations/1-5/history"), ("invocation", {"invocation": "5"}),
+        {"invocation": 90, "resumed": True, "shard": 1},
     ),
     (
         get("/bank/-/invocations?shard=1&from=5"), ("invocations", {"from": "5"}),
@@ -140,6 +155,8 @@ async def test_the_shard_that_is_named_is_asked_and_no_other(
         (post("/bank/-/invocations/1-5/kill?shard=0"), "takes no `shard`"),
         (post("/bank/-/peers/stock/adopt", ADOPTED), "about one shard"),
         (get("/bank/-/invocations?from=5"), "about one shard"),
+        (post("/bank/-/undelivered/5/retry"), "like 1-512"),
+        (post("/bank/-/outside/resume"), "about one shard"),
         (get("/bank/-/invocations?shard=2"), "no shard 2"),
         (get("/bank/-/invocations?shard=0&shard=1"), "shard is one number"),
         (get("/bank/-/peers?shard=x"), "shard is one number"),

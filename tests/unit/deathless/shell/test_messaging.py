@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from deathless.base.config import ActivitiesConfig, DriverConfig, ReplicaConfig
-from deathless.base.errors import InvalidArgument, InvocationUnknown, NotPrimary
+from deathless.base.errors import HalfCopy, InvalidArgument, InvocationUnknown, NotPrimary
 from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import (
@@ -36,7 +36,7 @@ from deathless.core.sessions import SessionTable
 from deathless.core.undelivered import Undelivered
 from deathless.core.unknown_outcomes import UnknownOutcomes
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.adopted import Adoption, write_adoption
+from deathless.shell.adopted import FILE, Adoption, read_adoption, write_adoption
 from deathless.shell.messaging import (
     COMMANDS,
     OUTBOX_CALM_S,
@@ -144,15 +144,27 @@ async def test_list_of_handlers_that_wait_for_ever_so_much_fits_a_packet_and_one
     assert cast("InvocationView", shown["invocation"]).waits_for == many
 
 
-async def test_what_a_copy_holds_is_let_go_once_the_directory_says_so(tmp_path: Path) -> None:
+async def test_what_a_copy_holds_is_let_go_for_this_primary_and_each_that_follows(tmp_path: Path) -> None:
+    write_adoption(str(tmp_path), Adoption(hold_outside=True, through_epoch=3))
+    config = msgspec.structs.replace(CONFIG, directory=str(tmp_path))
+    end, later = End(config=config), End(config=config)
+    assert end.messaging.outward.held and later.messaging.outward.held
+    later.messaging.begin_reign()
+    assert later.messaging.outward.held, "nobody let it go"
+    assert end.ask("resume-outside") == {"resumed": True}
+    assert read_adoption(str(tmp_path)) == Adoption(through_epoch=3)
+    assert end.ask("resume-outside") == {"resumed": False}
+    later.messaging.begin_reign()
+    assert not later.messaging.outward.held, "it read the file when it began to follow"
+
+
+async def test_what_a_copy_holds_is_held_on_where_the_directory_can_not_say_otherwise(tmp_path: Path) -> None:
     write_adoption(str(tmp_path), Adoption(hold_outside=True))
     end = End(config=msgspec.structs.replace(CONFIG, directory=str(tmp_path)))
-    assert end.messaging.outward.held
-    with pytest.raises(InvalidArgument, match="resume-outside"):
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(HalfCopy):
         end.ask("resume-outside")
-    write_adoption(str(tmp_path), Adoption())
-    assert end.ask("resume-outside") == {"resumed": True}
-    assert end.ask("resume-outside") == {"resumed": False}
+    assert end.messaging.outward.held
 
 
 async def test_schedules_are_listed() -> None:

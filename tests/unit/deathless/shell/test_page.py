@@ -21,6 +21,7 @@ from deathless.shell.page import (
     FULL,
     LSN,
     OUTBOX_FULL,
+    OUTSIDE_HELD,
     PAGE_BYTES,
     SHARED_CELLS,
     TICKS,
@@ -37,6 +38,7 @@ from deathless.shell.page import (
 CELL_NAMES = (
     *("TICKS", "CALLS", "UPSTREAM", "LSN", "FULL", "UNPROVED", "LOCK_ANSWERS", "PROVED", "OUTBOX_FULL", "BOOT_ID"),
     *("BOOT_NS", "BOOT_ELAPSED", "STEPPED", "SLOWEST", "STORAGE", "DURABLE", "WAITS_FOR", "WAITS_SINCE", "WAITS_UNTIL"),
+    "OUTSIDE_HELD",
 )
 POINT = Point(bytes(range(16)), 77, 3, 1000, bytes(range(16, 32)), 1_700_000_000_000_000, boot=5)
 
@@ -89,12 +91,20 @@ def test_what_a_primary_waits_for_is_told_in_seconds_of_the_wall_clock_that_do_n
     found = Page(str(tmp_path / "page"), fresh=True)
     found.note_waiting((2, 100.0, 108.0), 101.0, 5001.2)
     found.note_waiting((1, 100.0, 108.0), 102.0, 5003.9)  # the wall clock was set meanwhile
-    assert waits_of(found) == {"waits_for": 1, "waits_since": 5000, "waits_until": 5008}
+    assert waits_of(found) == {"waits_for": 1, "waits_since": 5000, "waits_until": 5008, "outside_held": False}
     found.note_waiting(None)
-    assert waits_of(found) == {"waits_for": 0, "waits_since": 0, "waits_until": 0}
+    assert waits_of(found) == {"waits_for": 0, "waits_since": 0, "waits_until": 0, "outside_held": False}
     found.note_waiting((2, 100.0, 108.0), 101.0, 5001.2)
     found.clear()
     assert waits_of(found)["waits_for"] == 0
+
+
+def test_what_a_former_worker_held_is_not_said_of_the_next_one(tmp_path: Path) -> None:
+    found = Page(str(tmp_path / "page"), fresh=True)
+    found.cells[OUTSIDE_HELD] = 1
+    assert waits_of(found)["outside_held"] is True
+    found.clear()
+    assert waits_of(found)["outside_held"] is False
 
 
 def test_what_was_being_run_survives_the_process_that_died_in_it(tmp_path: Path) -> None:

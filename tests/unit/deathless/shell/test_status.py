@@ -55,6 +55,11 @@ def test_what_has_no_room_is_seen() -> None:
     assert [(one.full, one.outbox_full) for one in seen.replicas[:2]] == [(True, False), (False, True)]
 
 
+def test_what_is_held_is_seen() -> None:
+    seen = view(r0=answer(report("r0", "primary", outside_held=True), report("r1", "standby")))
+    assert [one.outside_held for one in seen.replicas[:2]] == [True, False]
+
+
 def test_own_word_counts_more_than_another_ones() -> None:
     told = answer(report("r0", "primary", lsn=99, heardMs=400), report("r1", "standby", heardMs=0))
     own = answer(report("r0", "primary", lsn=7, heardMs=0))

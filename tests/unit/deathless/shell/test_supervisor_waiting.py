@@ -13,6 +13,7 @@ from deathless.base.limits import STOP_MAX_S
 from deathless.cli.switchover import SWITCH_S
 from deathless.core.handover import HANDOVER_MAX_S
 from deathless.shell import supervisor as module
+from deathless.shell.page import OUTSIDE_HELD
 from deathless.shell.runner import FOLLOWERS_STOP_S, STOP_S
 from deathless.shell.supervisor import INGRESS_STOP_MAX_S
 
@@ -56,10 +57,14 @@ def test_what_a_primary_waits_for_is_told_by_its_own_supervisor(tmp_path: Path) 
         await until(lambda: supervisor.report.role == "primary")
         assert supervisor._page is not None
         supervisor._page.note_waiting((2, 0.0, 60.0), 0.0, 5000.0)
+        assert not supervisor._standing().outside_held
+        supervisor._page.cells[OUTSIDE_HELD] = 1
+        assert supervisor._standing().outside_held
         [told] = cast("list[dict[str, object]]", supervisor.status()["replicas"])
         assert (told["waits_for"], told["waits_since"], told["waits_until"]) == (2, 5000, 5060)
         supervisor.report.role = "stopping"
         assert supervisor._standing().waits_for == 0
+        assert not supervisor._standing().outside_held
 
     supervised(tmp_path, led_by(TOLD, "primary"), look)
 

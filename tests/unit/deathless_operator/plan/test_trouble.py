@@ -100,6 +100,40 @@ def test_primary_whose_outbox_has_no_room_is_told_with_how_to_find_who_takes_not
     assert told == ["False", "True", "True"]
 
 
+def test_primary_that_holds_the_outside_is_told_with_what_to_type_though_it_serves() -> None:
+    world = running()
+    leader = next(name for name, pod in world.replicas().items() if role(pod) == "primary")
+    say_full(world, leader, outside_held=True)
+    world.operate()
+    for kind, status in (("Degraded", "True"), ("Ready", "False")):
+        found = world.condition(kind)
+        assert (found["status"], found["reason"]) == (status, "OutsideHeld")
+        assert leader in found["message"]
+        assert "`kubectl deathless resume-outside bank -n prod`" in found["message"]
+    assert world.condition("Available")["status"] == "True"
+    assert "OutsideHeld" in world.told
+    say_full(world, leader, outside_held=False)
+    world.operate()
+    assert [world.condition(kind)["status"] for kind in ("Degraded", "Ready")] == ["False", "True"]
+
+
+def test_shard_that_holds_the_outside_is_named_and_the_next_one_after_it() -> None:
+    world = running({**SPEC, "shards": 3})
+    second, third = sorted(
+        name for name, pod in world.replicas().items() if role(pod) == "primary" and not name.startswith("bank-0")
+    )
+    for name in (second, third):
+        say_full(world, name, outside_held=True)
+    world.operate()
+    message = world.condition("Ready")["message"]
+    assert second in message and third not in message
+    assert message.endswith("`kubectl deathless resume-outside bank -n prod --shard 1`, and likewise for 1 more shards")
+    say_full(world, second, outside_held=False)
+    world.operate()
+    message = world.condition("Ready")["message"]
+    assert message.endswith("`kubectl deathless resume-outside bank -n prod --shard 2`")
+
+
 @pytest.mark.parametrize("clock", ["ahead", "behind"])
 def test_primary_whose_clock_stepped_is_told_and_goes_on_serving(clock: str) -> None:
     world = running()
@@ -126,7 +160,7 @@ def test_full_outbox_hides_no_other_trouble_and_a_full_log_comes_first() -> None
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["full", "outbox_full"])
+@pytest.mark.parametrize("what", ["full", "outbox_full", "outside_held"])
 def test_replica_that_serves_no_more_tells_nothing_of_room(what: str) -> None:
     findings = Findings()
     tell_replicas(with_pod(announced=Announcement(**{what: True}), ready=False), findings)  # type: ignore[arg-type]  # flags
