@@ -20,7 +20,7 @@ from deathless.shell.client import Client
 from deathless.shell.http_protocol import HttpServer
 from deathless.shell.http_request import HttpLimits, Request
 from deathless.shell.ingress import Ingress
-from deathless.shell.ingress_results import WAIT_MAX_S, WAIT_S, place_of, wait_of
+from deathless.shell.ingress_results import WAIT_MAX_S, WAIT_S, Late, place_of, wait_of
 
 pytestmark = pytest.mark.asyncio
 SEVEN = ok_reply(msgspec.msgpack.encode(7))
@@ -90,6 +90,30 @@ async def test_who_repeats_a_request_whose_handler_waits_joins_it_and_both_get_i
         answers = await asyncio.gather(*asked)
         assert [(answer.status, answer.json) for answer in answers] == [(200, 7), (200, 7)]
         assert len(s.ingress.late) == 0
+
+
+async def test_caller_who_can_not_be_told_that_its_time_is_over_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site() as s:
+        asked = [asyncio.ensure_future(s.ask(post("/bank/alice/deposit", DEPOSIT, "Prefer: wait=3"))) for _ in range(2)]
+        await s.attached(2)
+        real, met = s.ingress.late._accepted, list[object]()
+
+        def accepted(late: Late) -> None:
+            met.append(late)
+            if len(met) == 1:
+                raise ZeroDivisionError
+            real(late)
+
+        monkeypatch.setattr(s.ingress.late, "_accepted", accepted)
+        s.ingress.sweep(s.loop.time() + 3.0)
+        done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert [(await each).status for each in done] == [202]
+        assert len(s.ingress.late) == 0
+        assert "ZeroDivisionError" in caplog.text
+        for each in waiting:
+            each.cancel()
 
 
 @pytest.mark.parametrize(("code", "status"), [("DL3048", 409), ("DL3014", 500)])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import cast
 
 import pytest
 from http_wire import Echo, Wire, bench, get
@@ -17,7 +18,7 @@ from http_wire import Echo, Wire, bench, get
 from deathless.base.limits import FIRST_REQUEST_MAX_S, SILENT_CONNECTIONS_MAX
 from deathless.codec.wire import PROTOCOL_VERSION, Hello, PacketReader, Type, packet, struct_packet
 from deathless.shell import packets
-from deathless.shell.http_protocol import HttpServer
+from deathless.shell.http_protocol import HttpConnection, HttpServer
 from deathless.shell.http_request import HttpLimits
 from deathless.shell.listening import listen
 from deathless.shell.packets import ServerConnection
@@ -227,3 +228,37 @@ async def test_connection_that_says_no_hello_is_closed_in_time(monkeypatch: pyte
     assert len(owner.silent) == 0
     writer.transport.abort()
     server.close()
+
+
+class Looked:
+    """What a sweep finds; a broken one meets a bug."""
+
+    def __init__(self, *, broken: bool) -> None:
+        self.broken, self.looked, self.ended = broken, False, False
+
+    def sweep(self, now: float) -> None:
+        """See HttpConnection."""
+        self.looked = True
+        if self.broken:
+            raise ZeroDivisionError(now)
+
+    def abort(self) -> None:
+        """See HttpConnection."""
+        self.ended = True
+
+
+async def test_connection_that_can_not_be_looked_at_ends_and_the_others_are_looked_at_again_and_again() -> None:
+    server = HttpServer(Echo(), HttpLimits(sweep_s=0.001), now=lambda: 0.0, wall=lambda: 0.0)
+    broken, sound = Looked(broken=True), Looked(broken=False)
+    server.connections |= cast("dict[HttpConnection, None]", dict.fromkeys((broken, sound)))
+    server.sweep()
+    assert (broken.ended, sound.looked, sound.ended) == (True, True, False)
+    server._wall = lambda: float("nan")  # no date can be made of it: the whole round fails
+    with pytest.raises(ValueError, match="NaN"):
+        server._tick()
+    server.connections.clear()
+    server._wall, server.date_line = (lambda: 0.0), b""
+    async with asyncio.timeout(30):
+        while not server.date_line:  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0)
+    await server.stop(0.0)
