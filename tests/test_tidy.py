@@ -62,7 +62,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/cli/replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/cli/status.py": "tests/process/test_cli_tools.py",
-    "runtime/deathless/shell/adoption.py": "tests/process/test_cli_adopt.py",
     "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/pod_replica.py": "tests/process/test_pod_replica.py",
     "runtime/deathless/shell/replay.py": "tests/process/test_cli_log.py",

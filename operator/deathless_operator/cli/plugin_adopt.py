@@ -213,6 +213,7 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
             raise InvalidArgument(f"{said}\nnobody is there to be asked", remedy="add --yes")
         if not click.confirm(f"{said}\nGo on with that?", default=False):
             return 0, "nothing was done"
+        await check_stopped(cluster, service, asked.wait_s)  # somebody may have gone on with it since it was looked at
     status, said = await run("--yes")
     if told and not status:
         body = {"metadata": {"uid": resource.uid, "annotations": {names.ADOPTED_CODE_ANNOTATION: told}}}

@@ -41,11 +41,11 @@ from deathless.shell.adopted import AdoptedCode, Adoption, read_adoption, write_
 from deathless.shell.code_record import what_differs
 from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.fingerprint import describe, fingerprint_of
+from deathless.shell.holders import holder_of
 from deathless.shell.identity import Identity, read_identities, write_identity
 from deathless.shell.loading import load_service
 from deathless.shell.lock import open_lock
 from deathless.shell.place import check_place
-from deathless.shell.runner import running_supervisor
 from deathless.shell.service_copy import read_copy
 
 TAKES_MAX: Final = 100_000  # epochs that a store is raised by
@@ -105,11 +105,12 @@ def refuse_while_running(directory: str) -> None:
     """Raises: OtherSupervisor; InvalidArgument for what is no folder."""
     if not Path(directory).is_dir():
         raise InvalidArgument(f"{directory} is no folder: there is nothing to adopt")
-    for folder in sorted((Path(directory) / "replicas").glob("*")):
-        pid = running_supervisor(folder)
+    # In a pod each instance of a replica has its own; another machine's are seen where the storage carries locks.
+    for lock in sorted((Path(directory) / "replicas").glob("*/supervisor*.lock")):
+        pid = holder_of(lock)
         if pid:
             raise OtherSupervisor(
-                f"replica {folder.name} runs (process {pid})",
+                f"replica {lock.parent.name} runs (process {pid})",
                 remedy="`deathless down` first: all replicas must be stopped",
             )
 

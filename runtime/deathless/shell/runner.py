@@ -144,7 +144,9 @@ class Runner:
                 remedy="give this user the folder, or choose another by spec.logStorage.path",
             ) from None
         except OSError as error:
-            raise storage_error(error) or InvalidConfig(
+            # Where a replica has run there is a lock file, which may be read-only: this is a place that never was one.
+            full = None if error.errno == errno.EROFS else storage_error(error)
+            raise full or InvalidConfig(
                 f"spec.logStorage.path {self.directory}: {error.strerror}",
                 remedy="name a folder that can be written by spec.logStorage.path",
             ) from None

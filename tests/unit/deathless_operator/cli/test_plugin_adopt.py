@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,21 @@ def test_without_a_word_nothing_is_done_but_a_look(kubelet: Kubelet, capsys: pyt
     assert [spec["containers"][0]["command"][-1] for spec in kubelet.ran] == ["--dry-run"]
     assert plugin.main(["adopt", "bank", "--dry-run"]) == 0
     assert len(kubelet.ran) == 2
+
+
+def test_service_that_goes_on_while_a_person_is_asked_is_not_adopted(
+    kubelet: Kubelet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirmed(*_: object, **__: object) -> bool:
+        suspend(kubelet.server, suspend=False)
+        return True
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", confirmed)
+    suspend(kubelet.server)
+    assert plugin.main(["adopt", "bank"]) == 64
+    assert "bank is not suspended" in capsys.readouterr().err
+    assert [spec["containers"][0]["command"][-1] for spec in kubelet.ran] == ["--dry-run"]
 
 
 def test_refusal_of_the_program_is_the_commands_own(kubelet: Kubelet, capsys: pytest.CaptureFixture[str]) -> None:
