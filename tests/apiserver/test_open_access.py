@@ -103,10 +103,14 @@ def test_callers_without_proof_are_told_as_condition_and_event(
     def told() -> str:
         return {each["type"]: str(each["reason"]) for each in conditions(api_server, namespace)}.get("OpenAccess", "")
 
+    def warnings() -> list[dict[str, Any]]:
+        events = api_server.request("GET", EVENT.path(namespace))["items"]
+        return [each for each in events if each["reason"] == "NoAuthentication"]
+
     make_service(api_server, namespace)
     wait_until(lambda: told() == "NoAuthentication", f"it is told, see {operator.log}")
-    events = api_server.request("GET", EVENT.path(namespace))["items"]
-    (event,) = [each for each in events if each["reason"] == "NoAuthentication"]
+    wait_until(lambda: len(warnings()) == 1, "its event comes after the condition")
+    (event,) = warnings()
     assert event["type"] == "Warning"
     assert "every pod of the cluster reaches it" in event["note"]
     api_server.request("PATCH", SERVICE.path(namespace, "bank"), {"spec": MTLS}, content=MERGE)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from deathless.execution.running import Running
+from deathless.shell.child import reap
 from deathless.shell.children import die_with_parent
 from deathless.shell.page import Page
 
@@ -47,10 +48,10 @@ def try_out(work: Callable[[], object], page: Page, max_s: float) -> Running | N
     if pid == 0:
         _be_copy(work, parent)
     _wait(pid, max_s)
-    _, status = os.waitpid(pid, 0)
+    status = reap(pid)
     killer = page.read_running() if status else None
     page.running.leave()
-    if killer is not None:
+    if status and killer is not None:
         extra = {"session": killer.session, "seq": killer.seq, "exit_code": os.waitstatus_to_exitcode(status)}
         _LOG.warning("a message ends its process; it is set aside", extra=extra)
     return killer
