@@ -1,16 +1,16 @@
 """What a turn must not do to its own process, and what it does not see of it.
 
 A turn runs inside of a replica: a call of `os._exit` in a handler would end the replica, and every one that takes over
-after it. So while a turn runs, what ends, copies, replaces, signals or limits the process, or changes what its paths
-and descriptors mean, raises ForbiddenInTurn instead: an ordinary exception, which fails that turn, recorded and the
-same in all replicas. The functions are replaced where they live, before the author's code is imported, so that names it
-imported are guarded too.
+after it. So while a turn runs, what ends, copies, replaces, signals or limits the process, or sets anything of it that
+outlives the turn, raises ForbiddenInTurn instead: an ordinary exception, which fails that turn, recorded and the same
+in all replicas. The functions are replaced where they live, before the author's code is imported, so that names it
+imported are guarded too. A call that only reads is let through.
 
 A turn has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError for more. That
 ends the worker, for what fits differs between replicas; the message is then set aside (core.suspicion).
 
 Guarantees: outside of turns everything is as it was. Does not: keep native code from crashing, or a loop from lasting;
-those end the process, and the message is set aside.
+those end the process, and the message is set aside. Nor see what is done with a descriptor or a file that is named.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import functools
+import gc
+import locale
 import os
 import posix
 import resource
 import signal
+import socket
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Final
@@ -32,17 +38,46 @@ from deathless.base.errors import ForbiddenInTurn
 GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
     os: (
         "_exit", "abort", "chdir", "chroot", "closerange", "dup2", "execv", "execve", "fchdir", "fork", "forkpty",
-        "kill", "killpg", "nice", "posix_spawn", "posix_spawnp", "setgid", "setuid", "system", "umask",
+        "initgroups", "kill", "killpg", "login_tty", "nice", "posix_spawn", "posix_spawnp", "putenv", "register_at_fork",
+        "reload_environ", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "setegid", "seteuid", "setgid",
+        "setgroups", "setns", "setpgid", "setpgrp", "setpriority", "setregid", "setresgid", "setresuid", "setreuid",
+        "setsid", "setuid", "system", "tcsetpgrp", "umask", "unsetenv", "unshare", "wait", "wait3", "wait4", "waitid",
+        "waitpid",
     ),
-    signal: ("alarm", "pthread_kill", "raise_signal", "setitimer", "signal", "pidfd_send_signal"),
+    subprocess: ("_fork_exec",),
+    signal: (
+        "alarm", "pidfd_send_signal", "pthread_kill", "pthread_sigmask", "raise_signal", "set_wakeup_fd", "setitimer",
+        "siginterrupt", "signal", "sigtimedwait", "sigwait", "sigwaitinfo",
+    ),
     resource: ("prlimit", "setrlimit"),
-    sys: ("setrecursionlimit",),
+    sys: (
+        "activate_stack_trampoline", "addaudithook", "deactivate_stack_trampoline", "remote_exec", "set_int_max_str_digits",
+        "setdlopenflags", "setprofile", "setrecursionlimit", "setswitchinterval", "settrace",
+    ),
     faulthandler: (
         "_fatal_error_c_thread", "_read_null", "_sigabrt", "_sigfpe", "_sigsegv", "_stack_overflow",
-        "dump_traceback_later",
+        "cancel_dump_traceback_later", "disable", "dump_traceback_later", "enable", "register", "unregister",
     ),
+    gc: ("disable", "enable", "freeze", "set_debug", "set_threshold", "unfreeze"),
+    locale: ("bind_textdomain_codeset", "bindtextdomain", "resetlocale", "setlocale", "textdomain"),
+    socket: ("setdefaulttimeout", "sethostname"),
+    threading: ("setprofile", "setprofile_all_threads", "settrace", "settrace_all_threads", "stack_size"),
+    time: ("clock_settime", "clock_settime_ns", "tzset"),
 }  # fmt: skip
 """What is guarded; a name that this Python or this system does not have is left out."""
+
+READS: Final = {
+    "locale.bind_textdomain_codeset": 1,
+    "locale.bindtextdomain": 1,
+    "locale.setlocale": 1,
+    "locale.textdomain": 0,
+    "resource.prlimit": 2,
+    "threading.stack_size": 0,
+}
+"""A call of these with so many arguments, and none or None behind them, only reads."""
+
+SAID: Final = {"subprocess._fork_exec": "subprocess.Popen"}
+"""What an author called, where the guarded function is behind that."""
 
 MEMORY_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 MEMORY_MIN: Final = 64 << 20  # a turn may always take so much
@@ -73,10 +108,13 @@ def install() -> None:
 
 
 def _guard(name: str, function: Callable[..., object]) -> Callable[..., object]:
+    reads = READS.get(name)
+    said = SAID.get(name, name)
+
     @functools.wraps(function)
     def guarded(*args: object, **kwargs: object) -> object:
-        if _Turns.running:
-            raise ForbiddenInTurn(f"{name} was called in a handler")
+        if _Turns.running and (reads is None or any(each is not None for each in (*args[reads:], *kwargs.values()))):
+            raise ForbiddenInTurn(f"{said} was called in a handler")
         return function(*args, **kwargs)
 
     return guarded
