@@ -38,11 +38,11 @@ from deathless.base.errors import ForbiddenInTurn
 GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
     os: (
         "_exit", "abort", "chdir", "chroot", "closerange", "dup2", "execv", "execve", "fchdir", "fork", "forkpty",
-        "initgroups", "kill", "killpg", "login_tty", "nice", "posix_spawn", "posix_spawnp", "putenv", "register_at_fork",
-        "reload_environ", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "setegid", "seteuid", "setgid",
-        "setgroups", "setns", "setpgid", "setpgrp", "setpriority", "setregid", "setresgid", "setresuid", "setreuid",
-        "setsid", "setuid", "system", "tcsetpgrp", "umask", "unsetenv", "unshare", "wait", "wait3", "wait4", "waitid",
-        "waitpid",
+        "initgroups", "kill", "killpg", "login_tty", "nice", "posix_spawn", "posix_spawnp", "putenv",
+        "register_at_fork", "reload_environ", "sched_setaffinity", "sched_setparam", "sched_setscheduler", "setegid",
+        "seteuid", "setgid", "setgroups", "setns", "setpgid", "setpgrp", "setpriority", "setregid", "setresgid",
+        "setresuid", "setreuid", "setsid", "setuid", "system", "tcsetpgrp", "umask", "unsetenv", "unshare", "wait",
+        "wait3", "wait4", "waitid", "waitpid",
     ),
     subprocess: ("_fork_exec",),
     signal: (
@@ -51,8 +51,8 @@ GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
     ),
     resource: ("prlimit", "setrlimit"),
     sys: (
-        "activate_stack_trampoline", "addaudithook", "deactivate_stack_trampoline", "remote_exec", "set_int_max_str_digits",
-        "setdlopenflags", "setprofile", "setrecursionlimit", "setswitchinterval", "settrace",
+        "activate_stack_trampoline", "addaudithook", "deactivate_stack_trampoline", "remote_exec",
+        "set_int_max_str_digits", "setdlopenflags", "setprofile", "setrecursionlimit", "setswitchinterval", "settrace",
     ),
     faulthandler: (
         "_fatal_error_c_thread", "_read_null", "_sigabrt", "_sigfpe", "_sigsegv", "_stack_overflow",

@@ -26,8 +26,9 @@ REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {
         " cpu_count ctermid device_encoding fpathconf fsdecode fsencode fspath fstat fstatvfs fwalk get_blocking"
         " get_exec_path get_inheritable get_terminal_size getcwd getcwdb getegid getenv getenvb geteuid getgid"
         " getgrouplist getgroups getloadavg getlogin getpgid getpgrp getpid getppid getpriority getrandom getresgid"
-        " getresuid getsid getuid getxattr isatty listdir listxattr lstat major makedev minor pathconf process_cpu_count"
-        " ptsname readlink scandir sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam"
+        " getresuid getsid getuid getxattr isatty listdir listxattr lstat major makedev minor pathconf"
+        " process_cpu_count ptsname readlink scandir sched_get_priority_max sched_get_priority_min sched_getaffinity"
+        " sched_getparam"
         " sched_getscheduler sched_rr_get_interval stat statvfs strerror sysconf tcgetpgrp timerfd_gettime"
         " timerfd_gettime_ns times ttyname uname urandom waitstatus_to_exitcode walk",
         "gives a new descriptor": "dup eventfd fdopen memfd_create open openpty pidfd_open pipe pipe2 posix_openpt"
