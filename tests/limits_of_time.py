@@ -514,7 +514,7 @@ STEADY: Final = {
     "runtime/deathless/shell/callers.py": ("LOOK_S",),
     "runtime/deathless/shell/check_dynamic.py": ("CALL_MAX_S", "ALL_MAX_S", "LOOK_S"),
     "runtime/deathless/shell/checkpoints.py": ("CHILD_MAX_S",),
-    "runtime/deathless/shell/child.py": ("RESTART_MIN_S", "RESTART_MAX_S", "STABLE_S", "AT_ONCE_S", "END_S", "LOOK_S"),
+    "runtime/deathless/shell/child.py": ("RESTART_MIN_S", "RESTART_MAX_S", "STABLE_S", "AT_ONCE_S"),
     "runtime/deathless/shell/client.py": ("CALL_S",),
     "runtime/deathless/shell/erasure.py": ("QUIET_S", "AGAIN_S"),
     "runtime/deathless/shell/etcd_gateway.py": (

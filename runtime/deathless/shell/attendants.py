@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.shell.child import Child, end_all
+from deathless.shell.child import Child
 from deathless.shell.orders import LineProtocol
 from deathless.shell.standing import BEAT_S, Fenced, Standing
 
@@ -99,14 +99,22 @@ class Attendant:
         process = self.child.process
         if process is None or process.poll() is None:
             return
-        self.close()
+        self._close()
         self.child.ended(now, at_once=False)
         _LOG.warning(
             "%s ended", self.child.name, extra={"exit_code": process.returncode, "again_in_s": self.child.delay_s}
         )
 
-    def close(self) -> None:
-        """Tell it nothing more."""
+    def end(self) -> None:
+        """End it now."""
+        process = self.child.process
+        self._close()
+        self.child.process = None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _close(self) -> None:
         line, self._line = self._line, None
         if line is not None:
             line.close()
@@ -166,8 +174,7 @@ class Attendants:
     def end(self) -> None:
         """End all."""
         for each in self._all:
-            each.close()
-        end_all(each.child for each in self._all)
+            each.end()
 
 
 def _driver(config_path: str, name: str) -> Callable[[int], list[str]]:

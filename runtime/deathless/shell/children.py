@@ -22,8 +22,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from deathless.shell.child import reap
-
 PR_SET_PDEATHSIG: Final = 1
 NICE: Final = 10  # a helper gives way to handlers
 _LOG: Final = logging.getLogger("deathless.children")
@@ -77,7 +75,7 @@ class Children:
         except OSError as error:  # no descriptor left: nobody would tell us of its end
             _LOG.warning("no helper process", extra={"why": str(error)})
             os.kill(pid, signal.SIGKILL)
-            reap(pid)
+            os.waitpid(pid, 0)
             self._loop.call_soon(done, False)
             return
         self._waited[pid] = done

@@ -55,7 +55,7 @@ from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
 from deathless.execution.running import Running
 from deathless.shell.attendants import Attendants, reap_orphans
-from deathless.shell.child import Child, end_all
+from deathless.shell.child import Child
 from deathless.shell.config_file import read_config
 from deathless.shell.control_port import ControlPort, status_of
 from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
@@ -267,8 +267,10 @@ class Supervisor:
         if self._line is not None:
             self._line.close()
         self._attendants.end()
-        # A worker that the kernel keeps may still finish the one write it was in, as any deposed primary may.
-        end_all((self.ingress, self.worker))
+        for child in (self.ingress, self.worker):
+            if child.process is not None:
+                child.process.kill()
+                child.process.wait()
         orderly = self._stop_ordered and self._exit_code == 0
         self._board.close(withdraw=orderly)
 

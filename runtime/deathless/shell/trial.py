@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from deathless.execution.running import Running
-from deathless.shell.child import reap
 from deathless.shell.children import die_with_parent
 from deathless.shell.page import Page
 
@@ -48,10 +47,10 @@ def try_out(work: Callable[[], object], page: Page, max_s: float) -> Running | N
     if pid == 0:
         _be_copy(work, parent)
     _wait(pid, max_s)
-    status = reap(pid)
+    _, status = os.waitpid(pid, 0)
     killer = page.read_running() if status else None
     page.running.leave()
-    if status and killer is not None:
+    if killer is not None:
         extra = {"session": killer.session, "seq": killer.seq, "exit_code": os.waitstatus_to_exitcode(status)}
         _LOG.warning("a message ends its process; it is set aside", extra=extra)
     return killer
