@@ -545,6 +545,7 @@ STEADY: Final = {
     "runtime/deathless/shell/progress.py": ("ASLEEP_S",),
     "runtime/deathless/shell/proof.py": ("PAUSE_S", "KEPT_S", "LOOK_AGAIN_S", "HANGS_S", "END_S"),
     "runtime/deathless/shell/reachable.py": ("CONNECT_S",),
+    "runtime/deathless/shell/reaping.py": ("END_S", "LOOK_S"),
     "runtime/deathless/shell/replica_metrics.py": ("TIMEOUT_S",),
     "runtime/deathless/shell/runner.py": (
         "RESTART_MIN_S",
@@ -559,6 +560,7 @@ STEADY: Final = {
     "runtime/deathless/shell/standing.py": ("BEAT_S", "HEARD_MAX_S"),
     "runtime/deathless/shell/status.py": ("ASK_S",),
     "runtime/deathless/shell/supervisor.py": ("INGRESS_STOP_MAX_S", "LAST_WORDS_S", "TLS_S", "SLOW_TOLD_MS"),
+    "runtime/deathless/shell/sync_client.py": ("CLOSE_S",),
     "runtime/deathless/shell/upstream.py": ("CONNECT_MAX_S",),
     "runtime/deathless/shell/usable.py": ("AGAIN_MIN_S", "AGAIN_MAX_S"),
     "runtime/deathless/shell/verification.py": ("SETTLE_S",),
@@ -568,7 +570,7 @@ STEADY: Final = {
     "operator/deathless_operator/cli/lock_users.py": ("REOPEN_S", "PAUSE_MAX_S"),
     "operator/deathless_operator/cli/plugin.py": ("LOOK_S",),
     "operator/deathless_operator/cli/plugin_adopt.py": ("LOOK_S",),
-    "operator/deathless_operator/cli/plugin_cluster.py": ("LOOK_S", "SWITCH_S", "SAID_S"),
+    "operator/deathless_operator/cli/plugin_cluster.py": ("LOOK_S", "SWITCH_S", "SAID_S", "END_S"),
     "operator/deathless_operator/cli/plugin_options.py": ("COMPLETION_TIMEOUT_S",),
     "operator/deathless_operator/cluster/api.py": (
         "PATIENCE_S",
@@ -586,7 +588,7 @@ STEADY: Final = {
     "operator/deathless_operator/drill/agent.py": ("GUARD_MARGIN_S", "DURATION_MAX_S"),
     "operator/deathless_operator/drill/filters.py": ("TOOL_TIMEOUT_S",),
     "operator/deathless_operator/drill/front_door.py": ("CONNECT_TIMEOUT_S", "TRY_TIMEOUT_S", "READ_TIMEOUT_S"),
-    "operator/deathless_operator/drill/guardian.py": ("UNDO_PAUSE_S",),
+    "operator/deathless_operator/drill/guardian.py": ("UNDO_PAUSE_S", "END_S"),
     "operator/deathless_operator/drill/judge.py": ("STALL_S",),
     "operator/deathless_operator/drill/processes.py": ("FREEZE_PAUSE_S",),
     "operator/deathless_operator/drill/readiness.py": ("REQUEST_TIMEOUT_S",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import re
 import shutil
 import ssl
@@ -46,6 +47,8 @@ LOOK_S: Final = 0.2
 SWITCH_S: Final = 60.0  # how long a switchover may take, without the primary's wait for activities
 SAID_BYTES_MAX: Final = 1 << 16  # of kubectl's words
 SAID_S: Final = 30.0  # how long it may take for them
+END_S: Final = 2.0  # a killed program is gone within milliseconds
+logger: Final = logging.getLogger("deathless.plugin")
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -264,13 +267,20 @@ async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIter
 
 
 async def end_program(process: asyncio.subprocess.Process) -> None:
-    """End a program, and drop what it still says: asyncio tells of its end once its pipes are at theirs."""
+    """End a program, and drop what it still says: asyncio tells of its end once its pipes are at theirs.
+
+    One that does not end in END_S is left: it hangs in the kernel, or something that it started holds its pipes.
+    """
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    for stream in (process.stdout, process.stderr):
-        while stream is not None and await stream.read(SAID_BYTES_MAX):
-            continue
-    await process.wait()
+    try:
+        async with asyncio.timeout(END_S):
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(SAID_BYTES_MAX):
+                    continue
+            await process.wait()
+    except TimeoutError:
+        logger.warning("process %d was killed, and it or who holds its pipes has not ended; it is left", process.pid)
 
 
 async def read_words(stream: asyncio.StreamReader) -> str:

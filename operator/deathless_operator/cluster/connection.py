@@ -179,7 +179,11 @@ def _token_source(user: Mapping[str, Any], folder: Path) -> Callable[[], str] | 
 
 
 def _from_command(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Run a kubeconfig's login command and return what it prints as user fields (client.authentication.k8s.io)."""
+    """Run a kubeconfig's login command and return what it prints as user fields (client.authentication.k8s.io).
+
+    It is killed after EXEC_TIMEOUT_S and waited for. A kernel that keeps it even then keeps the person who called, who
+    may interrupt that: a pod has no such command.
+    """
     version = str(spec.get("apiVersion") or "client.authentication.k8s.io/v1")
     asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
     environment = {str(each["name"]): str(each["value"]) for each in spec.get("env") or ()}

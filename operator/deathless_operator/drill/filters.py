@@ -112,7 +112,13 @@ class NetworkNamespace:
         return False
 
     def nft(self, script: str) -> None:
-        """Run an nft script inside. Raises: Internal with what nft said."""
+        """Run an nft script inside.
+
+        One that takes longer than TOOL_TIMEOUT_S is killed and waited for. If the kernel keeps it even then, the pod's
+        deadline ends us, and what the filters match times out in the kernel.
+
+        Raises: Internal with what nft said; subprocess.TimeoutExpired.
+        """
         command = ["nsenter", f"--net=/proc/self/fd/{self.descriptor}", "--", "nft", "-f", "-"]
         done = subprocess.run(  # noqa: S603 - a fixed command; the script is ours, its addresses are parsed
             command,

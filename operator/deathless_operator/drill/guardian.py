@@ -29,6 +29,7 @@ NODE_ROOT: Final = Path("/proc/1/root")
 OWN_ROOT: Final = Path("/")
 UNDO_TRIES_MAX: Final = 5
 UNDO_PAUSE_S: Final = 0.2
+END_S: Final = 2.0  # a guardian that is let go has nothing more to do
 _RELEASED: Final = b"r"
 _READY: Final = b"1"
 _STUCK: Final = b"0"
@@ -101,20 +102,32 @@ class Guardian:
         os.close(read_end)
         os.close(tell_end)
         try:
+            # It writes to cgroups alone before it answers, which no storage is behind; the end of it is an answer, too.
             self.outside = os.read(told_end, 1) == _READY
         finally:
             os.close(told_end)
 
     def release(self) -> None:
-        """The fault is undone: let the child go, and wait for its end. Safe to repeat."""
+        """The fault is undone: let the child go, and wait END_S for its end at most. Safe to repeat."""
         if self._pipe < 0:
             return
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe, _RELEASED)
         os.close(self._pipe)
         self._pipe = -1
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        with contextlib.suppress(OSError):  # somebody else has taken its exit code, or no descriptor is left
+            self._wait()
+
+    def _wait(self) -> None:
+        """Take its exit code; one that is undoing just now (its deadline came), or hangs in the kernel, is left."""
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            if select.select([descriptor], [], [], END_S)[0]:
+                os.waitpid(self.pid, 0)
+            else:
+                sys.stderr.write(f"guardian: process {self.pid} has not ended after {END_S:g} s; it is left\n")
+        finally:
+            os.close(descriptor)
 
     def _watch(self, read_end: int, tell_end: int, until: float) -> NoReturn:
         """The child: never returns to the parent's code, whatever happens."""

@@ -288,7 +288,7 @@ class Activities:
     def _reaped(self, process: subprocess.Popen[bytes], watched: int) -> None:
         self._loop.remove_reader(watched)
         os.close(watched)
-        process.wait()
+        process.wait()  # its descriptor told that it has ended: this does not wait
         self._alive.discard(process)
 
     def _give(self, worker: _Worker, start: ActivityStart) -> None:

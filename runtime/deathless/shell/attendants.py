@@ -105,14 +105,11 @@ class Attendant:
             "%s ended", self.child.name, extra={"exit_code": process.returncode, "again_in_s": self.child.delay_s}
         )
 
-    def end(self) -> None:
-        """End it now."""
-        process = self.child.process
+    def let_go(self) -> subprocess.Popen[bytes] | None:
+        """Give the process to who ends it; None: none runs."""
+        process, self.child.process = self.child.process, None
         self._close()
-        self.child.process = None
-        if process is not None:
-            process.kill()
-            process.wait()
+        return process
 
     def _close(self) -> None:
         line, self._line = self._line, None
@@ -171,10 +168,9 @@ class Attendants:
         for each in self._all:
             each.reap(now)
 
-    def end(self) -> None:
-        """End all."""
-        for each in self._all:
-            each.end()
+    def let_go(self) -> list[subprocess.Popen[bytes]]:
+        """Give all that run to who ends them."""
+        return [process for each in self._all if (process := each.let_go()) is not None]
 
 
 def _driver(config_path: str, name: str) -> Callable[[int], list[str]]:
@@ -193,7 +189,7 @@ def reap_orphans(own: set[int]) -> None:
         # One of our own that ended just now is told by a signal of its own; what is behind it then as well.
         if found is None or found.si_pid in own:
             return
-        os.waitpid(found.si_pid, 0)
+        os.waitpid(found.si_pid, 0)  # it has ended: this does not wait
 
 
 async def _attach(line: LineProtocol, ours: socket.socket) -> None:

@@ -30,6 +30,7 @@ from deathless.codec.wire import ReplyError, Status
 from deathless.execution.failure import bounded
 from deathless.shell.check_calls import Call
 from deathless.shell.check_runner import ALL_DONE, RUNNER, Job, Outcome, Step
+from deathless.shell.reaping import end_all
 
 PROCESSES_MAX: Final = 2
 CALL_MAX_S: Final = 1.0
@@ -248,8 +249,7 @@ class Watch:
                 slow = working - worked > self._call_s or now - since > IDLE * self._call_s
                 if now < self._ends_at and not (slow and begun not in (b"", ALL_DONE)):
                     continue
-                process.kill()
-                process.wait()
+                end_all([process])
                 return False
             else:
                 return True

@@ -22,6 +22,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from deathless.shell.reaping import end_child
+
 PR_SET_PDEATHSIG: Final = 1
 NICE: Final = 10  # a helper gives way to handlers
 _LOG: Final = logging.getLogger("deathless.children")
@@ -74,8 +76,7 @@ class Children:
             descriptor = os.pidfd_open(pid)
         except OSError as error:  # no descriptor left: nobody would tell us of its end
             _LOG.warning("no helper process", extra={"why": str(error)})
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            end_child(pid)
             self._loop.call_soon(done, False)
             return
         self._waited[pid] = done
@@ -86,7 +87,7 @@ class Children:
         timer.cancel()
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
-        _, status = os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)  # its descriptor told that it has ended: this does not wait
         done = self._waited.pop(pid, None)
         if done is not None:
             done(os.waitstatus_to_exitcode(status) == 0)

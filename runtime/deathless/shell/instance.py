@@ -8,6 +8,15 @@ cluster a pod that was cut off may live on while its replacement runs, and no lo
                                 latest. An instance that starts again keeps its N;
                                 one that finds a later one, which is gone for good, takes a higher one.
 
+The file lock is the supervisor's, so it is free once that has left, although a worker that it killed may still be in a
+system call that the storage does not answer (`shell.reaping`); a worker has no lock of its own. The next worker may
+then use the folder beside it, which harms nothing. A killed process runs no further instruction, so at most that one
+call still comes to its end: the folder is as if the process had died at that call, later. What it writes into a segment
+was not synced, so nobody was told of it (I1); the next worker leads by a higher epoch alone, and what stands behind the
+cut of that one is not the log. Spare and temporary files are made anew by the next worker, and a checkpoint counts for
+nobody before it is marked as read back. As long as a supervisor stays, it starts no worker before the one that it
+killed is gone.
+
 Guarantees: no two instances have the same N; an instance that is not the latest does not start while that one runs.
 Does not: make anything safe (the epoch does, whoever is later); look again after the start (members/ and other
 supervisors tell). Imports base.

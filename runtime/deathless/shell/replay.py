@@ -105,7 +105,7 @@ class _Work(msgspec.Struct):
 
 
 async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
-    """Run in a fresh process.
+    """Run in a fresh process, as long as the log takes; who has enough of it cancels.
 
     Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, InvalidService and what `inspect` raises.
     """
@@ -128,9 +128,9 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         os.close(theirs)
     try:
         work = msgspec.json.encode(_Work(config, order, theirs))
-        _, told = await asyncio.gather(process.communicate(work), asyncio.to_thread(_read_all, ours))
+        _, told = await asyncio.gather(process.communicate(work), _read_all(ours))
     except asyncio.CancelledError:
-        process.kill()
+        process.kill()  # and not waited for
         raise
     if not told:
         raise InvalidArgument(
@@ -142,9 +142,16 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     return result
 
 
-def _read_all(descriptor: int) -> bytes:
+async def _read_all(descriptor: int) -> bytes:
+    """In the loop: a thread would keep who is interrupted until every process has closed the other end."""
+    reader = asyncio.StreamReader()
     with os.fdopen(descriptor, "rb") as pipe:
-        return pipe.read()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        try:
+            return await reader.read()
+        finally:
+            transport.close()
 
 
 def _environment(hash_seed: int, folder: str) -> dict[str, str]:

@@ -38,6 +38,7 @@ from deathless.shell.holders import holder_of, take
 from deathless.shell.listening import refuse_taken_port
 from deathless.shell.members import remove_member
 from deathless.shell.place import check_place
+from deathless.shell.reaping import END_S
 from deathless.shell.replica_log import cut_log, last_words, told_error
 from deathless.shell.service_copy import check_shards
 from deathless.shell.status import Part, ServiceView, look_at_all, parts_of
@@ -118,7 +119,7 @@ class Runner:
         self._tell = tell
         self._lock_file = -1
         self._kick = asyncio.Event()
-        self._log_checked_at = 0.0
+        self._log_checked_at, self._killed_at = 0.0, float("inf")
 
     # ---- life ------------------------------------------------------------------------------------------------
 
@@ -172,11 +173,12 @@ class Runner:
             self._cut_logs(now)
             if all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values()):
                 break
+            if now > self._killed_at + END_S:  # before `kill`, a supervisor's own stop has its bound
+                self.leave("killed, but the kernel has not let go of it: it hangs in its storage")
+                break
             self._kick.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._kick.wait(), 0.1 if self._any_due() else 1.0)
-            except TimeoutError:
-                continue
         return self._exit_code()
 
     def close(self) -> None:
@@ -191,11 +193,11 @@ class Runner:
         """Ask the supervisors how they are."""
         return await look_at_all(self.parts)
 
-    def leave(self) -> None:
+    def leave(self, why: str = "") -> None:
         """Tell that the replicas go on without us."""
         for replica in self.replicas.values():
             if replica.pid:
-                self._tell(RunnerEvent(change=Change.LEFT, replica=replica.name, pid=replica.pid))
+                self._tell(RunnerEvent(change=Change.LEFT, replica=replica.name, pid=replica.pid, text=why))
 
     async def stop(self) -> None:
         """Stop in order: followers first, the primary last. Returns when all have been asked."""
@@ -231,7 +233,7 @@ class Runner:
 
     def kill(self) -> None:
         """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""
-        self.stopping = True
+        self.stopping, self._killed_at = True, time.monotonic()
         for replica in self.replicas.values():
             replica.start_at = None
             if replica.pid:
@@ -267,8 +269,7 @@ class Runner:
                     self._tell_once(replica, f"can't be started yet: {error}")
 
     def _start(self, replica: _Replica, now: float) -> None:
-        # Someone else may have started it since it ended.
-        other = running_supervisor(replica.folder)
+        other = running_supervisor(replica.folder)  # someone else may have started it since it ended
         if other:
             self._watch(replica, other, None)
             self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))

@@ -97,6 +97,7 @@ from deathless.shell.page import (
 from deathless.shell.peers import Peers
 from deathless.shell.progress import Progress, Signs, Verdict
 from deathless.shell.proof import Door, Secrets
+from deathless.shell.reaping import END_S, end_all
 from deathless.shell.settings_file import SettingsFile
 from deathless.shell.standing import SERVING, SHARED, Standing
 from deathless.shell.termination import leave_word
@@ -266,11 +267,8 @@ class Supervisor:
         self._door.secrets.close()
         if self._line is not None:
             self._line.close()
-        self._attendants.end()
-        for child in (self.ingress, self.worker):
-            if child.process is not None:
-                child.process.kill()
-                child.process.wait()
+        children = (self.worker.process, self.ingress.process, *self._attendants.let_go())
+        end_all(each for each in children if each is not None)  # what one that is left may do: shell.instance
         orderly = self._stop_ordered and self._exit_code == 0
         self._board.close(withdraw=orderly)
 
@@ -280,7 +278,7 @@ class Supervisor:
             if self._died is not None and now - self._died[1] > LAST_WORDS_S:
                 self._worker_gone(now)
             if self._stop_ordered:
-                if self.worker.process is None and self._may_leave(now):
+                if self._may_leave(now):
                     return
                 self._pass_stop_on(now)
             elif self._held:
@@ -386,6 +384,9 @@ class Supervisor:
     # ---- children --------------------------------------------------------------------------------------------
 
     def _may_leave(self, now: float) -> bool:
+        overdue = now > min(self._stop_deadline, self._worker_deadline) + END_S  # killed, and hangs in the kernel
+        if self.worker.process is not None and not overdue:
+            return False
         return self._leave.is_due(now, handed_over=bool(self.report.successor), led=self.detector.led(now))
 
     def _start_children(self, now: float) -> None:

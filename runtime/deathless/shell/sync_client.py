@@ -11,12 +11,13 @@ not: work there (open one in the child). Imports shell.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from deathless.base.config import TlsConfig
 from deathless.base.errors import ClientOfParent, Closed
@@ -24,6 +25,8 @@ from deathless.shell.client import CALL_S, Args, Client
 from deathless.shell.client_waiters import check_process
 
 T = TypeVar("T")
+CLOSE_S: Final = 5.0  # hanging up takes milliseconds, unless a function of the caller's keeps the thread
+_LOG: Final = logging.getLogger("deathless.client")
 
 
 class SyncClient:
@@ -63,21 +66,35 @@ class SyncClient:
         self._client.start()
 
     def close(self) -> None:
-        """End; what has no reply fails in the threads that wait for it."""
+        """End; what has no reply fails in the threads that wait for it.
+
+        Takes CLOSE_S at most: a thread that is in a function of the caller's then (`token`, or one given to `read`) is
+        left, and ends when that returns.
+        """
         if self._closed:
             return
         if self._process != os.getpid():  # loop, thread and sockets are the parent's: touch none of them
             self._closed = True
             return
-        if self._started:
-            self._wait(self._client.close())
-            self._closed = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
         self._closed = True
+        if self._started:
+            closing = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+            closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+            self._thread.join(CLOSE_S)
+            if self._thread.is_alive():
+                _LOG.warning("the client's thread has not ended; it is left", extra={"client": self._thread.name})
+                return
+            closing.result()
         self._loop.close()
 
+    async def _end(self) -> None:
+        """Hang up, and see all calls to their ends: a thread waits for each."""
+        await self._client.close()
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*calls, return_exceptions=True)
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait as long as the work takes: the client's own calls end it at their `timeout`, or at `close`."""
         try:
             check_process(self._process)
         except ClientOfParent:
@@ -89,7 +106,13 @@ class SyncClient:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def ready(self, timeout: float | None = None) -> None:
-        """Wait until a session with the primary stands. Raises: PeerUnreachable, NotPrimary, Closed."""
+        """Wait until a session with the primary stands.
+
+        Args:
+            timeout: seconds; None: without a limit, until `close` is called.
+
+        Raises: PeerUnreachable, NotPrimary, Closed.
+        """
         self._wait(self._client.ready(timeout))
 
     def call(

@@ -5,7 +5,8 @@ its end, for `core.suspicion` asks for this only where a message has ended a pro
 message being run is written down is shared, so it names the culprit after the copy's death.
 
 Guarantees: the state here stays as it is; a copy that takes longer than `max_s` is killed and has died in what it was
-running. Does not: keep a handler's effects on the outside world from happening twice, as a replay does not either.
+running, and one that hangs in the kernel even then is left, and names no message. Does not: keep a handler's effects on
+the outside world from happening twice, as a replay does not either.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import contextlib
 import logging
 import os
 import resource
-import select
-import signal
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 from deathless.execution.running import Running
 from deathless.shell.children import die_with_parent
 from deathless.shell.page import Page
+from deathless.shell.reaping import END_S, end_child, reap
 
 _LOG: Final = logging.getLogger("deathless.trial")
 OOM: Final = "/proc/self/oom_score_adj"  # where memory is short, a copy goes first
 _exit: Final = os._exit  # also in a turn, where what others get to see of it is guarded
 TRIAL_SHARE: Final = 0.8  # of `turn_max_s`: before the supervisor ends the worker that waits
+END_SHARE: Final = 0.125  # of a trial's time, and END_S at most: its end has so long on top, and fits likewise
 
 
 def try_out(work: Callable[[], object], page: Page, max_s: float) -> Running | None:
@@ -46,30 +47,15 @@ def try_out(work: Callable[[], object], page: Page, max_s: float) -> Running | N
         return None
     if pid == 0:
         _be_copy(work, parent)
-    _wait(pid, max_s)
-    _, status = os.waitpid(pid, 0)
+    status = reap(pid, max_s)
+    if status is None:
+        status = end_child(pid, min(END_S, END_SHARE * max_s))  # None again: it hangs in the kernel
     killer = page.read_running() if status else None
     page.running.leave()
-    if killer is not None:
+    if status and killer is not None:
         extra = {"session": killer.session, "seq": killer.seq, "exit_code": os.waitstatus_to_exitcode(status)}
         _LOG.warning("a message ends its process; it is set aside", extra=extra)
     return killer
-
-
-def _wait(pid: int, max_s: float) -> None:
-    """Wait for the end of the copy, and bring it about after `max_s`."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:  # no descriptor left
-        os.kill(pid, signal.SIGKILL)
-        return
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        if not poll.poll(max_s * 1000):
-            os.kill(pid, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
 
 
 def _be_copy(work: Callable[[], object], parent: int) -> NoReturn:

@@ -19,6 +19,7 @@ import pytest
 
 from deathless.base.config import DriverConfig, ReplicaConfig
 from deathless.shell.attendants import Attendant, Attendants
+from deathless.shell.reaping import end_all
 from deathless.shell.standing import BEAT_S, Standing
 
 STANDING = Standing(service="bank", replica="r0", role="standby")
@@ -60,7 +61,7 @@ def attended(
             attendants.start_due(time.monotonic(), dict(os.environ))
             await look(attendants, said)
         finally:
-            attendants.end()
+            end_all(attendants.let_go())
             await asyncio.sleep(0)
         assert attendants.pids == {0}
 
@@ -217,6 +218,6 @@ def test_each_driver_is_a_child_that_is_told_nothing_and_started_again(tmp_path:
             attendants.start_due(child.start_at, dict(os.environ))
             assert attendants.pids not in ({0}, {pid})
         finally:
-            attendants.end()
+            end_all(attendants.let_go())
 
     asyncio.run(main())

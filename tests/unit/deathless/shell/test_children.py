@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.unit.deathless.shell.unkillable import kills_in_vain
 
 from deathless.shell.children import Children, die_with_parent
 
@@ -148,6 +149,18 @@ def test_a_child_that_the_machine_refuses_is_one_that_failed(call: str, monkeypa
     assert run_child(work) is False
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)  # none is left behind
+
+
+def test_a_child_that_even_a_kill_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> bool:
+        signal.alarm(60)
+        signal.pause()
+        return True
+
+    monkeypatch.setattr(os, "pidfd_open", refuse(errno.EMFILE))
+    with kills_in_vain(monkeypatch) as killed:
+        assert run_child(work) is False
+        assert len(killed) == 1
 
 
 def test_several_children_run_side_by_side_and_each_is_told_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, OtherSupervisor, PortTaken, ShardsFixed, UpgradeRequired
+from deathless.shell import runner as module
 from deathless.shell.listening import refuse_taken_port
 from deathless.shell.runner import (
     Change,
@@ -129,3 +131,29 @@ def test_a_runner_with_another_number_of_shards_starts_nothing(tmp_path: Path) -
 
     asyncio.run(work())
     assert not (tmp_path / "replicas").exists()
+
+
+def test_supervisor_that_even_a_kill_does_not_end_is_told_and_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[RunnerEvent] = []
+
+    async def work() -> None:
+        runner = make_runner(tmp_path, events)
+        runner.open()
+        running = asyncio.create_task(runner.run())
+        async with asyncio.timeout(30):
+            while not events:  # noqa: ASYNC110  nothing there can be waited on
+                await asyncio.sleep(0)
+            runner.kill()
+            await running
+        runner.close()
+
+    monkeypatch.setattr(module, "END_S", 0.0)
+    monkeypatch.setattr(Runner, "_signal", staticmethod(lambda *_: None))
+    asyncio.run(work())
+    started, left = events
+    os.kill(left.pid, signal.SIGKILL)
+    os.waitpid(left.pid, 0)
+    assert (started.pid, left.change) == (left.pid, Change.LEFT)
+    assert "kernel" in left.text

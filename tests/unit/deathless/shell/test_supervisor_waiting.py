@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 from typing import cast
 
 import pytest
 from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
+from tests.unit.deathless.shell.unkillable import end_truly
 
 from deathless.base.limits import STOP_MAX_S
 from deathless.cli.switchover import SWITCH_S
 from deathless.core.handover import HANDOVER_MAX_S
+from deathless.shell import members, reaping
 from deathless.shell import supervisor as module
 from deathless.shell.page import OUTSIDE_HELD
+from deathless.shell.reaping import END_S
 from deathless.shell.runner import FOLLOWERS_STOP_S, STOP_S
 from deathless.shell.supervisor import INGRESS_STOP_MAX_S
 
@@ -21,6 +25,13 @@ SLOW = TICKING.format(told='[time.sleep(0.3), open(starts + ".ended", "w").close
 """A worker that takes its time to stop."""
 TOLD = TICKING.format(told='[open(starts + ".told", "wb").write(order), stopping(""), os._exit(0)]')
 """A worker that shows with which order it was stopped."""
+HANGING = """
+role("standby")
+while True:
+    page[3] += 1
+    time.sleep(0.01)
+"""
+"""A worker that heeds no order."""
 
 
 def led_by(script: str, role: str) -> str:
@@ -82,7 +93,30 @@ def test_an_instance_that_nobody_listens_to_any_more_is_stopped_at_once(tmp_path
     assert word in (supervisor.folder / "starts.told").read_bytes()
 
 
+def test_a_worker_that_even_a_kill_does_not_end_keeps_no_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for where, name, value in ((module, "STOP_MAX_S", 0.0), (module, "END_S", 0.1), (reaping, "END_S", 0.1)):
+        monkeypatch.setattr(where, name, value)
+    left: list[subprocess.Popen[bytes]] = []
+
+    async def look(supervisor: ScriptedSupervisor) -> None:
+        await until(lambda: supervisor.report.role == "standby")
+        assert supervisor.worker.process is not None
+        left.append(supervisor.worker.process)
+        monkeypatch.setattr(supervisor.worker.process, "kill", lambda: None)
+
+    try:
+        supervised(tmp_path, HANGING, look)
+        assert left[0].poll() is None
+        named = [record.__dict__["pid"] for record in caplog.records if record.name == "deathless.reaping"]
+        assert named == [left[0].pid]
+    finally:
+        end_truly(*left)
+
+
 def test_every_deadline_around_a_hand_over_leaves_room_for_those_within_it() -> None:
     assert INGRESS_STOP_MAX_S + HANDOVER_MAX_S < STOP_MAX_S
-    assert FOLLOWERS_STOP_S + STOP_MAX_S < STOP_S, "`deathless down` of a primary; its wait comes on top of both"
+    stop_s = STOP_MAX_S + END_S + END_S + members.END_S  # the worker does not end, nor anybody else, nor the storage
+    assert FOLLOWERS_STOP_S + stop_s < STOP_S, "`deathless down` of a primary; its wait comes on top of both"
     assert HANDOVER_MAX_S < SWITCH_S, "`deathless switchover`; likewise"

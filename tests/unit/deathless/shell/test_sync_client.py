@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 from replica_in_thread import served
 
 from deathless.base.errors import Closed, PeerUnreachable
+from deathless.shell import sync_client as module
+from deathless.shell.client import Client
 from deathless.shell.sync_client import SyncClient
 
 
@@ -59,3 +62,39 @@ def test_client_must_be_open() -> None:
 
 def test_client_that_was_never_opened_can_be_closed() -> None:
     SyncClient("bank", ["127.0.0.1:1"]).close()
+
+
+def test_close_ends_a_wait_without_a_limit() -> None:
+    client = SyncClient("bank", ["127.0.0.1:1"])
+    with ThreadPoolExecutor(2) as pool, client:
+        waits = pool.submit(client.ready), pool.submit(client.call_many, "deposit", ["a"], [{"n": 1}], timeout=None)
+        client.read(lambda _: None)
+        client.close()
+        for each in waits:
+            with pytest.raises(Closed):
+                each.result(30)
+    assert not client._thread.is_alive()
+
+
+def test_close_does_not_wait_for_ever_for_a_function_of_the_callers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_S", 0.05)
+    begun, goes_on = Event(), Event()
+
+    def blocks(_: Client) -> bool:
+        begun.set()
+        return goes_on.wait(60)
+
+    client = SyncClient("bank", ["127.0.0.1:1"])
+    with ThreadPoolExecutor(1) as pool, client:
+        reading = pool.submit(client.read, blocks)
+        assert begun.wait(30)
+        client.close()
+        assert [record.__dict__["client"] for record in caplog.records] == ["deathless-bank"]
+        with pytest.raises(Closed):
+            client.call("deposit", "alice")
+        goes_on.set()
+        assert reading.result(30)
+    client._thread.join(30)
+    assert not client._thread.is_alive()

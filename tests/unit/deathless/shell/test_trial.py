@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.deathless.shell.unkillable import kills_in_vain
 
 from deathless.execution.running import Running
 from deathless.shell.page import Page
@@ -58,6 +59,20 @@ def test_copy_that_survives_names_nobody_and_changes_nothing_here(page: Page) ->
 
 def test_copy_that_dies_in_no_message_is_held_against_none(page: Page) -> None:
     assert try_out(raises, page, 60.0) is None
+
+
+def test_copy_that_even_a_kill_does_not_end_is_left_and_names_no_message(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> None:
+        assert page.running is not None
+        page.running.enter(7, 40)
+        hangs()
+
+    with kills_in_vain(monkeypatch) as killed:
+        assert try_out(work, page, 0.5) is None
+        assert len(killed) == 1
+    assert page.read_running() is None
 
 
 def test_without_a_copy_nobody_is_named(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

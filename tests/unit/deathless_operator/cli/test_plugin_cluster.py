@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -183,6 +185,24 @@ async def test_kubectl_that_never_ends_is_not_waited_for(tmp_path: Path, monkeyp
     with pytest.raises(PeerUnreachable, match="no answer"):
         async with forwarded("ns", "bank", 10.0):
             await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_process_that_holds_the_pipes_of_a_killed_kubectl_keeps_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pid = tmp_path / "pid"
+    other = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    code = f"import pathlib, subprocess; other = subprocess.Popen({other!r})"
+    told = f"pathlib.Path({str(pid)!r}).write_text(str(other.pid)); print('no', flush=True)"
+    put_kubectl(tmp_path, monkeypatch, f"{code}; {told}")
+    for name in ("SAID_S", "END_S"):
+        monkeypatch.setattr(plugin_cluster, name, 0.05)
+    with pytest.raises(PeerUnreachable, match="no answer"):
+        async with forwarded("ns", "bank", 10.0):
+            await asyncio.sleep(0)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert "it is left" in caplog.text
 
 
 @pytest.mark.asyncio

@@ -89,6 +89,18 @@ def test_guardian_ignores_the_signal_that_ends_its_container(tmp_path: Path) -> 
         assert told.read() == b""
 
 
+def test_guardian_that_hangs_is_left_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guardian, "END_S", 0.05)
+    watching = Guardian(signal.pause, 0.0, node(tmp_path))
+    watching.start()
+    watching.release()
+    os.kill(watching.pid, signal.SIGKILL)
+    os.waitpid(watching.pid, 0)
+    assert f"process {watching.pid} has not ended" in capsys.readouterr().err
+
+
 def test_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     tries = []
