@@ -46,7 +46,7 @@ def test_interrupted_replay_waits_for_no_process(tmp_path: Path, monkeypatch: py
             await running
         try:
             # One of the loop's own would be joined at its end.
-            return [thread.name for thread in threading.enumerate() if thread.name.startswith("asyncio")]
+            return [thread.name for thread in threading.enumerate() if thread.name.startswith("asyncio_")]
         finally:
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
