@@ -281,6 +281,7 @@ async def end_program(process: asyncio.subprocess.Process) -> None:
             await process.wait()
     except TimeoutError:
         logger.warning("process %d was killed, and it or who holds its pipes has not ended; it is left", process.pid)
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  a Process can't be closed otherwise
 
 
 async def read_words(stream: asyncio.StreamReader) -> str:

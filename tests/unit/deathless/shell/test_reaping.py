@@ -17,7 +17,7 @@ from deathless.shell.reaping import end_all, end_child, reap
 
 
 def sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+    return subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.alarm(120); signal.pause()"])
 
 
 def fork_sleeper() -> int:

@@ -17,7 +17,7 @@ class Unkillable(subprocess.Popen[bytes]):
 
     def __init__(self) -> None:
         self.waits: list[float | None] = []
-        super().__init__([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+        super().__init__([sys.executable, "-S", "-c", "import signal; signal.alarm(120); signal.pause()"])
 
     def kill(self) -> None:
         """Have no effect."""
