@@ -362,6 +362,7 @@ class Api:
 
         Raises:
             ApiUnreachable: no answer, or one that asks for patience.
+            ApiFailed: it was reached, and did not do this.
             ApiRefused: the answer is no.
         """
         assert self._session is not None, "use `async with Api(...)`"
@@ -383,6 +384,9 @@ class Api:
                 content_bytes = await read_whole(answer, f"{verb} {what}")
         except TooLarge as error:
             raise ApiRefused(f"{error.message}; {error.advice}", status=status) from None
+        except aiohttp.ServerDisconnectedError as error:
+            told = f"{verb} {what}: the API server ended the connection without an answer"
+            raise (ApiFailed(told, status=0) if writes else ApiUnreachable(told)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiUnreachable(f"{verb} {what}: {type(error).__name__}: {error}") from error
         return _parsed(f"{verb} {what}", status, content_bytes, after)

@@ -2,7 +2,8 @@
 
     DeathlessError
     |- ApiUnreachable   (RetryLater) no answer: the queue tries again
-    |  |- ApiFailed     429, 5xx: not now, or not this one object, such as one whose webhook is down
+    |  |- ApiFailed     429, 5xx, or a write without an answer: not now, or not this one object, such as one whose
+    |                   webhook is down
     |- ApiRefused       (Invalid)    the API server said no
     |  |- NotFound      404: the object is gone
     |  |- Conflict      409: somebody else wrote first, holds the field, or the name is taken
@@ -39,7 +40,8 @@ class ApiFailed(ApiUnreachable):
 
     Args:
         message: the API server's own words, with verb and object before them.
-        status: HTTP status, one of LATER.
+        status: HTTP status, one of LATER; 0: it ended the connection instead, as it does where a write of one object
+            takes too long.
         reason: the API's machine-readable word, such as `InternalError`; empty when it gave none.
     """
 

@@ -130,7 +130,8 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         work = msgspec.json.encode(_Work(config, order, theirs))
         _, told = await asyncio.gather(process.communicate(work), _read_all(ours))
     except asyncio.CancelledError:
-        process.kill()  # and not waited for
+        # Killed, and not waited for.
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  a Process can't be closed otherwise
         raise
     if not told:
         raise InvalidArgument(

@@ -19,7 +19,7 @@ STAYS = """
 import json, os, subprocess, sys
 work = json.load(sys.stdin)
 other = subprocess.Popen(["sleep", "60"], pass_fds=(work["result_fd"],))
-with open(os.path.join(work["order"]["folder"], "new"), "w") as file: file.write(str(other.pid))
+with open(os.path.join(work["order"]["folder"], "new"), "w") as file: file.write(f"{os.getpid()} {other.pid}")
 os.rename(file.name, os.path.join(work["order"]["folder"], "pid"))
 other.wait()
 """
@@ -44,10 +44,15 @@ def test_interrupted_replay_waits_for_no_process(tmp_path: Path, monkeypatch: py
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        try:
-            # One of the loop's own would be joined at its end.
-            return [thread.name for thread in threading.enumerate() if thread.name.startswith("asyncio_")]
-        finally:
-            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        # One of the loop's own would be joined at its end.
+        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("asyncio_")]
+        process, other = map(int, (tmp_path / "pid").read_text().split())
+        os.kill(other, signal.SIGKILL)
+        while Path(f"/proc/{process}").exists() or any(  # noqa: ASYNC110  it is reaped by nobody we could wait for
+            thread.name.startswith("asyncio-waitpid") for thread in threading.enumerate()
+        ):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return left
 
     assert asyncio.run(main()) == []

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -137,6 +138,7 @@ def test_supervisor_that_even_a_kill_does_not_end_is_told_and_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[RunnerEvent] = []
+    processes: list[subprocess.Popen[bytes] | None] = []
 
     async def work() -> None:
         runner = make_runner(tmp_path, events)
@@ -145,6 +147,7 @@ def test_supervisor_that_even_a_kill_does_not_end_is_told_and_left(
         async with asyncio.timeout(30):
             while not events:  # noqa: ASYNC110  nothing there can be waited on
                 await asyncio.sleep(0)
+            processes.extend(replica.process for replica in runner.replicas.values())
             runner.kill()
             await running
         runner.close()
@@ -153,7 +156,9 @@ def test_supervisor_that_even_a_kill_does_not_end_is_told_and_left(
     monkeypatch.setattr(Runner, "_signal", staticmethod(lambda *_: None))
     asyncio.run(work())
     started, left = events
+    (process,) = processes
+    assert process is not None
     os.kill(left.pid, signal.SIGKILL)
-    os.waitpid(left.pid, 0)
+    process.wait()
     assert (started.pid, left.change) == (left.pid, Change.LEFT)
     assert "kernel" in left.text

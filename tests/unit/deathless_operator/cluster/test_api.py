@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
 from deathless_operator.cluster.api import Api, Object, Read, _parsed
 from deathless_operator.cluster.connection import Connection
-from deathless_operator.cluster.errors import ApiUnreachable, Expired, NotFound
+from deathless_operator.cluster.errors import ApiFailed, ApiUnreachable, Expired, NotFound
 from deathless_operator.cluster.kinds import POD, Kind
 
 
@@ -55,3 +56,23 @@ async def test_list_that_expires_between_pages_is_read_again_whole() -> None:
     api = Shifting(Connection(server="https://one.test"))
     assert len(await api.list(POD, "shop")) == 1
     assert len(asked) == 2 and asked[1] == 0
+
+
+@pytest.mark.asyncio
+async def test_write_whose_connection_ends_without_an_answer_has_failed_by_itself() -> None:
+    """A busy API server does so where a write takes too long; it is there, and answers for other objects."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Api(Connection(server=url), patience_s=0.0) as api:
+            with pytest.raises(ApiFailed, match="ended the connection") as caught:
+                await api.delete(POD, "shop", "bank-0")
+            assert caught.value.status == 0
+            with pytest.raises(ApiUnreachable) as unread:
+                await api.get(POD, "shop", "bank-0")
+            assert not isinstance(unread.value, ApiFailed)
+
