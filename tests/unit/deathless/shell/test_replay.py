@@ -48,9 +48,12 @@ def test_interrupted_replay_waits_for_no_process(tmp_path: Path, monkeypatch: py
         left = [thread.name for thread in threading.enumerate() if thread.name.startswith("asyncio_")]
         process, other = map(int, (tmp_path / "pid").read_text().split())
         os.kill(other, signal.SIGKILL)
-        while Path(f"/proc/{process}").exists() or any(  # noqa: ASYNC110  it is reaped by nobody we could wait for
-            thread.name.startswith("asyncio-waitpid") for thread in threading.enumerate()
-        ):
+
+        def reaped() -> bool:
+            threads = [thread.name for thread in threading.enumerate()]
+            return not Path(f"/proc/{process}").exists() and not any("asyncio-waitpid" in each for each in threads)
+
+        while not reaped():  # noqa: ASYNC110  nothing there can be waited on
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         return left

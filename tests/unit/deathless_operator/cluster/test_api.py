@@ -75,4 +75,3 @@ async def test_write_whose_connection_ends_without_an_answer_has_failed_by_itsel
             with pytest.raises(ApiUnreachable) as unread:
                 await api.get(POD, "shop", "bank-0")
             assert not isinstance(unread.value, ApiFailed)
-
