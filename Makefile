@@ -115,7 +115,7 @@ pythons: ## Run the quick tests on each Python from 3.11 to 3.14 that this machi
 # its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
 	@status=0; $(BIN)/python tools/packages.py tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
-	@$(BIN)/pytest --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m '(process or etcd or root) and not apiserver and not cluster'
+	@$(BIN)/pytest --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
 	@status=0; $(BIN)/python tools/packages.py cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
@@ -146,7 +146,7 @@ test-cluster: install ## End-to-end tests on a real cluster (its own, or the one
 	  3) marks='apiserver';; \
 	  *) exit $$status;; \
 	esac; \
-	$(BIN)/pytest --durations=40 --durations-min=5 -o faulthandler_timeout=1500 -m "$$marks"
+	$(BIN)/pytest --durations=40 --durations-min=5 -o faulthandler_timeout=1500 -m "$$marks" tests/apiserver tests/cluster
 
 sim: install ## Simulate SEEDS=n clusters, the first with seed FROM=m; in every tenth several services call each other
 	@$(BIN)/python -m deathless.simulation --seeds $(SEEDS) --from $(FROM)

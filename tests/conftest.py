@@ -3,7 +3,8 @@
 Guarantees: the same run in CI draws the same examples (derandomized), so a red build can be repeated; a
 developer's run draws new ones and keeps the failing ones in `.hypothesis`. No example has a deadline: a slow
 machine is no finding. A test below `tests/process` carries the mark `process`, one below `tests/sim` the mark
-`sim`, so nobody can forget it and have real processes started side by side. No test begins once the time in
+`sim`, so nobody can forget it and have real processes started side by side; a test that needs etcd, root or an API
+server stands in a folder that the Makefile collects for such. No test begins once the time in
 TESTS_END_AT (seconds since 1970) is past; the last lines say how many were left out by that.
 
 Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cluster": "cluster", "process": "process", "sim": "sim"}
+FOLDERS_OF_MARK = {"etcd": {"process", "conformance"}, "root": {"process"}, "apiserver": {"apiserver"}}
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
@@ -32,6 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in MARK_OF_FOLDER:
             item.add_marker(MARK_OF_FOLDER[folder])
+        for mark, folders in FOLDERS_OF_MARK.items():
+            if item.get_closest_marker(mark) is not None and folder not in folders:
+                raise pytest.UsageError(f"{item.nodeid} has mark {mark}, and is looked for in {sorted(folders)} alone")
 
 
 _END_AT = float(os.environ.get("TESTS_END_AT") or "inf")
