@@ -44,7 +44,7 @@ class SyncClient:
     ) -> None:
         self._client = Client(service, addresses, token=token, tls=tls, name=name, shards=shards)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"deathless-{service}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"deathless-{service}", daemon=True)
         self._started = False
         self._closed = False
         self._process = os.getpid()  # that may use it
@@ -85,7 +85,15 @@ class SyncClient:
                 _LOG.warning("the client's thread has not ended; it is left", extra={"client": self._thread.name})
                 return
             closing.result()
-        self._loop.close()
+        else:
+            self._loop.close()
+
+    def _run(self) -> None:
+        """The thread: it lets go of the loop, also where `close` has left it."""
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     async def _end(self) -> None:
         """Hang up, and see all calls to their ends: a thread waits for each."""

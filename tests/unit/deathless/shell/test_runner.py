@@ -151,9 +151,11 @@ def test_supervisor_that_even_a_kill_does_not_end_is_told_and_left(
 
     monkeypatch.setattr(module, "END_S", 0.0)
     monkeypatch.setattr(Runner, "_signal", staticmethod(lambda *_: None))
-    asyncio.run(work())
+    try:
+        asyncio.run(work())
+    finally:
+        os.kill(events[0].pid, signal.SIGKILL)
+        os.waitpid(events[0].pid, 0)
     started, left = events
-    os.kill(left.pid, signal.SIGKILL)
-    os.waitpid(left.pid, 0)
     assert (started.pid, left.change) == (left.pid, Change.LEFT)
     assert "kernel" in left.text
