@@ -64,7 +64,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "runtime/deathless/cli/status.py": "tests/process/test_cli_tools.py",
     "runtime/deathless/shell/inspection.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/pod_replica.py": "tests/process/test_pod_replica.py",
-    "runtime/deathless/shell/replay.py": "tests/process/test_cli_log.py",
     "runtime/deathless/shell/verification.py": "tests/process/test_cli_log.py",
     "runtime/deathless/simulation/client_node.py": "tests/sim/test_seeds.py",
     "runtime/deathless/simulation/clock.py": "tests/sim/test_seeds.py",
