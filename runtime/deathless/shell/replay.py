@@ -47,6 +47,7 @@ from deathless.shell.loading import load_service
 
 MODULE: Final = "deathless.shell.replay"
 KEYS_MAX: Final = 100_000  # keys told of one state
+PIECE_BYTES: Final = 1 << 16  # of a result, read at once
 
 
 class ReplayOrder(msgspec.Struct, kw_only=True):
@@ -149,8 +150,11 @@ async def _read_all(descriptor: int) -> bytes:
     with os.fdopen(descriptor, "rb") as pipe:
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        told = bytearray()
         try:
-            return await reader.read()
+            while piece := await reader.read(PIECE_BYTES):
+                told += piece
+            return bytes(told)
         finally:
             transport.close()
 

@@ -89,6 +89,7 @@ class SyncClient:
             self._loop.close()
 
     def _run(self) -> None:
+        """The thread: it lets go of the loop, also where `close` has left it."""
         try:
             self._loop.run_forever()
         finally:

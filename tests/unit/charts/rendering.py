@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,14 @@ def _render(chart: Path, values: str, namespace: str, kube_version: str) -> str:
 
 def render(values: Object, chart: Path = CHART, *, namespace: str = NAMESPACE) -> list[Object]:
     """Render a chart and return its objects."""
-    return [found for found in yaml.safe_load_all(render_text(chart, values, namespace=namespace)) if found]
+    found: list[Object] = pickle.loads(_read(render_text(chart, values, namespace=namespace)))
+    return found
+
+
+@functools.cache
+def _read(text: str) -> bytes:
+    """Read what was rendered, once for all who want it; each gets objects of its own."""
+    return pickle.dumps([found for found in yaml.load_all(text, yaml.CSafeLoader) if found])
 
 
 def find(objects: list[Object], kind: str, name: str, namespace: str | None = None) -> Object:

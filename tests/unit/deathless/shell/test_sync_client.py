@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -64,11 +65,20 @@ def test_client_that_was_never_opened_can_be_closed() -> None:
     SyncClient("bank", ["127.0.0.1:1"]).close()
 
 
-def test_close_ends_a_wait_without_a_limit() -> None:
+def test_close_ends_waits_without_a_limit_however_long_they_take_to_their_ends() -> None:
     client = SyncClient("bank", ["127.0.0.1:1"])
+
+    async def slow() -> None:
+        try:
+            await client._client.ready()
+        finally:
+            for _ in range(50):
+                await asyncio.sleep(0)
+
     with ThreadPoolExecutor(2) as pool, client:
-        waits = pool.submit(client.ready), pool.submit(client.call_many, "deposit", ["a"], [{"n": 1}], timeout=None)
-        client.read(lambda _: None)
+        waits = pool.submit(client.ready), pool.submit(client._wait, slow())
+        while client.read(lambda c: len(c._ready)) < len(waits):
+            pass
         client.close()
         for each in waits:
             with pytest.raises(Closed):

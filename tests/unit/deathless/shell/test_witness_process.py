@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,16 @@ from deathless.shell.witness_process import start_witness_writer
 POINT = Point(bytes(16), 7, 1, 9, bytes(16))
 
 
-def test_it_writes_for_the_last_time_once_its_descriptor_is_closed(tmp_path: Path) -> None:
+def test_it_writes_for_the_last_time_once_its_descriptor_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, spawned = os.posix_spawn, list[int]()
+
+    def noted(*arguments: Any, **options: Any) -> int:
+        spawned.append(spawn(*arguments, **options))
+        return spawned[0]
+
+    monkeypatch.setattr(os, "posix_spawn", noted)
     (tmp_path / "replicas" / "r0").mkdir(parents=True)
     config = ReplicaConfig(service="bank", module="m:a", directory=str(tmp_path), replica="r0")
     page = Page(str(tmp_path / "page"), fresh=True)
@@ -24,7 +34,7 @@ def test_it_writes_for_the_last_time_once_its_descriptor_is_closed(tmp_path: Pat
     assert descriptor >= 0
     page.note_confirmed(POINT)
     os.close(descriptor)
-    os.wait()
+    os.waitpid(spawned[0], 0)
     assert [each.point.lsn for each in confirmed_in_files(str(tmp_path))] == [9]
 
 

@@ -62,9 +62,13 @@ async def test_list_that_expires_between_pages_is_read_again_whole() -> None:
 async def test_write_whose_connection_ends_without_an_answer_has_failed_by_itself() -> None:
     """A busy API server does so where a write takes too long; it is there, and answers for other objects."""
 
+    answers: list[asyncio.Task[object] | None] = []
+
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers.append(asyncio.current_task())
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
+        await writer.wait_closed()
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -75,3 +79,4 @@ async def test_write_whose_connection_ends_without_an_answer_has_failed_by_itsel
             with pytest.raises(ApiUnreachable) as unread:
                 await api.get(POD, "shop", "bank-0")
             assert not isinstance(unread.value, ApiFailed)
+        await asyncio.gather(*(each for each in answers if each is not None))

@@ -92,8 +92,12 @@ def test_guardian_ignores_the_signal_that_ends_its_container(tmp_path: Path) -> 
 def test_guardian_that_hangs_is_left_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def hangs() -> None:
+        signal.alarm(60)
+        signal.pause()
+
     monkeypatch.setattr(guardian, "END_S", 0.05)
-    watching = Guardian(signal.pause, 0.0, node(tmp_path))
+    watching = Guardian(hangs, 0.0, node(tmp_path))
     watching.start()
     watching.release()
     os.kill(watching.pid, signal.SIGKILL)
