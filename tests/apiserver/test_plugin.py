@@ -55,11 +55,11 @@ def test_status_is_read_and_its_exit_code_says_whether_it_is_ready(kubectl_death
 
 
 def test_annotations_are_set_and_taken_away(kubectl_deathless: Plugin) -> None:
-    kubectl_deathless.run("fence", "bank", "r2", "--no-wait")
-    kubectl_deathless.run("pause", "bank", "--no-wait")
+    kubectl_deathless.run("fence", "bank", "r2")
+    kubectl_deathless.run("pause", "bank")
     assert kubectl_deathless.noted() == {names.FENCED_ANNOTATION: "r2", names.PAUSED_ANNOTATION: "true"}
-    kubectl_deathless.run("unfence", "bank", "--no-wait")
-    kubectl_deathless.run("resume", "bank", "--no-wait")
+    kubectl_deathless.run("unfence", "bank")
+    kubectl_deathless.run("resume", "bank")
     assert kubectl_deathless.noted() == {}
 
 

@@ -8,8 +8,8 @@
     invocations, order, parked, retry-parked, unknown, settle, undelivered, retry-undelivered, discard-undelivered,
     peers, adopt-peer, resume-outside
                 what operators see and order there, by a token of their own (`plugin_operators`)
-    fence       stop replicas from serving; unfence lets them again (`plugin_fence`)
-    pause       let the operator change nothing; resume lets it again (`plugin_fence`)
+    fence       stop replicas from serving; unfence lets them again
+    pause       let the operator change nothing; resume lets it again
     adopt       accept what replicas refuse to start from, in a pod where the log is (`plugin_adopt`)
 
 Guarantees: an error is one block (code, what, remedy) and an exit code of its class. With --json standard output holds
@@ -34,8 +34,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 from deathless.base.errors import DeathlessError, InvalidArgument, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_adopt import adopt
-from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster, call, parse_arguments
-from deathless_operator.cli.plugin_fence import fence, pause, resume, unfence
+from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster, call, check_members, fenced, parse_arguments
 from deathless_operator.cli.plugin_operators import COMMANDS
 from deathless_operator.cli.plugin_options import (
     common,
@@ -68,7 +67,7 @@ def cli(debug: bool) -> None:
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
-for each in (*COMMANDS, adopt, fence, unfence, pause, resume):
+for each in (*COMMANDS, adopt):
     cli.add_command(each)
 
 
@@ -342,6 +341,80 @@ def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click pa
         ),
     )
     view.emit({"result": result, "idempotencyKey": drawn} if as_json and not query else result)
+    return 0
+
+
+@cli.command()
+@service_argument
+@click.argument("replicas", nargs=-1)
+@common
+@json_option
+def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
+    """Stop REPLICAS (r0, r1, ..., of several shards 0/r0, 1/r0, ...; none named: all) until they are unfenced."""
+
+    async def work(cluster: Cluster) -> str:
+        found = await cluster.service(service)
+        check_members(found, replicas)
+        now = fenced(found)
+        wanted = "*" if not replicas or "*" in now else ",".join(sorted({*now, *replicas}))
+        await cluster.annotate(service, names.FENCED_ANNOTATION, wanted)
+        return wanted
+
+    held = on_cluster(namespace, kubeconfig, work)
+    _say(as_json, {"name": service, "fenced": held.split(",")}, f"{service}: fenced {held}")
+    return 0
+
+
+def _say(as_json: bool, told: dict[str, object], text: str) -> None:
+    """Print what was done: for programs, or for people."""
+    if as_json:
+        view.emit(told)
+    else:
+        view.console().print(text, markup=False)
+
+
+@cli.command()
+@service_argument
+@click.argument("replicas", nargs=-1)
+@common
+@json_option
+def unfence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
+    """Let REPLICAS (none named: all) serve again."""
+
+    async def work(cluster: Cluster) -> str:
+        now = fenced(await cluster.service(service))
+        if replicas and "*" in now:
+            told = f"all replicas of {service} are fenced together"
+            raise InvalidArgument(told, remedy=f"`{PROGRAM} unfence {service}` lets all serve again")
+        left = ",".join(one for one in now if replicas and one not in replicas)
+        await cluster.annotate(service, names.FENCED_ANNOTATION, left or None)
+        return left
+
+    left = on_cluster(namespace, kubeconfig, work)
+    told: dict[str, object] = {"name": service, "fenced": left.split(",") if left else []}
+    _say(as_json, told, f"{service}: {'still fenced ' + left if left else 'nobody is fenced'}")
+    return 0
+
+
+@cli.command()
+@service_argument
+@common
+@json_option
+def pause(service: str, namespace: str, kubeconfig: str, as_json: bool) -> int:
+    """Let the operator change nothing about a service. Replicas serve and take over all the same."""
+    on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, "true"))
+    _say(as_json, {"name": service, "paused": True}, f"{service}: the operator leaves it alone")
+    return 0
+
+
+@cli.command()
+@service_argument
+@common
+@json_option
+def resume(service: str, namespace: str, kubeconfig: str, as_json: bool) -> int:
+    """Let the operator look after a service again."""
+    on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, None))
+    _say(as_json, {"name": service, "paused": False}, f"{service}: the operator looks after it again")
     return 0
 
 
