@@ -571,6 +571,7 @@ STEADY: Final = {
     "operator/deathless_operator/cli/plugin.py": ("LOOK_S",),
     "operator/deathless_operator/cli/plugin_adopt.py": ("LOOK_S",),
     "operator/deathless_operator/cli/plugin_cluster.py": ("LOOK_S", "SWITCH_S", "SAID_S", "END_S"),
+    "operator/deathless_operator/cli/plugin_holds.py": ("LOOK_S", "SAY_S"),
     "operator/deathless_operator/cli/plugin_options.py": ("COMPLETION_TIMEOUT_S",),
     "operator/deathless_operator/cluster/api.py": (
         "PATIENCE_S",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from operator_process import OperatorProcess
 from real_api_server import RealApiServer
 
 from deathless_operator.cli import plugin
-from deathless_operator.cluster.kinds import DRILL, SERVICE
+from deathless_operator.cluster.kinds import DRILL, POD, SERVICE
 from deathless_operator.model import names
 
 pytestmark = pytest.mark.apiserver
@@ -55,12 +57,39 @@ def test_status_is_read_and_its_exit_code_says_whether_it_is_ready(kubectl_death
 
 
 def test_annotations_are_set_and_taken_away(kubectl_deathless: Plugin) -> None:
-    kubectl_deathless.run("fence", "bank", "r2")
-    kubectl_deathless.run("pause", "bank")
+    kubectl_deathless.run("fence", "bank", "r2", "--no-wait")
+    kubectl_deathless.run("pause", "bank", "--no-wait")
     assert kubectl_deathless.noted() == {names.FENCED_ANNOTATION: "r2", names.PAUSED_ANNOTATION: "true"}
-    kubectl_deathless.run("unfence", "bank")
-    kubectl_deathless.run("resume", "bank")
+    kubectl_deathless.run("unfence", "bank", "--no-wait")
+    kubectl_deathless.run("resume", "bank", "--no-wait")
     assert kubectl_deathless.noted() == {}
+
+
+def test_commands_end_once_the_operator_and_the_replicas_have_told(kubectl_deathless: Plugin, tmp_path: Path) -> None:
+    server, namespace = kubectl_deathless.server, kubectl_deathless.namespace
+    service, pod = SERVICE.path(namespace, "bank"), POD.path(namespace, "bank-2")
+
+    def paused() -> str:
+        conditions = server.request("GET", service)["status"]["conditions"]
+        return str(next(each["status"] for each in conditions if each["type"] == "Paused"))
+
+    # A replica that has stopped already: what is left to be waited for is the operator's mark.
+    told = json.dumps({"replica": "r2", "role": "fenced"})
+    labels = names.labels("bank") | {names.LABEL_REPLICA: "r2"}
+    metadata = {"name": "bank-2", "labels": labels, "annotations": {names.STATUS_ANNOTATION: told}}
+    containers = {"containers": [{"name": names.CONTAINER, "image": "bank:1"}]}
+    server.request("POST", POD.path(namespace), {"metadata": metadata, "spec": containers})
+    assert kubectl_deathless.run("fence", "bank", "r2", "--timeout", "1")[0] == 75, "nobody has marked it"
+    with OperatorProcess(server, tmp_path, namespace, f"--watch-namespaces={namespace}") as operator:
+        operator.wait_leading()
+        assert kubectl_deathless.run("fence", "bank", "r2")[0] == 0
+        assert server.request("GET", pod)["metadata"]["annotations"][names.FENCED_ANNOTATION] == "true"
+        code, error = kubectl_deathless.run("unfence", "bank", "--timeout", "1")
+        assert (code, "bank-2" in error["error"]["what"]) == (75, True), "it does not serve"
+        assert kubectl_deathless.run("pause", "bank") == (0, {"name": "bank", "paused": True})
+        assert paused() == "True"
+        assert kubectl_deathless.run("resume", "bank") == (0, {"name": "bank", "paused": False})
+        assert paused() == "False"
 
 
 @pytest.mark.parametrize("fault", ["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"])

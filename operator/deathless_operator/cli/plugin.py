@@ -8,7 +8,7 @@
     invocations, order, parked, retry-parked, unknown, settle, undelivered, retry-undelivered, discard-undelivered,
     peers, adopt-peer, resume-outside
                 what operators see and order there, by a token of their own (`plugin_operators`)
-    fence       stop replicas from serving; unfence lets them again
+    fence       stop replicas from serving; unfence lets them again (`plugin_holds`, like the two below)
     pause       let the operator change nothing; resume lets it again
     adopt       accept what replicas refuse to start from, in a pod where the log is (`plugin_adopt`)
 
@@ -34,11 +34,13 @@ from click.shell_completion import ShellComplete, get_completion_class
 from deathless.base.errors import DeathlessError, InvalidArgument, OutcomeUnknown
 from deathless_operator.cli import plugin_view as view
 from deathless_operator.cli.plugin_adopt import adopt
-from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster, call, check_members, fenced, parse_arguments
+from deathless_operator.cli.plugin_cluster import Cluster, call, parse_arguments
+from deathless_operator.cli.plugin_holds import HOLDS
 from deathless_operator.cli.plugin_operators import COMMANDS
 from deathless_operator.cli.plugin_options import (
     common,
     complete_service,
+    handover_timeout_option,
     json_option,
     on_cluster,
     service_argument,
@@ -67,7 +69,7 @@ def cli(debug: bool) -> None:
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
 
 
-for each in (*COMMANDS, adopt):
+for each in (*COMMANDS, *HOLDS, adopt):
     cli.add_command(each)
 
 
@@ -137,13 +139,7 @@ def _show_services(namespace: str, found: list[tuple[str, Any]]) -> None:
 @service_argument
 @common
 @json_option
-@click.option(
-    "--timeout",
-    default=None,
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help=f"Wait so long.  [default: {SWITCH_S:g}, and limits.handoverWaitS on top]",
-)
+@handover_timeout_option
 @shard_option
 def switchover(
     service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float | None, shard: int | None
@@ -152,7 +148,7 @@ def switchover(
 
     The primary first lets activities end that must run at most once, for limits.handoverWaitS; it serves meanwhile.
     """
-    moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, _tell, shard))
+    moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, view.tell, shard))
     if as_json:
         view.emit(msgspec.to_builtins(moved))
     else:
@@ -161,11 +157,6 @@ def switchover(
             markup=False,
         )
     return 0
-
-
-def _tell(text: str) -> None:
-    """Say what is going on, beside what is printed for programs."""
-    sys.stderr.write(text + "\n")
 
 
 @cli.command()
@@ -231,7 +222,7 @@ def drill(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
 
     run = on_cluster(namespace, kubeconfig, work)
     if run is None:
-        view.emit({"name": name}) if as_json else _tell(name)
+        view.emit({"name": name}) if as_json else view.tell(name)
         return 0
     if as_json:
         view.emit({"name": name, "run": run})
@@ -253,7 +244,7 @@ async def _follow(cluster: Cluster, name: str, timeout_s: float) -> DrillRun:
         for one in found.status.conditions:
             text = f"{one.reason}: {one.message}"
             if text != said and (one.type == "Running" or one.reason == "InvalidSpec"):
-                _tell(text)
+                view.tell(text)
                 said = text
         await asyncio.sleep(LOOK_S)
     raise OutcomeUnknown(f"drill {name} was not judged within {timeout_s:g} s", remedy="does the operator run?")
@@ -341,80 +332,6 @@ def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click pa
         ),
     )
     view.emit({"result": result, "idempotencyKey": drawn} if as_json and not query else result)
-    return 0
-
-
-@cli.command()
-@service_argument
-@click.argument("replicas", nargs=-1)
-@common
-@json_option
-def fence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
-    """Stop REPLICAS (r0, r1, ..., of several shards 0/r0, 1/r0, ...; none named: all) until they are unfenced."""
-
-    async def work(cluster: Cluster) -> str:
-        found = await cluster.service(service)
-        check_members(found, replicas)
-        now = fenced(found)
-        wanted = "*" if not replicas or "*" in now else ",".join(sorted({*now, *replicas}))
-        await cluster.annotate(service, names.FENCED_ANNOTATION, wanted)
-        return wanted
-
-    held = on_cluster(namespace, kubeconfig, work)
-    _say(as_json, {"name": service, "fenced": held.split(",")}, f"{service}: fenced {held}")
-    return 0
-
-
-def _say(as_json: bool, told: dict[str, object], text: str) -> None:
-    """Print what was done: for programs, or for people."""
-    if as_json:
-        view.emit(told)
-    else:
-        view.console().print(text, markup=False)
-
-
-@cli.command()
-@service_argument
-@click.argument("replicas", nargs=-1)
-@common
-@json_option
-def unfence(service: str, replicas: tuple[str, ...], namespace: str, kubeconfig: str, as_json: bool) -> int:
-    """Let REPLICAS (none named: all) serve again."""
-
-    async def work(cluster: Cluster) -> str:
-        now = fenced(await cluster.service(service))
-        if replicas and "*" in now:
-            told = f"all replicas of {service} are fenced together"
-            raise InvalidArgument(told, remedy=f"`{PROGRAM} unfence {service}` lets all serve again")
-        left = ",".join(one for one in now if replicas and one not in replicas)
-        await cluster.annotate(service, names.FENCED_ANNOTATION, left or None)
-        return left
-
-    left = on_cluster(namespace, kubeconfig, work)
-    told: dict[str, object] = {"name": service, "fenced": left.split(",") if left else []}
-    _say(as_json, told, f"{service}: {'still fenced ' + left if left else 'nobody is fenced'}")
-    return 0
-
-
-@cli.command()
-@service_argument
-@common
-@json_option
-def pause(service: str, namespace: str, kubeconfig: str, as_json: bool) -> int:
-    """Let the operator change nothing about a service. Replicas serve and take over all the same."""
-    on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, "true"))
-    _say(as_json, {"name": service, "paused": True}, f"{service}: the operator leaves it alone")
-    return 0
-
-
-@cli.command()
-@service_argument
-@common
-@json_option
-def resume(service: str, namespace: str, kubeconfig: str, as_json: bool) -> int:
-    """Let the operator look after a service again."""
-    on_cluster(namespace, kubeconfig, lambda cluster: cluster.annotate(service, names.PAUSED_ANNOTATION, None))
-    _say(as_json, {"name": service, "paused": False}, f"{service}: the operator looks after it again")
     return 0
 
 

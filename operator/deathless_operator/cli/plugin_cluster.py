@@ -221,21 +221,6 @@ def leader(pods: list[PodView]) -> PodView | None:
     return max(leading, key=lambda pod: pod.announced.epoch if pod.announced is not None else 0, default=None)
 
 
-def check_members(resource: ResourceView, replicas: tuple[str, ...]) -> None:
-    """Refuse names of replicas that would fence nobody. Raises: InvalidArgument."""
-    shards = resource.spec.shards if resource.spec is not None else 1
-    for one in replicas if shards > 1 else ():
-        shard, _, ordinal = one.partition("/r")
-        if not (shard.isdecimal() and ordinal.isdecimal() and int(shard) < shards):
-            told = f"{one} is no replica of {resource.name}, which has {shards} shards"
-            raise InvalidArgument(told, remedy="they are called 0/r0, 0/r1, ..., as `status` shows them")
-
-
-def fenced(resource: ResourceView) -> list[str]:
-    """Give the replicas that a service's annotation fences; ["*"]: all."""
-    return [one for one in resource.annotations.get(names.FENCED_ANNOTATION, "").split(",") if one]
-
-
 @asynccontextmanager
 async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIterator[int]:
     """Forward a local port to the Service's front door by kubectl; yields the port.

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from deathless.base.errors import InvalidArgument
 from deathless.base.shards import SHARDS_MAX, read_invocation
-from deathless_operator.cli.plugin_cluster import Cluster
+from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster
 from deathless_operator.cluster.api import Api
 from deathless_operator.cluster.connection import connect
 
@@ -80,4 +80,11 @@ shard_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 timeout_option = click.option(
     "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."
+)
+handover_timeout_option = click.option(
+    "--timeout",
+    default=None,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help=f"Wait so long.  [default: {SWITCH_S:g}, and limits.handoverWaitS on top]",
 )

@@ -1,7 +1,7 @@
 """How the plugin prints: services, replicas, conditions and runs, for people and for programs.
 
 Guarantees: with --json standard output holds JSON alone; without a terminal there are neither colours nor boxes. Pure
-but for `emit`. Does not: ask the API server.
+but for `emit` and `tell`. Does not: ask the API server.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ def emit(value: object) -> None:
     """Print one JSON document."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
     sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """Say what is going on, beside what is printed for programs."""
+    sys.stderr.write(text + "\n")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -152,3 +152,18 @@ def put_pod(server: ApiServer, index: int, *, leads: bool, epoch: int = 4, uid: 
         metadata["uid"] = uid  # type: ignore[assignment]
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     server.put(f"{PODS}/bank-{index}", metadata=metadata, spec={"nodeName": f"n{index}"}, status=status)
+
+
+def put_shards(server: ApiServer) -> None:
+    """Bank has two shards, and the second one two replicas."""
+    found = server.objects[f"{SERVICES}/bank"]
+    found["spec"]["shards"] = 2
+    shards = [{"shard": 0, "primary": "bank-0", "epoch": 4}, {"shard": 1, "primary": "bank-s1-0", "epoch": 7}]
+    found["status"] |= {"primary": "2 of 2 shards led", "shards": shards}
+    for path in [path for path in server.objects if path.startswith(PODS)]:
+        server.objects[path]["metadata"]["labels"]["deathless.dev/shard"] = "0"
+    for index in range(2):
+        first = server.objects[f"{PODS}/bank-{index}"]
+        pod = server.put(f"{PODS}/bank-s1-{index}", **json.loads(json.dumps(first)))
+        pod["metadata"] |= {"name": f"bank-s1-{index}", "uid": f"uid-bank-s1-{index}"}
+        pod["metadata"]["labels"]["deathless.dev/shard"] = "1"

@@ -16,6 +16,7 @@ from tests.unit.deathless_operator.cli.plugin_world import (
     api_server,
     put_bank,
     put_pod,
+    put_shards,
 )
 
 from deathless.base.errors import InvalidArgument, OutcomeUnknown
@@ -31,11 +32,6 @@ def api_server_with_a_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setattr(plugin, "LOOK_S", 0.01)
         put_bank(server)
         yield server
-
-
-def noted(server: ApiServer) -> dict[str, str]:
-    found: dict[str, str] = server.objects[f"{SERVICES}/bank"]["metadata"].get("annotations", {})
-    return found
 
 
 def test_status_shows_who_leads(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,35 +147,6 @@ def test_drill_need_not_be_waited_for(server: ApiServer, capsys: pytest.CaptureF
     assert f"{DRILLS}/{json.loads(capsys.readouterr().out)['name']}" in server.objects
 
 
-def test_fencing_adds_up_and_is_taken_back(server: ApiServer) -> None:
-    for words, left in (
-        (["fence", "bank", "r1"], "r1"),
-        (["fence", "bank", "r0"], "r0,r1"),
-        (["unfence", "bank", "r1"], "r0"),
-        (["fence", "bank"], "*"),
-        (["unfence", "bank"], None),
-    ):
-        assert plugin.main(words) == 0
-        assert noted(server).get("deathless.dev/fenced") == left
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["fence", "bank", "r1"], {"name": "bank", "fenced": ["r1"]}),
-        (["fence", "bank"], {"name": "bank", "fenced": ["*"]}),
-        (["unfence", "bank"], {"name": "bank", "fenced": []}),
-        (["pause", "bank"], {"name": "bank", "paused": True}),
-        (["resume", "bank"], {"name": "bank", "paused": False}),
-    ],
-)
-def test_what_was_done_is_json_where_it_is_asked_for(
-    server: ApiServer, capsys: pytest.CaptureFixture[str], words: list[str], told: dict[str, object]
-) -> None:
-    assert plugin.main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == told
-
-
 def test_every_command_has_help_and_those_that_tell_have_json() -> None:
     for name, command in plugin.cli.commands.items():
         assert command.help and len(command.help) > 20, name
@@ -188,19 +155,6 @@ def test_every_command_has_help_and_those_that_tell_have_json() -> None:
         assert ("--json" in options) is (name not in {"logs", "completion"}), name
         for each in command.params:
             assert each.param_type_name == "argument" or getattr(each, "help", None), f"{name} {each.opts}"
-
-
-def test_one_of_all_fenced_cannot_be_unfenced(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    plugin.main(["fence", "bank"])
-    assert plugin.main(["unfence", "bank", "r1"]) == 64
-    assert noted(server)["deathless.dev/fenced"] == "*"
-
-
-def test_paused_service_is_resumed(server: ApiServer) -> None:
-    assert plugin.main(["pause", "bank"]) == 0
-    assert noted(server) == {"deathless.dev/paused": "true"}
-    assert plugin.main(["resume", "bank"]) == 0
-    assert noted(server) == {}
 
 
 @pytest.mark.parametrize(("words", "pod"), [([], "bank-0"), (["-r", "r2"], "bank-2"), (["-r", "bank-1"], "bank-1")])
@@ -216,21 +170,6 @@ def test_logs_hands_over_to_kubectl(
     plugin.main(["logs", "bank", "--follow", *words])
     assert ran[0][:5] == [str(kubectl), "logs", "--namespace", "ns", pod]
     assert "--follow" in ran[0]
-
-
-def put_shards(server: ApiServer) -> None:
-    """Bank has two shards, and the second one two replicas."""
-    found = server.objects[f"{SERVICES}/bank"]
-    found["spec"]["shards"] = 2
-    shards = [{"shard": 0, "primary": "bank-0", "epoch": 4}, {"shard": 1, "primary": "bank-s1-0", "epoch": 7}]
-    found["status"] |= {"primary": "2 of 2 shards led", "shards": shards}
-    for path in [path for path in server.objects if path.startswith(PODS)]:
-        server.objects[path]["metadata"]["labels"]["deathless.dev/shard"] = "0"
-    for index in range(2):
-        first = server.objects[f"{PODS}/bank-{index}"]
-        pod = server.put(f"{PODS}/bank-s1-{index}", **json.loads(json.dumps(first)))
-        pod["metadata"] |= {"name": f"bank-s1-{index}", "uid": f"uid-bank-s1-{index}"}
-        pod["metadata"]["labels"]["deathless.dev/shard"] = "1"
 
 
 def test_status_shows_every_shard(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,15 +197,6 @@ def test_command_for_one_shard_asks_which(server: ApiServer, capsys: pytest.Capt
     capsys.readouterr()
     assert plugin.main(["switchover", "bank", "--shard", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["after"] == "bank-s1-1"
-
-
-def test_replicas_of_shards_are_fenced_by_their_names(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    put_shards(server)
-    for wrong in ("r0", "2/r0", "1/x"):
-        assert plugin.main(["fence", "bank", wrong]) == InvalidArgument.exit_code
-    assert "0/r0" in capsys.readouterr().err
-    assert plugin.main(["fence", "bank", "1/r0"]) == 0
-    assert noted(server)["deathless.dev/fenced"] == "1/r0"
 
 
 def test_services_complete_their_names(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
