@@ -9,14 +9,12 @@ own image, volumes and settings, while the service is suspended and no replica's
     --code   the operator is told which code was accepted: an annotation with its fingerprint on the service
 
 Guarantees: nothing is done while the service is not suspended or a pod of it is there; one such pod at a time, since
-its name is taken, and no replica is made while it runs (`plan.rollout`). Does not: decide what may be adopted (the
-program in the pod does), or start the service again.
+its name is taken. Does not: decide what may be adopted (the program in the pod does), or start the service again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import shutil
 import sys
 import time
@@ -41,17 +39,18 @@ from deathless_operator.model.values import text
 from deathless_operator.plan.image_check import PURPOSE as PURPOSE_CHECK
 from deathless_operator.plan.image_check import fingerprint_in
 from deathless_operator.plan.pods import container
-from deathless_operator.plan.reading import ENDED_PHASES, read_pod
+from deathless_operator.plan.reading import read_pod
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.5
 CONFIG: Final = f"{names.CONFIG_FOLDER}/{names.CONFIG_FILE}"
 KEPT: Final = ("name", "image", "imagePullPolicy", "env", "resources", "securityContext", "volumeMounts")
 """Of the replica's container; its ports, probes and hooks are not the tool's."""
+ENDED: Final = ("Succeeded", "Failed")
 
 
 def adopt_manifest(
-    resource: ResourceView, stateful_set: dict[str, Any], words: list[str], image: str, max_s: float
+    resource: ResourceView, stateful_set: dict[str, Any], words: list[str], image: str
 ) -> dict[str, Any]:
     """Give the pod that runs `deathless adopt`.
 
@@ -60,7 +59,6 @@ def adopt_manifest(
         stateful_set: of the shard, whose template says how its log is reached.
         words: of the command, behind `deathless adopt`.
         image: instead of the template's; empty: that one.
-        max_s: the kubelet ends it after so many seconds, also where nobody waits for it any more.
     """
     template: dict[str, Any] = stateful_set["spec"]["template"]["spec"]
     replica = next(each for each in template["containers"] if each["name"] == names.CONTAINER)
@@ -74,7 +72,6 @@ def adopt_manifest(
     left_out = ("containers", "serviceAccountName", "serviceAccount", "terminationGracePeriodSeconds")
     spec = {key: value for key, value in template.items() if key not in left_out}
     spec |= {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [program]}
-    spec["activeDeadlineSeconds"] = math.ceil(max_s)
     labels = names.labels(resource.name) | {
         names.LABEL_NAME: "deathless-adopt",  # no replica: neither Services nor the set find it
         names.LABEL_PURPOSE: names.PURPOSE_ADOPT,
@@ -129,7 +126,7 @@ async def run_pod(cluster: Cluster, manifest: dict[str, Any], timeout_s: float) 
         while True:
             raw = await cluster.api.get(POD, cluster.namespace, name)
             pod = read_pod(raw)
-            if pod.phase in ENDED_PHASES:
+            if pod.phase in ENDED:
                 return _end_of(pod), await _said(cluster.namespace, pod)
             if time.monotonic() - began > timeout_s:
                 found = container(pod)
@@ -206,9 +203,7 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
         image, told = resource.spec.image, await code_of_image(cluster, service)
 
     async def run(word: str) -> tuple[int, str]:
-        return await run_pod(
-            cluster, adopt_manifest(resource, found, [*asked.options, word], image, asked.wait_s), asked.wait_s
-        )
+        return await run_pod(cluster, adopt_manifest(resource, found, [*asked.options, word], image), asked.wait_s)
 
     if asked.dry_run or not asked.yes:
         status, said = await run("--dry-run")

@@ -37,7 +37,7 @@ from deathless_operator.plan.drill_reports import RunnerReport, read_report
 from deathless_operator.plan.drill_schedule import ScheduleError, latest_due, next_due
 from deathless_operator.plan.drill_snapshot import DrillAction, DrillPlan, DrillSnapshot
 from deathless_operator.plan.installation import owner_of
-from deathless_operator.plan.reading import ENDED_PHASES, read_time
+from deathless_operator.plan.reading import read_time
 from deathless_operator.plan.snapshot import PodView
 
 ACTIVE_REQUEUE_S: Final = 1.0
@@ -226,7 +226,7 @@ def _is_claimed(snapshot: DrillSnapshot, runner: PodView) -> bool:
 
 
 def _is_over(pod: PodView) -> bool:
-    return pod.phase in ENDED_PHASES
+    return pod.phase in ("Succeeded", "Failed")
 
 
 def _mark(pod: PodView) -> str:

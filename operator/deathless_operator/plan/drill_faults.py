@@ -25,7 +25,7 @@ from deathless_operator.plan.drill_outcome import show_moment
 from deathless_operator.plan.drill_pods import AGENT_DEADLINE_S, agent_manifest, fault_seconds, mark_of
 from deathless_operator.plan.drill_reports import AgentReport, read_report
 from deathless_operator.plan.drill_snapshot import DrillAction, DrillSnapshot, EvictPod, SetCordon
-from deathless_operator.plan.reading import ENDED_PHASES, read_time
+from deathless_operator.plan.reading import read_time
 from deathless_operator.plan.snapshot import PodView
 
 ROLES: Final = {"Primary": "primary", "Checkpointer": "checkpointer", "Standby": "standby"}
@@ -130,7 +130,7 @@ def _by_agent(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettin
     if agent.annotations.get(names.DRILL_ANNOTATION) != mark:
         return _make_room(agent, settings, run)
     container = agent.containers[0] if agent.containers else None
-    if agent.phase not in ENDED_PHASES or container is None or not container.terminated:
+    if agent.phase not in ("Succeeded", "Failed") or container is None or not container.terminated:
         if agent.phase == "Failed":  # ended by the kubelet before its container was
             return Step(actions=(), run=_failed(run, "AgentFailed", agent.phase_message, snapshot.now))
         if snapshot.now - agent.created_at > AGENT_DEADLINE_S + fault_seconds(spec):
@@ -154,7 +154,7 @@ def _by_agent(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettin
 
 def _make_room(agent: PodView, settings: OperatorSettings, run: DrillRun) -> Step:
     """Another run's agent has the name: take it away once it is over."""
-    if agent.phase not in ENDED_PHASES:
+    if agent.phase not in ("Succeeded", "Failed"):
         return Step(actions=(), run=run)
     gone = DeletePod(
         name=agent.name,

@@ -34,7 +34,6 @@ COUNT_MAX: Final = (1 << 63) - 1
 WORD_MAX: Final = 64  # characters
 TEXT_MAX: Final = 4096
 SECONDS_MAX: Final = 253402300799.0  # the last second of the year 9999, which a timestamp can tell
-ENDED_PHASES: Final = ("Succeeded", "Failed")  # of a pod whose containers have ended for good
 CLOCKS_APART_S: Final = 60.0
 """Clocks of machines that wrote a time and read it differ by this, seconds; by more, and one of them is wrong."""
 TAINTS_OF_LOSS: Final = ("node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service")

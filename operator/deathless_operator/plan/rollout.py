@@ -29,7 +29,7 @@ from deathless_operator.plan.pods import (
     replicas,
     serves,
 )
-from deathless_operator.plan.reading import ENDED_PHASES, is_fenced
+from deathless_operator.plan.reading import is_fenced
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
@@ -59,9 +59,6 @@ def decide_size(snapshot: Snapshot, spec: ServiceSpec, current: int | None) -> S
     """
     wanted = 0 if spec.suspend else spec.replicas
     if current is None or wanted >= current:
-        adopts = _adopts(snapshot) if current == 0 and wanted else ""
-        if adopts:
-            return Size(replicas=0, wanted=wanted, waits=f"{adopts} to end, or to be deleted", requeue_s=10.0)
         return Size(replicas=wanted, wanted=wanted)
     pods = replicas(snapshot)
     going = [pod.name for ordinal, pod in pods.items() if ordinal >= current]
@@ -84,13 +81,6 @@ def decide_size(snapshot: Snapshot, spec: ServiceSpec, current: int | None) -> S
             requeue_s=10.0,
         )
     return Size(replicas=max(wanted, leader), wanted=wanted, waits=f"{pods[leader].name} to hand over and end")
-
-
-def _adopts(snapshot: Snapshot) -> str:
-    """Give the pod in which a person adopts the shard's log just now: no replica may write it meanwhile."""
-    name = names.adopt_pod(snapshot.set_name)
-    found = next((pod for pod in snapshot.pods if pod.name == name and pod.phase not in ENDED_PHASES), None)
-    return f"pod {name} (`kubectl deathless adopt`)" if found is not None else ""
 
 
 def _stop_below(snapshot: Snapshot, pods: dict[int, PodView], leader: int, current: int) -> Size:

@@ -138,23 +138,3 @@ def test_size_is_left_while_pods_of_before_end() -> None:
     assert snapshot.resource.spec is not None
     size = decide_size(snapshot, snapshot.resource.spec, 3)
     assert (size.replicas, size.waits) == (3, "bank-3 to end")
-
-
-@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
-def test_no_replica_is_made_while_the_log_is_adopted_and_all_are_afterwards(phase: str) -> None:
-    """A person may let it go on before `kubectl deathless adopt` has ended, and that may have been killed."""
-    world = running()
-    world.edit(suspend=True)
-    world.settle()
-    labels = {names.LABEL_SERVICE: "bank", names.LABEL_PURPOSE: names.PURPOSE_ADOPT}
-    metadata = {"name": "bank-adopt", "uid": "uid-adopt", "labels": labels}
-    adopts = {"metadata": metadata, "spec": {}, "status": {"phase": phase}}
-    world.pods["bank-adopt"] = adopts
-    world.edit(suspend=False)
-    plan = world.operate()
-    assert (world.size(), world.replicas()) == (0, {})
-    assert plan.requeue_s is not None and plan.requeue_s <= 10
-    assert "pod bank-adopt (`kubectl deathless adopt`)" in world.condition("Progressing")["message"]
-    adopts["status"] = {"phase": "Succeeded"}
-    world.settle()
-    assert world.status["ready"] == "3/3"
