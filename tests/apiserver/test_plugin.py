@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etcd_server import wait_until
 from operator_process import OperatorProcess
 from real_api_server import RealApiServer
+from test_services import exists
 
 from deathless_operator.cli import plugin
-from deathless_operator.cluster.kinds import DRILL, POD, SERVICE
+from deathless_operator.cli.plugin_adopt import adopt_manifest
+from deathless_operator.cluster.kinds import DRILL, POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
+from deathless_operator.plan.reading import read_resource
 
 pytestmark = pytest.mark.apiserver
 SPEC = {"module": "bank:bank", "image": "bank:1", "logStorage": {"size": "1Gi"}}
@@ -90,6 +94,35 @@ def test_commands_end_once_the_operator_and_the_replicas_have_told(kubectl_death
         assert paused() == "True"
         assert kubectl_deathless.run("resume", "bank") == (0, {"name": "bank", "paused": False})
         assert paused() == "False"
+
+
+def test_replicas_are_started_once_the_pod_that_adopts_is_gone(kubectl_deathless: Plugin, tmp_path: Path) -> None:
+    server, namespace = kubectl_deathless.server, kubectl_deathless.namespace
+    service, sets = SERVICE.path(namespace, "bank"), STATEFUL_SET.path(namespace, "bank")
+
+    def suspend(suspended: bool) -> None:
+        server.request("PATCH", service, {"spec": {"suspend": suspended}}, content="application/merge-patch+json")
+
+    def size() -> int:
+        return int(server.request("GET", sets)["spec"]["replicas"])
+
+    def reason() -> str:
+        conditions = server.request("GET", service)["status"]["conditions"]
+        return str(next(each["reason"] for each in conditions if each["type"] == "Progressing"))
+
+    suspend(True)
+    arguments = (f"--watch-namespaces={namespace}", "--lock-endpoints=http://lock.test:2379")
+    with OperatorProcess(server, tmp_path, namespace, *arguments) as operator:
+        operator.wait_leading()
+        wait_until(lambda: exists(server, STATEFUL_SET, namespace, "bank"), f"it is made, see {operator.log}")
+        assert size() == 0
+        found, resource = server.request("GET", sets), read_resource(server.request("GET", service))
+        pod = server.request("POST", POD.path(namespace), adopt_manifest(resource, found, ["--yes"], "", 60.0))
+        suspend(False)
+        wait_until(lambda: reason() == "Adopting", f"the pod is seen, see {operator.log}")
+        assert size() == 0
+        server.request("DELETE", POD.path(namespace, pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
+        wait_until(lambda: size() == 3, f"it goes on by itself, see {operator.log}")
 
 
 @pytest.mark.parametrize("fault", ["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"])

@@ -9,12 +9,15 @@ own image, volumes and settings, while the service is suspended and no replica's
     --code   the operator is told which code was accepted: an annotation with its fingerprint on the service
 
 Guarantees: nothing is done while the service is not suspended or a pod of it is there; one such pod at a time, since
-its name is taken. Does not: decide what may be adopted (the program in the pod does), or start the service again.
+its name is taken; it ends by itself, also where this command was killed. Who goes on with the service meanwhile is held
+back by the operator, which starts no replica beside such a pod (`plan.rollout`). Does not: decide what may be adopted
+(the program in the pod does), or start the service again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 import sys
 import time
@@ -38,7 +41,7 @@ from deathless_operator.model import names
 from deathless_operator.model.values import text
 from deathless_operator.plan.image_check import PURPOSE as PURPOSE_CHECK
 from deathless_operator.plan.image_check import fingerprint_in
-from deathless_operator.plan.pods import container
+from deathless_operator.plan.pods import ENDED, container
 from deathless_operator.plan.reading import read_pod
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
@@ -46,11 +49,10 @@ LOOK_S: Final = 0.5
 CONFIG: Final = f"{names.CONFIG_FOLDER}/{names.CONFIG_FILE}"
 KEPT: Final = ("name", "image", "imagePullPolicy", "env", "resources", "securityContext", "volumeMounts")
 """Of the replica's container; its ports, probes and hooks are not the tool's."""
-ENDED: Final = ("Succeeded", "Failed")
 
 
 def adopt_manifest(
-    resource: ResourceView, stateful_set: dict[str, Any], words: list[str], image: str
+    resource: ResourceView, stateful_set: dict[str, Any], words: list[str], image: str, timeout_s: float
 ) -> dict[str, Any]:
     """Give the pod that runs `deathless adopt`.
 
@@ -59,6 +61,7 @@ def adopt_manifest(
         stateful_set: of the shard, whose template says how its log is reached.
         words: of the command, behind `deathless adopt`.
         image: instead of the template's; empty: that one.
+        timeout_s: so long the pod may run.
     """
     template: dict[str, Any] = stateful_set["spec"]["template"]["spec"]
     replica = next(each for each in template["containers"] if each["name"] == names.CONTAINER)
@@ -72,6 +75,7 @@ def adopt_manifest(
     left_out = ("containers", "serviceAccountName", "serviceAccount", "terminationGracePeriodSeconds")
     spec = {key: value for key, value in template.items() if key not in left_out}
     spec |= {"restartPolicy": "Never", "automountServiceAccountToken": False, "containers": [program]}
+    spec["activeDeadlineSeconds"] = math.ceil(timeout_s)
     labels = names.labels(resource.name) | {
         names.LABEL_NAME: "deathless-adopt",  # no replica: neither Services nor the set find it
         names.LABEL_PURPOSE: names.PURPOSE_ADOPT,
@@ -86,6 +90,16 @@ def adopt_manifest(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+async def suspended(cluster: Cluster, name: str) -> ResourceView:
+    """Give a service that is suspended. Raises: UnknownService; InvalidArgument while it is not."""
+    resource = await cluster.service(name)
+    if resource.spec is None or not resource.spec.suspend:
+        patch = '{"spec":{"suspend":true}}'
+        how = f"kubectl -n {resource.namespace} patch deathlessservice {name} --type merge -p '{patch}'"
+        raise InvalidArgument(f"{name} is not suspended: its replicas must be stopped", remedy=f"`{how}`, then again")
+    return resource
+
+
 async def check_stopped(cluster: Cluster, name: str, timeout_s: float) -> ResourceView:
     """Give a service that is suspended and has no pods any more.
 
@@ -93,13 +107,7 @@ async def check_stopped(cluster: Cluster, name: str, timeout_s: float) -> Resour
     """
     began = time.monotonic()
     while True:
-        resource = await cluster.service(name)
-        if resource.spec is None or not resource.spec.suspend:
-            patch = '{"spec":{"suspend":true}}'
-            how = f"kubectl -n {resource.namespace} patch deathlessservice {name} --type merge -p '{patch}'"
-            raise InvalidArgument(
-                f"{name} is not suspended: its replicas must be stopped", remedy=f"`{how}`, then again"
-            )
+        resource = await suspended(cluster, name)
         pods = [pod.name for pod in await cluster.pods(name)]
         if not pods:
             return resource
@@ -111,10 +119,11 @@ async def check_stopped(cluster: Cluster, name: str, timeout_s: float) -> Resour
         await asyncio.sleep(LOOK_S)
 
 
-async def run_pod(cluster: Cluster, manifest: dict[str, Any], timeout_s: float) -> tuple[int, str]:
+async def run_pod(cluster: Cluster, service: str, manifest: dict[str, Any], timeout_s: float) -> tuple[int, str]:
     """Run the pod to its end and take it away; gives exit code and what it said.
 
-    Raises: InvalidArgument where another one runs; OutcomeUnknown when it has not ended in time.
+    Raises: InvalidArgument where another one runs, or the service is suspended no more; OutcomeUnknown when it has not
+        ended in time.
     """
     name, began = manifest["metadata"]["name"], time.monotonic()
     if await cluster.api.find(POD, cluster.namespace, name) is not None:
@@ -123,6 +132,7 @@ async def run_pod(cluster: Cluster, manifest: dict[str, Any], timeout_s: float) 
     made = await cluster.api.create(manifest)
     uid = str(made["metadata"].get("uid") or "")
     try:
+        await suspended(cluster, service)  # the operator may have started replicas before the pod was there to be seen
         while True:
             raw = await cluster.api.get(POD, cluster.namespace, name)
             pod = read_pod(raw)
@@ -203,7 +213,8 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
         image, told = resource.spec.image, await code_of_image(cluster, service)
 
     async def run(word: str) -> tuple[int, str]:
-        return await run_pod(cluster, adopt_manifest(resource, found, [*asked.options, word], image), asked.wait_s)
+        manifest = adopt_manifest(resource, found, [*asked.options, word], image, asked.wait_s)
+        return await run_pod(cluster, service, manifest, asked.wait_s)
 
     if asked.dry_run or not asked.yes:
         status, said = await run("--dry-run")

@@ -27,7 +27,7 @@ LABEL_SHARD: Final = f"{GROUP}/shard"  # on pods of a service with several shard
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_SERVING: Final = f"{GROUP}/serving"  # "false": the primary doesn't hear it; pods are made with "true"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"  # hash of the pod template a pod was made from
-LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | drill | erase; replicas carry none
+LABEL_PURPOSE: Final = f"{GROUP}/purpose"  # check | drill | erase | adopt; replicas carry none
 ROLE_PRIMARY: Final = "primary"
 SERVING: Final = "true"
 

@@ -29,7 +29,9 @@ MESSAGE_MAX: Final = 2000
 # Conditions whose True is bad news.
 BAD_WHEN_TRUE: Final = ("Degraded", "UpgradeRequired", "OpenAccess")
 # Reasons of what was asked for: no reason to warn, and its steps are told by Progressing alone.
-CALM: Final = ("Creating", "Starting", "Rolling", "Scaling", "Suspending", "Suspended", "Waiting", "CheckingImage")
+CALM: Final = (
+    "Creating", "Starting", "Rolling", "Scaling", "Suspending", "Suspended", "Waiting", "CheckingImage", "Adopting",
+)  # fmt: skip
 # Told when they change, but no reason to warn.
 QUIET: Final = ("Progressing", "Paused", "Fenced")
 # Conditions that name every reason they have.

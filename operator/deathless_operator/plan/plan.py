@@ -391,7 +391,8 @@ class _Planner:
         waits = step.waits or (moving.size.waits if moving is not None else "") or ", ".join([*unready, *missing])
         reason, doing = "", ""
         if moving is not None:
-            reason, size = "Suspending" if self.spec.suspend else "Scaling", moving.size
+            size = moving.size
+            reason = "Suspending" if self.spec.suspend else "Adopting" if size.adopting else "Scaling"
             which = f"{moving.part.set_name}: " if len(shards) > 1 else ""
             doing = f"{which}{size.replicas} replicas on the way to {size.wanted}; waiting for {waits or 'pods to end'}"
         elif step.outdated:

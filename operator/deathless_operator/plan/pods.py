@@ -30,6 +30,8 @@ BROKEN: Final = (
 )
 OTHER_SETTINGS_S: Final = 300.0
 """So long a replica that was started with other settings than its template's has to start again by itself, seconds."""
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod that runs no more."""
 PULL_REASONS: Final = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
 
 
@@ -151,6 +153,15 @@ def wants_fence(snapshot: Snapshot, ordinal: int) -> bool:
 def held(snapshot: Snapshot, ordinal: int, pod: PodView) -> bool:
     """Tell whether a replica is stopped on purpose."""
     return is_fenced(pod) or wants_fence(snapshot, ordinal)
+
+
+def adopting(snapshot: Snapshot) -> list[str]:
+    """Name the pods in which `kubectl deathless adopt` works on the log of one of the service's shards, or may yet.
+
+    One that has ended is no such pod any more, whether or not somebody takes it away.
+    """
+    adopts = (pod for pod in snapshot.pods if pod.labels.get(names.LABEL_PURPOSE) == names.PURPOSE_ADOPT)
+    return sorted(pod.name for pod in adopts if pod.phase not in ENDED)
 
 
 def handing_over(pods: Iterable[PodView]) -> list[str]:

@@ -1,5 +1,6 @@
 """How many pods there are to be for now, and which one is replaced next.
 
+    adopting  no replica is started while a pod adopts a log of the service: both write it
     scaling   up at once; down followers first: the StatefulSet takes the highest ordinals away, so it is lowered to
               just above the primary, then past it once another replica is ready to take over
     suspend   followers above the primary go, those below it are fenced (they can't take over), then all the rest
@@ -20,6 +21,7 @@ from deathless.base.manifest import ServiceSpec
 from deathless_operator.model import names
 from deathless_operator.plan.actions import DeletePod
 from deathless_operator.plan.pods import (
+    adopting,
     held,
     is_broken,
     is_current,
@@ -46,6 +48,7 @@ class Size:
     wanted: int
     fenced: frozenset[str] = field(default=frozenset())  # pods that a suspension fences
     waits: str = ""  # what for, empty: nothing
+    adopting: bool = False  # that is a pod that adopts a log
     requeue_s: float | None = None
 
 
@@ -58,6 +61,8 @@ def decide_size(snapshot: Snapshot, spec: ServiceSpec, current: int | None) -> S
         current: what the StatefulSet is given now, None where there is none.
     """
     wanted = 0 if spec.suspend else spec.replicas
+    if wanted and (current is None or wanted >= current) and (shown := adopting(snapshot)):
+        return _hold_back(snapshot, current or 0, wanted, shown)
     if current is None or wanted >= current:
         return Size(replicas=wanted, wanted=wanted)
     pods = replicas(snapshot)
@@ -81,6 +86,16 @@ def decide_size(snapshot: Snapshot, spec: ServiceSpec, current: int | None) -> S
             requeue_s=10.0,
         )
     return Size(replicas=max(wanted, leader), wanted=wanted, waits=f"{pods[leader].name} to hand over and end")
+
+
+def _hold_back(snapshot: Snapshot, current: int, wanted: int, adopters: list[str]) -> Size:
+    """Start no replica beside a pod that adopts a log; those that were asked for before it came are left alone."""
+    pods = " ".join(adopters)
+    waits = (
+        f"{', '.join(adopters)} to end, where `kubectl deathless adopt` works on the log; where nobody runs that "
+        f"command any more: `kubectl -n {snapshot.resource.namespace} delete pod {pods}`"
+    )
+    return Size(replicas=current, wanted=wanted, waits=waits, adopting=True, requeue_s=10.0)
 
 
 def _stop_below(snapshot: Snapshot, pods: dict[int, PodView], leader: int, current: int) -> Size:

@@ -42,7 +42,7 @@ class Shard:
     @property
     def is_settled(self) -> bool:
         """It has as many replicas as wanted, and its controller has read it: a roll may go on."""
-        sized = self.size.replicas == self.size.wanted > 0
+        sized = self.size.replicas == self.size.wanted > 0 and not self.size.adopting
         return sized and self.child is not None and is_seen(self.child)
 
     @property

@@ -15,6 +15,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless_operator.cli import plugin, plugin_adopt, plugin_cluster
 from deathless_operator.model import names
+from deathless_operator.plan.pods import adopting
 
 SETS = "/apis/apps/v1/namespaces/ns/statefulsets"
 
@@ -141,6 +142,39 @@ def test_service_that_goes_on_while_a_person_is_asked_is_not_adopted(
     assert plugin.main(["adopt", "bank"]) == 64
     assert "bank is not suspended" in capsys.readouterr().err
     assert [spec["containers"][0]["command"][-1] for spec in kubelet.ran] == ["--dry-run"]
+
+
+def test_service_that_goes_on_before_the_pod_is_there_to_be_seen_is_not_adopted(
+    kubelet: Kubelet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def go_on(method: str, path: str) -> None:
+        if (method, path) == ("POST", PODS):
+            suspend(kubelet.server, suspend=False)
+        kubelet(method, path)
+
+    kubelet.server.hook = go_on
+    suspend(kubelet.server)
+    assert plugin.main(["adopt", "bank", "--yes"]) == 64
+    assert "bank is not suspended" in capsys.readouterr().err
+    assert kubelet.ran == []
+    assert f"{PODS}/bank-adopt" not in kubelet.server.objects, "it is taken away"
+
+
+def test_pod_ends_by_itself_where_the_command_is_killed(kubelet: Kubelet) -> None:
+    suspend(kubelet.server)
+    assert plugin.main(["adopt", "bank", "--yes", "--timeout", "90.5"]) == 0
+    assert kubelet.ran[0]["activeDeadlineSeconds"] == 91
+
+
+def test_operator_sees_the_pod_and_starts_no_replica_beside_it(kubelet: Kubelet) -> None:
+    suspend(kubelet.server)
+    assert plugin.main(["adopt", "bank", "--yes"]) == 0
+    made = next(body for method, path, body in kubelet.server.asked if (method, path) == ("POST", PODS))
+    world = running()
+    assert adopting(world.snapshot()) == []
+    world.make_pod("bank-adopt", {"metadata": made["metadata"], "spec": {}})
+    assert adopting(world.snapshot()) == ["bank-adopt"]
+    assert made["metadata"]["labels"][names.LABEL_SERVICE] == "bank", "by which the operator lists pods"
 
 
 def test_refusal_of_the_program_is_the_commands_own(kubelet: Kubelet, capsys: pytest.CaptureFixture[str]) -> None:

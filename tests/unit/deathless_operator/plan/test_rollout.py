@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.deathless_operator.plan.plan_world import World, running, set_ready
 
@@ -138,3 +140,90 @@ def test_size_is_left_while_pods_of_before_end() -> None:
     assert snapshot.resource.spec is not None
     size = decide_size(snapshot, snapshot.resource.spec, 3)
     assert (size.replicas, size.waits) == (3, "bank-3 to end")
+
+
+def adopt(world: World, base: str = "bank") -> dict[str, Any]:
+    """A pod of `kubectl deathless adopt` runs; gives it."""
+    labels = names.labels("bank") | {names.LABEL_NAME: "deathless-adopt", names.LABEL_PURPOSE: names.PURPOSE_ADOPT}
+    world.make_pod(names.adopt_pod(base), {"metadata": {"labels": labels}, "spec": {}})
+    pod: dict[str, Any] = world.pods[names.adopt_pod(base)]
+    pod["status"]["phase"] = "Running"
+    return pod
+
+
+def suspended(**spec: object) -> World:
+    """A world in which the service was stopped."""
+    world = running(dict(spec))
+    world.edit(suspend=True)
+    world.settle()
+    assert not world.pods
+    return world
+
+
+@pytest.mark.parametrize("end", ["Succeeded", "Failed", "gone"])
+def test_no_replica_is_started_beside_a_pod_that_adopts_and_all_are_once_it_has_ended(end: str) -> None:
+    world = suspended()
+    pod = adopt(world)
+    world.settle()
+    assert world.condition("Ready")["reason"] == "Suspended", "as long as nobody goes on, nothing waits"
+    world.edit(suspend=False)
+    world.told.clear()
+    world.settle()
+    assert (sorted(world.replicas()), world.size()) == ([], 0)
+    progressing, ready = world.condition("Progressing"), world.condition("Ready")
+    assert (progressing["status"], progressing["reason"], ready["reason"]) == ("True", "Adopting", "Adopting")
+    for told in (progressing, ready):
+        assert "bank-adopt to end" in told["message"]
+        assert "`kubectl -n prod delete pod bank-adopt`" in told["message"]
+    assert world.told.count("Adopting") == 1
+    if end == "gone":
+        del world.pods["bank-adopt"]
+    else:
+        pod["status"]["phase"] = end
+    world.settle()
+    assert (world.status["ready"], world.condition("Ready")["status"]) == ("3/3", "True")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Unknown"])
+def test_pod_that_adopts_and_is_going_or_has_not_begun_is_waited_for(phase: str) -> None:
+    world = suspended()
+    pod = adopt(world)
+    pod["status"]["phase"] = phase
+    pod["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z"
+    world.edit(suspend=False)
+    world.operate()
+    assert world.size() == 0
+
+
+def test_no_shard_is_started_beside_a_pod_that_adopts_another_ones_log() -> None:
+    world = suspended(shards=2)
+    adopt(world, "bank-s1")
+    world.edit(suspend=False)
+    world.settle()
+    assert not world.replicas()
+    assert "bank-s1-adopt to end" in world.condition("Ready")["message"]
+
+
+def test_stateful_set_that_is_made_beside_a_pod_that_adopts_has_no_pods() -> None:
+    world = suspended()
+    adopt(world)
+    del world.children["StatefulSet", "bank"]
+    world.edit(suspend=False)
+    world.settle()
+    assert (world.stateful_set() is not None, world.size()) == (True, 0)
+
+
+def test_replicas_that_serve_beside_a_pod_that_adopts_go_on_and_none_is_made_anew() -> None:
+    world = running()
+    adopt(world)
+    before = {name: pod["metadata"]["uid"] for name, pod in world.replicas().items()}
+    world.edit(replicas=5, resources={"requests": {"cpu": "1"}})
+    world.settle()
+    assert {name: pod["metadata"]["uid"] for name, pod in world.replicas().items()} == before
+    world.edit(replicas=3)
+    world.settle()
+    assert {name: pod["metadata"]["uid"] for name, pod in world.replicas().items()} == before
+    assert world.condition("Available")["status"] == "True"
+    world.edit(suspend=True)
+    world.settle()
+    assert not world.replicas()
