@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -186,14 +188,19 @@ async def test_an_ingress_that_ends_keeps_nobody() -> None:
         assert (await asked).status == 202
 
 
-async def test_a_caller_who_left_is_forgotten() -> None:
+@pytest.mark.parametrize(("reset", "after_s"), [(True, 0.0), (False, WAIT_S)])
+async def test_a_caller_who_left_is_forgotten(reset: bool, after_s: float) -> None:
+    """One who closes in order may be one who only has nothing more to send: its time goes on."""
     async with site() as s:
         asked = asyncio.ensure_future(s.ask(post("/bank/alice/deposit", DEPOSIT)))
         await s.attached()
+        if reset:
+            (wire,) = Wire.opened
+            wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await Wire.close_all()
         asked.cancel()
         while s.ingress.late:
-            s.ingress.sweep(s.loop.time())
+            s.ingress.sweep(s.loop.time() + after_s)
             await asyncio.sleep(0)
         assert len(s.client._machine.results) == 0
 
