@@ -26,6 +26,7 @@ from deathless.codec.wire import ReplyError, Status, error_reply
 from deathless.execution.function import Function
 
 SECOND_US: Final = 1_000_000
+DURATION_MAX_US: Final = 2**62  # added to an elapsed time it still is a u64
 _GROWTHS_MAX: Final = 1000  # beyond so many failures the delay grows no more
 _UNKNOWN: Final = error_reply(OutcomeUnknown.code, "", "")[: -len(b"\xa0\xa0")]
 _NEVER_AGAIN: Final = error_reply(NotRetryable.code, "", "")[: -len(b"\xa0\xa0")]
@@ -62,7 +63,7 @@ class Policy:
             if delay >= self.delay_max:
                 break
             delay *= self.factor
-        return int(min(delay, self.delay_max) * SECOND_US)
+        return duration_us(min(delay, self.delay_max))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,11 @@ class ActivitySpec:
     args_type: type[msgspec.Struct]  # named arguments
     result_type: object  # annotation of the result
     policy: Policy
+
+
+def duration_us(seconds: float) -> int:
+    """Give a duration of a policy in microseconds; one that no record could hold is as long as one can."""
+    return int(min(seconds * SECOND_US, DURATION_MAX_US))
 
 
 def next_start(policy: Policy | None, start: ActivityStart, elapsed_us: int, reply: bytes) -> ActivityStart | None:

@@ -77,7 +77,7 @@ from deathless.execution.plan import Plan
 from deathless.execution.running import Blame
 from deathless.execution.schedules import Schedules
 from deathless.execution.spans import Spans
-from deathless.execution.tables import Tables
+from deathless.execution.tables import Tables, size_of_chain
 from deathless.execution.targets import Targets
 from deathless.execution.turn import Asked, Completion, Settings, Turn
 
@@ -303,7 +303,7 @@ class Invocations:
             since_us=since_us,
             first=first,
         )
-        begun.size = INVOCATION_BYTES + len(received.arguments) + len(start or b"")
+        begun.size = INVOCATION_BYTES + len(received.arguments) + size_of_chain(received) + len(start or b"")
         self.tables.enter(begun)
         if not shared:
             self.tables.held[received.key] = invocation

@@ -27,6 +27,7 @@ from deathless.execution.journal import (
     REQUEST,
     TICK,
     Origin,
+    Received,
     Record,
     SuspendedMessage,
     SuspendedReply,
@@ -42,6 +43,9 @@ DUE_MIN: Final = 1024
 
 MESSAGE_BYTES: Final = 256
 """What a message that waits costs beside its own bytes, in round numbers."""
+
+ADDRESS_BYTES: Final = 64
+"""What an address of a chain costs beside its text: a caller's chain may hold thousands of short ones."""
 
 O = TypeVar("O", bound=Operation[object])  # noqa: E741  stands for an operation
 
@@ -175,8 +179,9 @@ class Tables:
             self._callers[origin.service, origin.shard, origin.invocation, origin.operation] = invocation
 
     def forget_caller(self, origin: Origin) -> None:
-        """The opposite."""
-        self._callers.pop((origin.service, origin.shard, origin.invocation, origin.operation), None)
+        """The opposite. Who waits for nothing was never noted: a broken peer may ask under a reference of zeros."""
+        if origin.kind == REQUEST:
+            self._callers.pop((origin.service, origin.shard, origin.invocation, origin.operation), None)
 
     def works_for(self, caller: Target, invocation: int, operation: int) -> int | None:
         """Give who works for a caller's operation."""
@@ -300,7 +305,12 @@ class Tables:
 def size_of(message: SuspendedMessage) -> int:
     """Give the bytes that a message keeps while it waits."""
     received = message.received
-    return len(received.arguments) + len(received.key) + len(received.method) + MESSAGE_BYTES
+    return len(received.arguments) + len(received.key) + len(received.method) + size_of_chain(received) + MESSAGE_BYTES
+
+
+def size_of_chain(received: Received) -> int:
+    """Give the bytes that the addresses which wait for a message keep."""
+    return sum(map(len, received.chain)) + ADDRESS_BYTES * len(received.chain)
 
 
 def _asked_by(origin: Origin, caller: Target) -> bool:

@@ -39,7 +39,7 @@ from deathless.codec.peer_messages import (
 )
 from deathless.codec.traces import span_id, within
 from deathless.codec.wire import ok_reply
-from deathless.execution.activity import SECOND_US, ActivitySpec
+from deathless.execution.activity import ActivitySpec, duration_us
 from deathless.execution.failure import Failures
 from deathless.execution.function import Function
 from deathless.execution.generator import Random
@@ -338,8 +338,8 @@ class Asked:
             key=hashlib.blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             at_most_once=spec.policy.at_most_once,
             attempted=False,
-            timeout_us=int(spec.policy.timeout * SECOND_US),
-            heartbeat_us=int(spec.policy.heartbeat * SECOND_US),
+            timeout_us=duration_us(spec.policy.timeout),
+            heartbeat_us=duration_us(spec.policy.heartbeat),
         )
         self._note("run", encode_body(start))
         activity = Activity(turn, number, turn.now_us, start, decoder(cast("type[object]", spec.result_type)))

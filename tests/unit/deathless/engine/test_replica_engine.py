@@ -34,7 +34,7 @@ from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.replica import Replica, State
 from deathless.engine.log_overview import frames_of
-from deathless.engine.ports import Holder
+from deathless.engine.ports import Holder, LockView
 from deathless.engine.replica_engine import READ_AGAIN_S
 from deathless.simulation.log_driver import LIMITS
 
@@ -422,6 +422,28 @@ def test_lock_store_that_seems_older_than_the_log_is_asked_again_before_it_is_ju
     node.begin()
     assert len(asked) == 2
     assert [type(error) for error in node.stopped] == ([StoreOlderThanLog] if store == "old" else [])
+
+
+def test_a_lock_store_in_which_others_write_is_not_asked_for_ever() -> None:
+    world = World()
+    served(world)
+    node = world.node("r1")
+    view = node.lock_store.view
+    asked: list[int] = []
+
+    def busy() -> LockView:
+        asked.append(len(asked))
+        assert len(asked) < 50, "asked again and again, and nobody is told"
+        return view()._replace(revision=1000 + len(asked))
+
+    def older(head: int, epoch: int, revision: int) -> Cut | None:
+        raise StoreOlderThanLog("epoch 9 has opened")
+
+    node.lock_store.view = busy  # type: ignore[method-assign]  # planted
+    node.log.check_store = older  # type: ignore[method-assign]  # planted
+    node.begin()
+    assert [type(error) for error in node.stopped] == [StoreOlderThanLog]
+    assert len(asked) == 2
 
 
 def test_takeover_without_room_for_its_opening_frame_stops() -> None:

@@ -8,7 +8,7 @@ import pytest
 from deathless.base.errors import InvalidService, NotRetryable
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.wire import ReplyError, error_reply, ok_reply
-from deathless.execution.activity import Policy, final_reply, next_start
+from deathless.execution.activity import Policy, duration_us, final_reply, next_start
 from deathless.execution.failure import activity_failed, not_retryable
 from deathless.execution.service import Service
 
@@ -97,6 +97,17 @@ def test_activity_that_could_not_run_is_refused(function: Any, reason: str) -> N
 def test_policy_that_makes_no_sense_is_refused(policy: dict[str, Any]) -> None:
     with pytest.raises(InvalidService, match=next(iter(policy))):
         Policy(**policy).check("here")
+
+
+@pytest.mark.parametrize("seconds", [1e13, 1e20, 1e308])
+def test_a_delay_that_no_record_could_hold_is_as_long_as_one_can(seconds: float) -> None:
+    policy = Policy(first_delay=seconds, delay_max=seconds)
+    policy.check("here")
+    again = next_start(policy, start(), 1 << 61, DECLINED)
+    assert again is not None
+    assert again.not_before_us == (1 << 61) + (1 << 62)
+    assert msgspec.msgpack.encode(again)
+    assert duration_us(seconds) == 1 << 62
 
 
 def test_policy_is_checked_where_the_activity_is_registered() -> None:

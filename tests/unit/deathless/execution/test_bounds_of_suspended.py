@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+from msgspec.structs import replace
 from tests.unit.deathless.execution.executor_bench import SEED, Keys
 from tests.unit.deathless.execution.messaging_bench import Hub, error
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import Order, Sender, Target, encode_body
+from deathless.codec.peer_messages import Order, Request, Sender, Target, encode_body, encode_request
 from deathless.execution.context import Context
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells
@@ -125,6 +126,21 @@ def test_i10_a_call_that_would_be_suspended_is_refused_at_the_maximum_of_bytes_a
     assert hub.executor.crowd()[:2] == (3, 1)
     hub.tick()
     hub.begin("nap", "b")
+
+
+def test_i10_the_chain_of_a_request_counts_and_is_the_same_behind_a_checkpoint() -> None:
+    hub = Hub(service)
+    chain = ("x" * 200,) * 100 + ("y",) * 1000
+    for number, key in enumerate("ab", 1):
+        request = Request(5, number, 0, chain)
+        hub.receive(encode_request(request, method=b"nap", key=key.encode(), args=b"\x80"), peer=OTHER)
+        request = replace(request, operation=number + 2)
+        hub.receive(encode_request(request, method=b"plain", key=b"a", args=b"\x80"), peer=OTHER)
+    assert hub.executor.crowd()[:2] == (4, 2)
+    assert hub.executor.crowd().bytes > 4 * (200 * 100 + 50 * 1000)
+    assert restarted(hub, Limits()).crowd() == hub.executor.crowd()
+    hub.tick()
+    assert hub.executor.crowd() == (0, 0, 0)
 
 
 def test_i10_a_reply_beyond_the_journal_of_an_invocation_is_given_as_an_error() -> None:

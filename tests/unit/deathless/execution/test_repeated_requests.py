@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.unit.deathless.execution.messaging_bench import Hub, Target
 
-from deathless.codec.peer_messages import Order, Reference, Request, encode_cancel, encode_request
+from deathless.codec.peer_messages import Order, Reference, Request, encode_cancel, encode_fork, encode_request
 from deathless.execution.context import Context
 from deathless.execution.service import Service
 
@@ -24,8 +24,27 @@ async def approve(state: State, ctx: Context) -> str:
     return await ctx.promise(str)
 
 
-def ask(key: str) -> bytes:
-    return encode_request(Request(5, 1), method=b"approve", key=key.encode(), args=msgspec.msgpack.encode({}))
+FIRST = Request(5, 1)
+ZEROS = Request(0, 0)
+
+
+def ask(key: str, request: Request = FIRST) -> bytes:
+    return encode_request(request, method=b"approve", key=key.encode(), args=msgspec.msgpack.encode({}))
+
+
+@service.handler
+async def at_once(state: State, ctx: Context) -> None: ...
+
+
+def test_i6_what_nobody_waits_for_ends_no_request_of_its_sender_under_a_reference_of_zeros() -> None:
+    twins = [Hub(service), Hub(service)]
+    for hub in twins:
+        hub.receive(ask("x", ZEROS), encode_fork(method=b"at_once", key=b"z", args=b"\x80"), peer=A)
+    twins[1].restart()
+    for hub in twins:
+        hub.receive(ask("y", ZEROS), peer=A)
+    assert twins[0].executor.suspended() == twins[1].executor.suspended()
+    assert len(twins[0].waiting()) == 1
 
 
 def test_i6_a_request_under_a_reference_that_is_worked_for_is_not_run_so_a_restored_replica_knows_the_same() -> None:
