@@ -196,7 +196,8 @@ async def test_a_caller_who_left_is_forgotten(reset: bool, after_s: float) -> No
         await s.attached()
         if reset:
             (wire,) = Wire.opened
-            wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            at_once = struct.pack("ii", 1, 0)
+            wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         await Wire.close_all()
         asked.cancel()
         while s.ingress.late:
