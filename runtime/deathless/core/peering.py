@@ -3,8 +3,7 @@
     PEER_HELLO -> same as known? (I3) ---> older connections of this peer end ---> PEER_WELCOME(session, position)
                     |        '--not known yet: PEER is logged; the answer waits until that is confirmed (I1)
                     |--another incarnation, or a lower epoch than was seen: PEER_REFUSED
-                    |--another history than ours at our position: PEER_REFUSED
-                    '--what no service may be called: PEER_REFUSED
+                    '--another history than ours at our position: PEER_REFUSED
 
 A peer's session is found by who it says it is; its messages are admitted on the connection that was welcomed last, and
 no other. An older one is fenced **before** the newer is told from where to send: a sender that was deposed and does not
@@ -13,9 +12,6 @@ know it must neither be taken for its successor nor be told what that one shall 
 With the position goes the history before it (codec.peer_history), so that the sender finds out whether it and we have
 the same past. A sender that found a difference says so when it comes back, and is only told where we stand: it takes no
 other sender's place, neither connection nor epoch, since a copy of the true one may be who complains.
-
-An epoch counts for as long as the connection that brought it: a copy of a sender, whose epochs went on by themselves,
-may be gone again, and its original has an earlier one. A deposed sender that gets in meanwhile does no harm (I2).
 
 The position told is the first that is not confirmed. What an older connection brought and no proof covers yet may come
 once more; it is then a repetition, which admission answers (I3).
@@ -28,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from deathless.base.errors import DeathlessError, Deposed, HistoryDiffers, InvalidArgument, NotPrimary, Overloaded
+from deathless.base.errors import DeathlessError, Deposed, HistoryDiffers, NotPrimary, Overloaded
 from deathless.base.safeguards import Safeguards
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_history import differ
-from deathless.codec.peer_messages import PeerHello, Target, encode_body, is_service_name
+from deathless.codec.peer_messages import PeerHello, Target, encode_body
 from deathless.codec.wire import PeerIntroduction, PeerWelcome, Refused, Type, struct_packet
 from deathless.core.effects import Disconnect, Effect, Send
 from deathless.core.events import Conn
@@ -74,7 +70,7 @@ class Peering:
         self._differing: dict[Target, int] = {}
         self._newest: dict[Target, tuple[Conn, PeerHello]] = {}
         self._logging: dict[Target, PeerHello] = {}  # whose PEER record is not confirmed
-        self._epochs: dict[PeerHello, int] = {}  # epoch of each that is connected. Invariant: at most one per target
+        self._epochs: dict[PeerHello, int] = {}  # highest epoch seen of each. Invariant: at most one per target
 
     def hello_received(self, conn: Conn, said: PeerIntroduction, confirmed_lsn: int) -> list[Effect]:
         """A peer says who it is; what stands behind `confirmed_lsn` may not be told yet (I1)."""
@@ -82,8 +78,6 @@ class Peering:
         target = Target(hello.service, hello.shard)
         seen = self._epochs.get(hello, 0)
         refusal = self._peers.refusal(hello)
-        if refusal is None and not is_service_name(hello.service):  # its answers are sent to where this name leads
-            refusal = InvalidArgument(f"{hello.service!r} is no name of a service")
         if refusal is None and epoch < seen:
             refusal = Deposed(f"epoch {epoch} of {target.service}/{target.shard} ended, {seen} was seen")
         logging = self._logging.get(target)
@@ -157,14 +151,12 @@ class Peering:
         if newest is None or (self._peers.find(newest[1]) is not None and not anew):
             return []
         del self._newest[target]
-        self._epochs.pop(newest[1], None)
         return [Disconnect(newest[0])]
 
     def connection_lost(self, conn: Conn) -> None:
         """Forget a connection."""
         for target in [target for target, newest in self._newest.items() if newest[0] == conn]:
-            _, hello = self._newest.pop(target)
-            self._epochs.pop(hello, None)
+            del self._newest[target]
 
     def connected(self) -> list[Target]:
         """Give the peers that are connected."""
@@ -211,6 +203,5 @@ class Peering:
         """Raise AssertionError when an `Invariant:` above does not hold."""
         assert all(target == (hello.service, hello.shard) for target, (_, hello) in self._newest.items())
         assert len({(hello.service, hello.shard) for hello in self._epochs}) == len(self._epochs)
-        assert {Target(hello.service, hello.shard) for hello in self._epochs} <= self._newest.keys()
         assert len(self._refused) <= REFUSALS_MAX
         assert self._differing.keys() <= self._refused.keys()

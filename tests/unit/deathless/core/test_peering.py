@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deathless.base.errors import Deposed, HistoryDiffers, InvalidArgument, NotPrimary, Overloaded, PeerReplaced
+from deathless.base.errors import Deposed, HistoryDiffers, NotPrimary, Overloaded, PeerReplaced
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode
@@ -250,25 +250,6 @@ def test_a_sender_that_complains_is_told_where_we_stand_and_leaves_the_place_to_
     assert len(door.peering.refused()[TARGET]) == COMPLAINT_CHARS_MAX
     assert door.peering.differing() == {TARGET}
     assert door.hello(OLD, epoch=3)[-1].startswith("1 welcome"), "the original's lower epoch is good again"
-
-
-@pytest.mark.parametrize("how", ["lost", "adopted anew"])
-def test_an_epoch_counts_no_longer_than_the_connection_that_brought_it(how: str) -> None:
-    door = Door(A)
-    door.hello(NEW, epoch=1 << 62)
-    if how == "lost":
-        door.peering.connection_lost(NEW)
-    else:
-        door.said(door.peering.adopted(TARGET, anew=True))
-    assert door.hello(OLD, epoch=2) == ["1 welcome 1 5"]
-
-
-@pytest.mark.parametrize("name", ["../other", "/tmp/other", "a/0", "A", "a\nb", ""])
-def test_a_peer_whose_name_no_service_may_have_is_refused_for_its_answers_go_where_the_name_leads(name: str) -> None:
-    door = Door()
-    assert door.hello(NEW, hello=PeerHello(name, 0, b"a" * 16, 1)) == [f"2 refused {InvalidArgument.code}"]
-    assert not door.records.waiting
-    assert door.peering.connected() == []
 
 
 def test_a_peer_that_is_adopted_anew_is_let_go_so_that_it_comes_back_with_its_new_session() -> None:
