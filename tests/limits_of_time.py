@@ -203,7 +203,7 @@ OTHERS: Final = (
     ),
     Limit(
         "runtime/deathless/execution/activity.py",
-        ("SECOND_US",),
+        ("SECOND_US", "DURATION_MAX_US"),
         Clock.NONE,
         "",
     ),
