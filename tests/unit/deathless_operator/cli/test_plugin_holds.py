@@ -140,14 +140,16 @@ def test_replica_that_does_not_obey_is_named_and_it_stays_asked_for(
     obeying: Obeying, capsys: pytest.CaptureFixture[str]
 ) -> None:
     obeying.deaf = {"bank-1"}
-    assert plugin.main(["fence", "bank", "--timeout", "1", "--json"]) == OutcomeUnknown.exit_code == 75
+    assert plugin.main(["fence", "bank", "r0"]) == 0
+    capsys.readouterr()
+    assert plugin.main(["fence", "bank", "r0", "r1", "--timeout", "1", "--json"]) == OutcomeUnknown.exit_code == 75
     printed = capsys.readouterr()
     told = json.loads(printed.err)["error"]
     assert (printed.out, told["code"]) == ("", OutcomeUnknown.code)
     assert "bank-1 has not stopped yet (it is standby), after 1 s. It stays asked for" in told["what"]
     assert "bank-0" not in told["what"]
     assert "kubectl deathless unfence bank" in told["remedy"]
-    assert noted(obeying.server)[names.FENCED_ANNOTATION] == "*"
+    assert noted(obeying.server)[names.FENCED_ANNOTATION] == "r0,r1"
 
 
 @pytest.mark.parametrize(
