@@ -28,6 +28,8 @@ _LOCALE: Final = Ban("locale", "the locale differs between machines")
 _IDENTITY: Final = Ban("identity", "addresses, reference counts and frames differ between processes")
 _HASH: Final = Ban("hash", "hashes of text differ between processes; use hashlib or zlib.crc32")
 _NATIVE: Final = Ban("native", "code outside Python can't be checked")
+_PROCESS: Final = Ban("process", "it is set for the whole process and outlives the turn; set it at import")
+_CONTEXT: Final = Ban("global", "the context outlives the turn; use `with decimal.localcontext()`")
 _COLLECTION: Final = Ban("finalizer", "when an object goes differs between processes")
 
 BANS: Final[dict[str, Ban | None]] = {
@@ -57,6 +59,7 @@ BANS: Final[dict[str, Ban | None]] = {
     "multiprocessing": _THREAD,
     "concurrent": _THREAD,
     "subprocess": _THREAD,
+    "_posixsubprocess": _THREAD,
     "signal": _THREAD,
     "sched": _THREAD,
     "asyncio": _ASYNC,
@@ -129,6 +132,21 @@ BANS: Final[dict[str, Ban | None]] = {
     "sys.stdin": _ENVIRONMENT,
     "sys.executable": _ENVIRONMENT,
     "sys.setrecursionlimit": _ENVIRONMENT,
+    "sys.activate_stack_trampoline": _PROCESS,
+    "sys.addaudithook": _PROCESS,
+    "sys.deactivate_stack_trampoline": _PROCESS,
+    "sys.remote_exec": _PROCESS,
+    "sys.set_int_max_str_digits": _PROCESS,
+    "sys.setdlopenflags": _PROCESS,
+    "sys.setprofile": _PROCESS,
+    "sys.setswitchinterval": _PROCESS,
+    "sys.settrace": _PROCESS,
+    "faulthandler": _PROCESS,
+    "codecs.register": _PROCESS,
+    "codecs.register_error": _PROCESS,
+    "codecs.unregister": _PROCESS,
+    "decimal.getcontext": _CONTEXT,
+    "decimal.setcontext": _CONTEXT,
     "locale": _LOCALE,
     "gettext": _LOCALE,
     "builtins.id": _IDENTITY,
@@ -246,8 +264,11 @@ MUTATORS: Final = frozenset(
 )
 """Methods that change what they are called on."""
 
-QUERY_RULES: Final = frozenset({"global", "thread", "finalizer"})
+QUERY_RULES: Final = frozenset({"global", "thread", "process", "finalizer"})
 """A query is not replayed, so it may look at a clock; but it must not change what handlers see."""
+
+IMPORT_RULES: Final = frozenset({"process"})
+"""What a module may do when it is imported, though no handler may."""
 
 
 def find_ban(dotted: str) -> Ban | None:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from deathless.execution.check_index import EFFECTS, Index, Source, Unit, dotted_name, is_set_annotation
 from deathless.execution.check_rules import (
     CAUGHT,
+    IMPORT_RULES,
     LOCAL_TIME,
     MUTATORS,
     ORDERED_CALLS,
@@ -79,7 +80,7 @@ def check_sources(
             if rule in unit.module.allowed.get(line, ()):
                 continue
             handlers = {root.handler for root in who if root.kind != "query" or rule in QUERY_RULES}
-            if handlers or unit.name == EFFECTS:
+            if handlers or (unit.name == EFFECTS and rule not in IMPORT_RULES):
                 findings.setdefault((unit.module.source.path, line, rule, text), set()).update(handlers)
     return sorted(
         Finding(path, line, rule, tuple(sorted(handlers)), text)

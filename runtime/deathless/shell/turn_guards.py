@@ -10,12 +10,15 @@ A turn has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before 
 ends the worker, for what fits differs between replicas; the message is then set aside (core.suspicion).
 
 Guarantees: outside of turns everything is as it was. Does not: keep native code from crashing, or a loop from lasting;
-those end the process, and the message is set aside. Nor see what is done with a descriptor or a file that is named.
+those end the process, and the message is set aside. Nor see what is done with a descriptor or a file that is named, nor
+what modules keep in their own memory, of which `deathless check` names the context of decimals.
 """
 
 from __future__ import annotations
 
+import _posixsubprocess
 import asyncio
+import codecs
 import faulthandler
 import functools
 import gc
@@ -45,6 +48,7 @@ GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
         "wait3", "wait4", "waitid", "waitpid",
     ),
     subprocess: ("_fork_exec",),
+    _posixsubprocess: ("fork_exec",),
     signal: (
         "alarm", "pidfd_send_signal", "pthread_kill", "pthread_sigmask", "raise_signal", "set_wakeup_fd", "setitimer",
         "siginterrupt", "signal", "sigtimedwait", "sigwait", "sigwaitinfo",
@@ -58,11 +62,13 @@ GUARDED: Final[dict[ModuleType, tuple[str, ...]]] = {
         "_fatal_error_c_thread", "_read_null", "_sigabrt", "_sigfpe", "_sigsegv", "_stack_overflow",
         "cancel_dump_traceback_later", "disable", "dump_traceback_later", "enable", "register", "unregister",
     ),
+    asyncio: ("set_child_watcher", "set_event_loop_policy"),
+    codecs: ("register", "register_error", "unregister"),
     gc: ("disable", "enable", "freeze", "set_debug", "set_threshold", "unfreeze"),
     locale: ("bind_textdomain_codeset", "bindtextdomain", "resetlocale", "setlocale", "textdomain"),
     socket: ("setdefaulttimeout", "sethostname"),
     threading: ("setprofile", "setprofile_all_threads", "settrace", "settrace_all_threads", "stack_size"),
-    time: ("clock_settime", "clock_settime_ns", "tzset"),
+    time: ("clock_settime", "clock_settime_ns"),
 }  # fmt: skip
 """What is guarded; a name that this Python or this system does not have is left out."""
 
@@ -76,7 +82,10 @@ READS: Final = {
 }
 """A call of these with so many arguments, and none or None behind them, only reads."""
 
-SAID: Final = {"subprocess._fork_exec": "subprocess.Popen"}
+SAID: Final = {
+    "_posixsubprocess.fork_exec": "multiprocessing.Process.start",
+    "subprocess._fork_exec": "subprocess.Popen",
+}
 """What an author called, where the guarded function is behind that."""
 
 MEMORY_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -113,7 +122,7 @@ def _guard(name: str, function: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(function)
     def guarded(*args: object, **kwargs: object) -> object:
-        if _Turns.running and (reads is None or any(each is not None for each in (*args[reads:], *kwargs.values()))):
+        if _Turns.running and (reads is None or any(each is not None for each in (*args, *kwargs.values())[reads:])):
             raise ForbiddenInTurn(f"{said} was called in a handler")
         return function(*args, **kwargs)
 

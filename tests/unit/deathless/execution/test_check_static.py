@@ -164,6 +164,22 @@ def test_query_must_not_change_what_handlers_see() -> None:
     assert rules("CACHE['x'] = time.time()", "query") == {"global"}
 
 
+def test_what_is_set_for_the_whole_process_is_set_at_import_alone() -> None:
+    text = (
+        "import sys, faulthandler\nfaulthandler.enable()\nsys.setswitchinterval(1)\n"
+        "def handle(state, ctx):\n    sys.settrace(None)\n"
+    )
+    for kind in ("handler", "query"):
+        (finding,) = check_sources([Source("m", "m.py", text)], [Root("handle", kind, "m.py", 4)])
+        assert (finding.line, finding.rule) == (5, "process")
+
+
+def test_context_of_decimals_is_set_for_a_block_alone() -> None:
+    assert rules("import decimal\ndecimal.getcontext().prec = 3") == {"global"}
+    assert rules("import decimal\ndecimal.setcontext(state.context)", "query") == {"global"}
+    assert rules("import decimal\nwith decimal.localcontext() as context: context.prec = 3") == set()
+
+
 def test_module_that_acts_on_import_is_told_without_a_handler() -> None:
     findings = check_sources([Source("m", "m.py", "import random\nrandom.seed(3)\nX = random.random()\n")], [])
     assert [(finding.line, finding.rule, finding.handlers) for finding in findings] == [(2, "random", ())]

@@ -1,10 +1,16 @@
 """A turn can't end its process, nor take all its memory; outside of turns everything is as it was."""
 
+import _posixsubprocess
+import asyncio
 import atexit
+import codecs
+import decimal
 import faulthandler
 import gc
 import locale
+import multiprocessing
 import os
+import random
 import resource
 import signal
 import socket
@@ -18,6 +24,7 @@ from typing import Final
 
 import pytest
 
+from deathless.execution.check_rules import find_ban
 from deathless.shell.turn_guards import GUARDED, memory_of_group
 
 REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {
@@ -66,7 +73,8 @@ REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {
     },
     locale: {
         "asks": "atof atoi currency dcgettext delocalize dgettext format format_string getdefaultlocale getencoding"
-        " getlocale getpreferredencoding gettext localeconv localize nl_langinfo normalize str strcoll strxfrm",
+        " getlocale gettext localeconv localize nl_langinfo normalize str strcoll strxfrm",
+        "calls what is guarded": "getpreferredencoding",
     },
     socket: {
         "asks": "CMSG_LEN CMSG_SPACE getaddrinfo getdefaulttimeout getfqdn gethostbyaddr gethostbyname gethostbyname_ex"
@@ -85,13 +93,66 @@ REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {
         " monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns pthread_getcpuclockid"
         " strftime strptime thread_time thread_time_ns time time_ns",
         "only takes time": "sleep",
+        "reads TZ again, which no turn changes; `strptime` calls it": "tzset",
+    },
+    subprocess: {
+        "asks": "list2cmdline",
+        "calls what is guarded": "call check_call check_output getoutput getstatusoutput run",
+    },
+    _posixsubprocess: {},
+    multiprocessing: {
+        "asks": "active_children cpu_count current_process get_all_start_methods get_context get_logger"
+        " get_start_method parent_process",
+        "calls what is guarded": "Manager Pool",
+        "says how processes are started, and none is in a turn": "allow_connection_pickling freeze_support"
+        " set_executable set_forkserver_preload set_start_method",
+        "gives a new object": "Array Barrier BoundedSemaphore Condition Event JoinableQueue Lock Pipe Queue RLock"
+        " RawArray RawValue Semaphore SimpleQueue Value",
+        "prints": "log_to_stderr",
+    },
+    asyncio: {
+        "asks": "all_tasks current_task get_child_watcher get_event_loop get_event_loop_policy get_running_loop"
+        " iscoroutine iscoroutinefunction isfuture",
+        "needs a loop, and a turn has none but one of its own": "as_completed create_eager_task_factory"
+        " create_subprocess_exec create_subprocess_shell create_task eager_task_factory ensure_future gather"
+        " open_connection open_unix_connection run_coroutine_threadsafe shield sleep start_server start_unix_server"
+        " timeout timeout_at to_thread wait wait_for wrap_future",
+        "gives a new object": "new_event_loop",
+        "the loop of a thread, which a running one goes before": "run set_event_loop",
+        "prints": "capture_call_graph format_call_graph print_call_graph",
+        "acts on a future that is named": "future_add_to_awaited_by future_discard_from_awaited_by",
+    },
+    codecs: {
+        "asks": "EncodedFile ascii_decode ascii_encode backslashreplace_errors charmap_build charmap_decode"
+        " charmap_encode decode encode escape_decode escape_encode getdecoder getencoder getincrementaldecoder"
+        " getincrementalencoder getreader getwriter ignore_errors iterdecode iterencode latin_1_decode latin_1_encode"
+        " lookup lookup_error make_encoding_map make_identity_dict namereplace_errors raw_unicode_escape_decode"
+        " raw_unicode_escape_encode readbuffer_encode replace_errors strict_errors unicode_escape_decode"
+        " unicode_escape_encode utf_16_be_decode utf_16_be_encode utf_16_decode utf_16_encode utf_16_ex_decode"
+        " utf_16_le_decode utf_16_le_encode utf_32_be_decode utf_32_be_encode utf_32_decode utf_32_encode"
+        " utf_32_ex_decode utf_32_le_decode utf_32_le_encode utf_7_decode utf_7_encode utf_8_decode utf_8_encode"
+        " xmlcharrefreplace_errors",
+        "gives a new descriptor": "open",
+    },
+    decimal: {
+        "asks": "IEEEContext",
+        "sets back what it sets": "localcontext",
+        "`deathless check` names it; where a handler waits it is that handler's own": "getcontext setcontext",
+    },
+    random: {
+        "`deathless check` names all chance that is not of ctx": "betavariate binomialvariate choice choices"
+        " expovariate gammavariate gauss getrandbits getstate lognormvariate normalvariate paretovariate randbytes"
+        " randint random randrange sample seed setstate shuffle triangular uniform vonmisesvariate weibullvariate",
     },
     atexit: {"a library that cleans up after itself does it, and it runs at the end": "register", "asks": "unregister"},
 }
 """What is not guarded, with the reason."""
 
 PROGRAM = """
-import asyncio, gc, locale, os, posix, resource, signal, socket, subprocess, sys, threading, time
+import asyncio, codecs, datetime, decimal, gc, json, locale, logging, os, posix, re, resource, signal, socket
+import subprocess, sys, threading, time, zoneinfo
+from multiprocessing.util import spawnv_passfds
+import msgspec
 from os import _exit as early
 from deathless.shell.turn_guards import TurnGuards
 from deathless.base.errors import ForbiddenInTurn
@@ -105,6 +166,11 @@ def refused(call, *args):
         return error.code
     return "done"
 
+def use_decimals():
+    with decimal.localcontext() as context:
+        context.prec = 3
+        return decimal.Decimal(1) / 3
+
 async def main():
     leave = guards()
     told = [
@@ -113,15 +179,23 @@ async def main():
         refused(signal.raise_signal, 9), refused(sys.setrecursionlimit, 10), refused(os.umask, 0o777),
         refused(os.chdir, "/"), refused(os.dup2, 0, 1), refused(os.setsid), refused(os.environ.update, {"a": "b"}),
         refused(os.environ.clear), refused(os.waitpid, -1, os.WNOHANG), refused(signal.pthread_sigmask, 0, [1]),
-        refused(gc.disable), refused(locale.setlocale, locale.LC_ALL, "C"), refused(time.tzset),
+        refused(gc.disable), refused(locale.setlocale, locale.LC_ALL, "C"),
         refused(socket.setdefaulttimeout, 1), refused(threading.stack_size, 1 << 20),
         refused(subprocess.run, ["true"]), refused(os.popen, "true"), refused(resource.prlimit, 0, 0, (1, 1)),
+        refused(spawnv_passfds, b"/bin/true", [b"true"], ()), refused(asyncio.set_event_loop_policy, None),
+        refused(codecs.register, len),
     ]
     reads = [
         refused(locale.setlocale, locale.LC_ALL), refused(locale.setlocale, locale.LC_ALL, None),
         refused(threading.stack_size), refused(resource.prlimit, 0, 0), refused(locale.textdomain, None),
+        refused(lambda: locale.setlocale(category=locale.LC_ALL)),
     ]
-    told += [reads]
+    works = [
+        refused(use_decimals), refused(json.loads, "[1]"), refused(re.compile, "q+"), refused(msgspec.json.encode, [1]),
+        refused(datetime.datetime.strptime, "2026", "%Y"), refused(zoneinfo.ZoneInfo, "UTC"),
+        refused(logging.getLogger("a").warning, "said"), refused(codecs.lookup, "cp1252"), refused(gc.collect),
+    ]
+    told += [reads, works]
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -145,13 +219,22 @@ asyncio.run(main())
 
 def test_what_ends_a_process_is_an_error_in_a_turn_and_works_outside() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([*["DL3032"] * 25, ["done"] * 5, "no loop", "no memory", 7])
+    assert done.stdout.strip() == str([*["DL3032"] * 27, ["done"] * 6, ["done"] * 9, "no loop", "no memory", 7])
 
 
 def test_every_guarded_name_is_one_of_its_module() -> None:
     for module, names in GUARDED.items():
         assert any(hasattr(module, name) for name in names), module
     assert hasattr(subprocess, "_fork_exec"), "processes are started by another function now"
+
+
+def test_check_names_all_that_is_guarded() -> None:
+    names = {f"{module.__name__}.{name}" for module, names in GUARDED.items() for name in names}
+    assert {name for name in names if find_ban(name) is None} == set(), "give it a ban in check_rules"
+
+
+def test_every_guarded_module_is_reviewed() -> None:
+    assert set(GUARDED) - set(REVIEWED) == set()
 
 
 @pytest.mark.parametrize("module", list(REVIEWED), ids=lambda module: module.__name__)
