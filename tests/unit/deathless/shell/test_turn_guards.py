@@ -143,6 +143,7 @@ REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {
         "`deathless check` names all chance that is not of ctx": "betavariate binomialvariate choice choices"
         " expovariate gammavariate gauss getrandbits getstate lognormvariate normalvariate paretovariate randbytes"
         " randint random randrange sample seed setstate shuffle triangular uniform vonmisesvariate weibullvariate",
+        "prints": "main",
     },
     atexit: {"a library that cleans up after itself does it, and it runs at the end": "register", "asks": "unregister"},
 }
