@@ -9,7 +9,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from bench.cluster import RECOVERED_S
+from bench.cluster import RECOVERED_S, Cluster
 from bench.figures import Figure, Goal, figure
 from bench.load import NOTE
 from bench.setting import Setting, build_log
@@ -39,7 +39,7 @@ async def checkpoint(setting: Setting) -> list[Figure]:
         ordered = time.perf_counter()
         before = _longest(replies)
         await ask((await cluster.primary()).client, "checkpoint", cluster.access, answer_s=30.0)
-        path = await _announced(cluster.directory / "checkpoints")
+        path = await _announced(cluster)
         took = time.perf_counter() - ordered
         await asyncio.sleep(0.2)
         load.cancel()
@@ -70,8 +70,9 @@ def _longest(replies: list[float]) -> float:
     return max((later - earlier for earlier, later in pairwise(replies)), default=0.0)
 
 
-async def _announced(folder: Path) -> Path:
+async def _announced(cluster: Cluster) -> Path:
     """The checkpoint's file, once it is announced."""
+    folder = cluster.directory / "checkpoints"
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):  # made by the first checkpoint
@@ -79,4 +80,4 @@ async def _announced(folder: Path) -> Path:
                 if name.endswith(".announced"):
                     return folder / name.removesuffix(".announced")
         await asyncio.sleep(0.01)
-    raise TimeoutError(f"no checkpoint within {WAIT_S:g} s")
+    raise TimeoutError(f"no checkpoint within {WAIT_S:g} s: {cluster.log_end(cluster.names[0])}")

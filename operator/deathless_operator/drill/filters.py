@@ -117,17 +117,23 @@ class NetworkNamespace:
         One that takes longer than TOOL_TIMEOUT_S is killed and waited for. If the kernel keeps it even then, the pod's
         deadline ends us, and what the filters match times out in the kernel.
 
-        Raises: Internal with what nft said; subprocess.TimeoutExpired.
+        Raises: Internal with what nft said, or that it did not end.
         """
         command = ["nsenter", f"--net=/proc/self/fd/{self.descriptor}", "--", "nft", "-f", "-"]
-        done = subprocess.run(  # noqa: S603 - a fixed command; the script is ours, its addresses are parsed
-            command,
-            input=script.encode(),
-            capture_output=True,
-            check=False,
-            timeout=TOOL_TIMEOUT_S,
-            pass_fds=[self.descriptor],
-        )
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed command; the script is ours, its addresses are parsed
+                command,
+                input=script.encode(),
+                capture_output=True,
+                check=False,
+                timeout=TOOL_TIMEOUT_S,
+                pass_fds=[self.descriptor],
+            )
+        except subprocess.TimeoutExpired:
+            raise Internal(
+                f"nft in the pod's network namespace did not end within {TOOL_TIMEOUT_S:g} s and was killed;"
+                " a filter that it may have set ends by its own timeout"
+            ) from None
         if done.returncode != 0:
             raise Internal(f"nft in the pod's network namespace: {done.stderr.decode(errors='replace')[:500].strip()}")
 

@@ -17,19 +17,22 @@ it lists nothing, every service of the same namespace may send as a peer, and no
 A port whose own certificate names nobody (files of a user's own authority, an operator of before identities) has no
 service to compare with: there the authority's signature alone decides, as TLS has checked it.
 
-Guarantees: what the table does not name is refused; the trust domain and the namespace always count. Does not: look at
-tokens, or at connections. Imports base and codec.
+Before the table stands what every connection begins with: HELLO in our version, with the service's token and name.
+
+Guarantees: what the table does not name is refused; the trust domain and the namespace always count; the token is
+compared in constant time. Does not: look at connections.
 """
 
 from __future__ import annotations
 
 import enum
+import hmac
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from deathless.base.errors import Forbidden, Invalid, Unauthorized
+from deathless.base.errors import Forbidden, Invalid, NewerFormat, Unauthorized, UnknownService
 from deathless.base.identities import AllowedService, Identity
-from deathless.codec.wire import Type
+from deathless.codec.wire import PROTOCOL_VERSION, Hello, Type, decode_struct
 
 
 class Port(enum.StrEnum):
@@ -138,6 +141,23 @@ def refusal(
         f"{own.namespace}/{own.service}",
         remedy=_remedy(own, shown, kind),
     )
+
+
+def authorise(kind: int, body: bytes, *, service: str, token: str) -> Hello:
+    """Take a connection's first packet.
+
+    Raises: Unauthorized, NewerFormat, UnknownService; the caller answers REFUSED and closes.
+    """
+    if kind != Type.HELLO:
+        raise Unauthorized("the first packet must be HELLO")
+    hello = decode_struct(Hello, body)
+    if hello.version != PROTOCOL_VERSION:
+        raise NewerFormat(f"protocol version {hello.version}, this replica speaks {PROTOCOL_VERSION}")
+    if token and not hmac.compare_digest(hello.token.encode(), token.encode()):
+        raise Unauthorized("token is missing or wrong")
+    if hello.service and hello.service != service:
+        raise UnknownService(f"this is service {service!r}, not {hello.service!r}")
+    return hello
 
 
 def check_types(kind: str, types: Iterable[int]) -> None:

@@ -53,6 +53,10 @@ class Caller(NamedTuple):
     until_s: float = float("inf")  # since 1970; then it must prove it again
 
 
+class KeysWanted(Exception):
+    """A token can't be judged before the keys of its issuer were fetched; then it is judged again."""
+
+
 class TokenTable:
     """The tokens that are good now.
 

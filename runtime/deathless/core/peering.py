@@ -3,7 +3,8 @@
     PEER_HELLO -> same as known? (I3) ---> older connections of this peer end ---> PEER_WELCOME(session, position)
                     |        '--not known yet: PEER is logged; the answer waits until that is confirmed (I1)
                     |--another incarnation, or a lower epoch than was seen: PEER_REFUSED
-                    '--another history than ours at our position: PEER_REFUSED
+                    |--another history than ours at our position: PEER_REFUSED
+                    '--a name that no service may have: PEER_REFUSED
 
 A peer's session is found by who it says it is; its messages are admitted on the connection that was welcomed last, and
 no other. An older one is fenced **before** the newer is told from where to send: a sender that was deposed and does not
@@ -24,11 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from deathless.base.errors import DeathlessError, Deposed, HistoryDiffers, NotPrimary, Overloaded
+from deathless.base.errors import DeathlessError, Deposed, HistoryDiffers, InvalidArgument, NotPrimary, Overloaded
 from deathless.base.safeguards import Safeguards
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_history import differ
-from deathless.codec.peer_messages import PeerHello, Target, encode_body
+from deathless.codec.peer_messages import PeerHello, Target, encode_body, is_service_name
 from deathless.codec.wire import PeerIntroduction, PeerWelcome, Refused, Type, struct_packet
 from deathless.core.effects import Disconnect, Effect, Send
 from deathless.core.events import Conn
@@ -78,6 +79,8 @@ class Peering:
         target = Target(hello.service, hello.shard)
         seen = self._epochs.get(hello, 0)
         refusal = self._peers.refusal(hello)
+        if refusal is None and not is_service_name(hello.service):  # its answers are sent to where this name leads
+            refusal = InvalidArgument(f"{hello.service!r} can't be the name of a service")
         if refusal is None and epoch < seen:
             refusal = Deposed(f"epoch {epoch} of {target.service}/{target.shard} ended, {seen} was seen")
         logging = self._logging.get(target)

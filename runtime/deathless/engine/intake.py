@@ -8,16 +8,13 @@ Guarantees: HELLO is authorised before anything else is believed. Does not: sock
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Sequence
 
 from deathless.base.errors import (
     CorruptFrame,
     DeathlessError,
     Forbidden,
-    NewerFormat,
     Unauthorized,
-    UnknownService,
     UpgradeRequired,
 )
 from deathless.codec.session_proof import NONCE_BYTES
@@ -50,23 +47,6 @@ KEPT_BYTES_MAX = 1 << 20  # of batches that wait for the end of the turn; beyond
 UNDECIDED = (1 << 63) - 1  # next_seq that tells nothing: the answer to the session's first batch will
 PEER = "peer"  # kind in HELLO of another service's primary; no other kind may introduce itself as one
 Packets = Sequence[tuple[int, bytes]]
-
-
-def authorise(kind: int, body: bytes, *, service: str, token: str) -> Hello:
-    """Take a connection's first packet.
-
-    Raises: Unauthorized, NewerFormat, UnknownService; the caller answers REFUSED and closes.
-    """
-    if kind != Type.HELLO:
-        raise Unauthorized("the first packet must be HELLO")
-    hello = decode_struct(Hello, body)
-    if hello.version != PROTOCOL_VERSION:
-        raise NewerFormat(f"protocol version {hello.version}, this replica speaks {PROTOCOL_VERSION}")
-    if token and not hmac.compare_digest(hello.token.encode(), token.encode()):
-        raise Unauthorized("token is missing or wrong")
-    if hello.service and hello.service != service:
-        raise UnknownService(f"this is service {service!r}, not {hello.service!r}")
-    return hello
 
 
 class Intake:

@@ -16,20 +16,21 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deathless.base.config import AuthenticationConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, NotAuthenticated
 from deathless.base.limits import CALLER_FILES_MAX, CALLER_TOKEN_BYTES_MAX
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.authorisation import Port
-from deathless.core.callers import Caller, TokenTable, Way, check_allowed, check_size, way_in
-from deathless.shell.issuer import Issuer, KeysWanted
+from deathless.core.callers import Caller, KeysWanted, TokenTable, Way, check_allowed, check_size, way_in
 from deathless.shell.port_guard import PortGuard
 from deathless.shell.small_files import read_small
 from deathless.shell.tls import own_identity, shown_identity, shown_name
 
-__all__ = ["Callers", "KeysWanted"]
+if TYPE_CHECKING:
+    from deathless.shell.issuer import Issuer
+
 _LOG: Final = logging.getLogger("deathless.callers")
 LOOK_S: Final = 1.0  # between two looks at the callers' files
 NO_TOKEN: Final = (errno.EFBIG, errno.EINVAL)  # what is found under such a name is none
@@ -103,6 +104,12 @@ class TokenFiles:
         return stamp, table
 
 
+def _open_issuer(found: AuthenticationConfig) -> Issuer:
+    from deathless.shell.issuer import Issuer  # noqa: PLC0415 - an HTTP client: only who names an issuer needs it
+
+    return Issuer(found, now=time.monotonic, wall=time.time)
+
+
 class Callers:
     """Says who calls, at one door of a replica.
 
@@ -124,7 +131,7 @@ class Callers:
         self._own_token = config.token.encode()
         self._guard = PortGuard(config, Port.CLIENT, tls, safeguards)
         self._tokens = TokenFiles(found.tokens) if found.type == "Token" else None
-        self._issuer = Issuer(found, now=time.monotonic, wall=time.time) if found.type == "OIDC" else None
+        self._issuer = _open_issuer(found) if found.type == "OIDC" else None
         if found.type == "MTLS" and tls is None:
             raise InvalidConfig("ingress.authentication type MTLS needs TLS", remedy="give spec.tls with ca")
         if not self._own_token and own_identity(tls) is None:

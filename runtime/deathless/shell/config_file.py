@@ -3,8 +3,8 @@
 On a laptop the runner writes it. It may hold a token, so it is for its user alone, and whole or not there. Where it
 says what it should it is not written again: a disk that is full or read-only just now keeps no replica from its start.
 
-Guarantees: who reads gets a config, or InvalidConfig that names file and field. Does not: say where the file stands
-(`shell.target`), or fill in what a pod knows (`shell.pod`). May import base and codec.
+Guarantees: who reads gets a config, or InvalidConfig that names file and field. Does not: fill in
+what a pod knows (`shell.pod`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from deathless.base.errors import InvalidConfig
 from deathless.codec.untrusted import read_json
 from deathless.shell.durable import naming
 from deathless.shell.small_files import read_small
-from deathless.shell.target import config_path
+
+
+def config_path(directory: str | Path, replica: str) -> Path:
+    """Where a replica's config stands."""
+    return Path(directory) / "replicas" / replica / "config.json"
 
 
 def read_config(path: str) -> ReplicaConfig:

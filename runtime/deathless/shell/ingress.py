@@ -51,12 +51,13 @@ from deathless.base.errors import (
 )
 from deathless.base.limits import Limits
 from deathless.base.shards import shard_of
+from deathless.core.callers import KeysWanted
 from deathless.core.client_link import State
 from deathless.execution.probe import SPECS as PROBE_SPECS
 from deathless.execution.service import Service
 from deathless.shell import tls as tls_files
 from deathless.shell.active_trace import tracer
-from deathless.shell.callers import Callers, KeysWanted
+from deathless.shell.callers import Callers
 from deathless.shell.children import die_with_parent
 from deathless.shell.client import Client
 from deathless.shell.config_file import read_config

@@ -35,7 +35,7 @@ from deathless.base.config import AuthenticationConfig
 from deathless.base.errors import InvalidConfig, IssuerUnavailable, NotAuthenticated
 from deathless.base.limits import ISSUER_ANSWER_BYTES_MAX, ISSUER_KEYS_MAX, KNOWN_TOKENS_MAX
 from deathless.codec.untrusted import read_json
-from deathless.core.callers import Caller
+from deathless.core.callers import Caller, KeysWanted
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -48,10 +48,6 @@ RETRY_S: Final = 1.0  # between two while there are no keys
 FRESH_S: Final = 600.0
 KEPT_S: Final = 86_400.0
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-
-
-class KeysWanted(Exception):
-    """A token can't be judged before `Issuer.fetch` has ended; then it is judged again."""
 
 
 class _Discovery(msgspec.Struct):

@@ -36,12 +36,10 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.authorisation import ASKED, check_types
-from deathless.core.callers import Caller
+from deathless.core.authorisation import ASKED, authorise, check_types
+from deathless.core.callers import Caller, KeysWanted
 from deathless.core.directory_proof import BeforeProof
-from deathless.engine.intake import authorise
 from deathless.shell import tls as tls_files
-from deathless.shell.issuer import KeysWanted
 from deathless.shell.port_guard import PortGuard
 from deathless.shell.proof import Asked, Asker, Door
 from deathless.shell.silent_connections import SilentConnections

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -39,6 +40,11 @@ from deathless.shell.spans import PACKET_BYTES_MAX, Ended, Totals
 
 _LOG: Final = logging.getLogger("deathless.traces")
 TRACES_PATH: Final = "/v1/traces"
+# What names a session of the user's own.
+CREDENTIALS: Final = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
 LAST_MS: Final = 5000  # what is left when the worker ends has so long to leave
 NICE: Final = 10
 _KINDS: Final = {
@@ -155,6 +161,18 @@ def _receive(pair: socket.socket) -> bytes:
         return b""
 
 
+def session() -> requests.Session | None:
+    """Give a session that reads no body of an answer, which may be of any length: the status says enough.
+
+    Gives None where the environment names a provider of credentials, whose session the SDK uses then.
+    """
+    if any(os.environ.get(name) for name in CREDENTIALS):
+        return None
+    found = requests.Session()
+    found.hooks["response"].append(lambda response, **_: response.close())
+    return found
+
+
 def main(arguments: list[str]) -> None:
     """Export until the worker is gone.
 
@@ -170,7 +188,7 @@ def main(arguments: list[str]) -> None:
     os.nice(NICE)
     pair = socket.socket(fileno=int(descriptor))
     resource = Resource.create({"service.name": service, "service.instance.id": replica})
-    inner = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + TRACES_PATH if endpoint else None)
+    inner = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + TRACES_PATH if endpoint else None, session=session())
     processor = BatchSpanProcessor(Counting(inner, pair))
     serve(pair, resource, processor)
     # A collector that is away must not keep a process whose worker is gone.

@@ -47,11 +47,6 @@ class Target:
         return parts_of(self.shards or (self.config,))
 
 
-def config_path(directory: str | Path, replica: str) -> Path:
-    """Where a replica's config stands."""
-    return Path(directory) / "replicas" / replica / "config.json"
-
-
 def find_target(manifest: str, directory: str, shard: int | None = None, *, every: bool = False) -> Target:
     """Find a service by its folder if one is named, else by its manifest.
 

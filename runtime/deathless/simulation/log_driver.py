@@ -1,9 +1,8 @@
 """A primary and successor of one shard reduced to what it does to the shared directory.
 
 Why it exists: every crash point of the file store is tried (design 0003, "How it is shown"), thousands of times in
-seconds; a
-whole replica would be too slow and would hide which step was the one. The driver carries out the steps of section 5
-in their order on the real `ShardLog`, `DirectoryLock` and `CheckpointStore`, runs no handlers, and keeps what it
+seconds; a whole replica would be too slow and would hide which step was the one. The driver carries out the steps of
+its chapter "Takeover" in their order on the real `ShardLog`, `DirectoryLock` and `CheckpointStore`, runs no handlers, and keeps what it
 applied as a list of messages.
 
     start -> take_over -> call, call_unsynced, idle, checkpoint, collect -> (crash) -> another driver: take_over
@@ -11,7 +10,7 @@ applied as a list of messages.
 `released` is shared by all drivers of a test: what the outside has seen. The oracle is one line: `released` is a
 prefix of what every later successor has applied (`check`).
 
-Guarantees: the order of section 5, but for what a safeguard switched off leaves out. Does not: retry, time, network.
+Guarantees: that order, but for what a safeguard switched off leaves out. Does not: retry, time, network.
 May import engine and below.
 """
 

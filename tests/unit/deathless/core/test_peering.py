@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deathless.base.errors import Deposed, HistoryDiffers, NotPrimary, Overloaded, PeerReplaced
+from deathless.base.errors import Deposed, HistoryDiffers, InvalidArgument, NotPrimary, Overloaded, PeerReplaced
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.messages import Kind, decode
@@ -250,6 +250,22 @@ def test_a_sender_that_complains_is_told_where_we_stand_and_leaves_the_place_to_
     assert len(door.peering.refused()[TARGET]) == COMPLAINT_CHARS_MAX
     assert door.peering.differing() == {TARGET}
     assert door.hello(OLD, epoch=3)[-1].startswith("1 welcome"), "the original's lower epoch is good again"
+
+
+@pytest.mark.parametrize("name", ["../other", "/tmp/other", "a/0", "A", "a\nb", ""])
+def test_a_peer_is_refused_whose_name_no_service_may_have_for_its_answers_go_where_the_name_leads(name: str) -> None:
+    door = Door()
+    assert door.hello(NEW, hello=PeerHello(name, 0, b"a" * 16, 1)) == [f"2 refused {InvalidArgument.code}"]
+    assert not door.records.waiting
+    assert door.peering.connected() == []
+
+
+def test_a_new_primary_of_ours_knows_no_epoch_so_a_switchover_lets_an_original_in_whose_copy_led_later() -> None:
+    door = Door(A)
+    door.hello(NEW, epoch=7)
+    door.peering.connection_lost(NEW)
+    assert door.hello(OLD, epoch=3) == [f"1 refused {Deposed.code}"], "the copy is gone, its epoch is remembered"
+    assert Door(A).hello(OLD, epoch=3)[-1].startswith("1 welcome")
 
 
 def test_a_peer_that_is_adopted_anew_is_let_go_so_that_it_comes_back_with_its_new_session() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple, Self
@@ -33,12 +34,14 @@ class Collector:
     Attributes:
         spans: all, in the order in which they came.
         status: what it answers.
+        endless: the answer has a body that does not end.
     """
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
         self.requests = 0
         self.status = 200
+        self.endless = False
         self.changed = threading.Condition()
         collector = self
 
@@ -48,8 +51,13 @@ class Collector:
                 assert (self.path, self.headers["content-type"]) == ("/v1/traces", "application/x-protobuf")
                 collector.take(body)
                 self.send_response(collector.status)
-                self.send_header("content-length", "0")
+                if not collector.endless:
+                    self.send_header("content-length", "0")
                 self.end_headers()
+                with contextlib.suppress(ConnectionError):
+                    while collector.endless:
+                        self.wfile.write(b"x" * 65536)
+                self.close_connection = True
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name in the base class
                 """Say nothing."""

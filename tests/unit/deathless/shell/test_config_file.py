@@ -12,8 +12,7 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig
-from deathless.shell.config_file import read_config, stands, write_config, write_private
-from deathless.shell.target import config_path
+from deathless.shell.config_file import config_path, read_config, stands, write_config, write_private
 
 
 def test_file_with_a_token_is_for_this_user_alone(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.shell import down
+from deathless.shell.config_file import config_path
 from deathless.shell.down import why_down
 from deathless.shell.members import Member, write_member
 from deathless.shell.reachable import any_may_listen
 from deathless.shell.status import Part, ReplicaView, ServiceView
-from deathless.shell.target import Target, config_path
+from deathless.shell.target import Target
 
 pytestmark = pytest.mark.asyncio
 

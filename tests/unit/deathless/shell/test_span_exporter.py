@@ -18,7 +18,7 @@ from tests.unit.deathless.shell.collector import Collector
 
 from deathless.codec.traces import Span, SpanKind, begun, from_traceparent
 from deathless.codec.wire import error_reply
-from deathless.shell.span_exporter import Counting, readable
+from deathless.shell.span_exporter import Counting, readable, session
 from deathless.shell.spans import Ended, Totals
 
 TRACE = from_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
@@ -168,6 +168,20 @@ def test_the_environment_says_where_the_collector_is_and_who_we_are_besides(coll
     assert exporter.totals() == Totals(1, 0)
     assert len(collector.wait(1)) == 1
     assert exporter.end() == ""
+
+
+def test_an_answer_without_an_end_is_not_read(collector: Collector) -> None:
+    collector.endless = True
+    exporter = Exporter(collector.endpoint, OTEL_BSP_SCHEDULE_DELAY="1")
+    for exported in (1, 2):
+        exporter.send(SPAN)
+        assert exporter.totals() == Totals(exported, 0)
+    assert exporter.end() == ""
+
+
+def test_a_provider_of_credentials_brings_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "gcp")
+    assert session() is None
 
 
 def test_a_collector_that_refuses_is_one_line_and_a_count(collector: Collector) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument, InvalidConfig, InvalidManifest
-from deathless.shell.target import config_path, find_target, read_config
+from deathless.shell.config_file import config_path
+from deathless.shell.target import find_target, read_config
 
 MANIFEST = """\
 apiVersion: deathless.dev/v1alpha1

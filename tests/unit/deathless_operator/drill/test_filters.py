@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deathless.base.errors import InvalidArgument
+from deathless.base.errors import Internal, InvalidArgument
+from deathless_operator.drill import filters
 from deathless_operator.drill.filters import PORTS_MAX, Cut, NetworkNamespace, check_ports, ruleset
 
 
@@ -61,4 +62,16 @@ def test_namespace_of_the_node_itself_is_known() -> None:
     namespace = NetworkNamespace(os.getpid())
     assert namespace.is_the_nodes(Path("/proc/self"))
     namespace.close()
+    namespace.close()
+
+
+def test_a_tool_that_does_not_end_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nsenter"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(filters, "TOOL_TIMEOUT_S", 0.05)
+    namespace = NetworkNamespace(os.getpid())
+    with pytest.raises(Internal, match=r"did not end within 0\.05 s"):
+        namespace.remove()
     namespace.close()
