@@ -93,5 +93,6 @@ def _mean(expected_s: float, newest_s: float) -> float:
 
 
 def _within(seconds: float, message_s: float, count_min: int, count_max: int) -> int:
-    most = int(seconds / message_s) if message_s > 0.0 else count_max
-    return min(max(most, count_min), count_max)
+    if message_s * count_max <= seconds:  # also of a mean that has sunk so far that dividing by it gives infinity
+        return count_max
+    return min(max(int(seconds / message_s), count_min), count_max)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from deathless.core.pace import FRAME_S, PEERS_COUNT_MIN, PEERS_S, RUN_S, Pace, PeersPace
 
@@ -90,3 +92,31 @@ def test_one_slow_sync_does_not_shrink_frames_of_peers_for_long() -> None:
     for _ in range(20):
         pace.frame_took(200, 200 * PEERS_S / 400)
     assert pace.count == pytest.approx(400, rel=0.05)
+
+
+@pytest.mark.parametrize("frames", [100, 10_000])
+def test_turns_that_take_no_time_however_many_in_a_row_leave_frames_at_what_they_may_hold(frames: int) -> None:
+    pace, peers = Pace(8192), PeersPace(8192)
+    pace.frame_ran(1, 1.0)
+    peers.frame_took(PEERS_COUNT_MIN, 1.0)
+    for _ in range(frames):  # what is expected sinks below all that can be divided by
+        pace.frame_ran(1, 0.0)
+        peers.frame_took(PEERS_COUNT_MIN, 0.0)
+    assert pace.count == peers.count == 8192
+
+
+@given(
+    st.integers(1, 8192),
+    st.lists(st.tuples(st.integers(0, 8192), st.floats(0.0, 1e9), st.booleans()), max_size=20),
+)
+@example(64, [(1, 5e-324 + FRAME_S, True)])
+@example(64, [(512, 5e-324, True)])
+def test_whatever_frames_took_the_next_one_holds_at_least_one_message_and_at_most_what_it_may(
+    count_max: int, frames: list[tuple[int, float, bool]]
+) -> None:
+    pace, peers = Pace(count_max), PeersPace(count_max)
+    for count, seconds, alone in frames:
+        pace.frame_ran(count, seconds, alone=alone)
+        peers.frame_took(count, seconds)
+        assert 1 <= pace.count <= count_max
+        assert 1 <= peers.count <= count_max
