@@ -2,8 +2,8 @@
 
 Why it exists: every crash point of the file store is tried (design 0003, "How it is shown"), thousands of times in
 seconds; a whole replica would be too slow and would hide which step was the one. The driver carries out the steps of
-its chapter "Takeover" in their order on the real `ShardLog`, `DirectoryLock` and `CheckpointStore`, runs no handlers, and keeps what it
-applied as a list of messages.
+its chapter "Takeover" in their order on the real `ShardLog`, `DirectoryLock` and `CheckpointStore`, runs no handlers,
+and keeps what it applied as a list of messages.
 
     start -> take_over -> call, call_unsynced, idle, checkpoint, collect -> (crash) -> another driver: take_over
 
