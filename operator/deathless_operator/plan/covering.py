@@ -62,15 +62,20 @@ def difference(live: Json, wanted: Json, at: str = "", *, exact: str | None = No
         if seen is None or (closed and (live is None or set(seen) - set(wanted))):
             return at
         compare = _quantity_difference if at.rpartition(".")[2] in QUANTITIES else partial(difference, exact=exact)
-        found = (compare(seen.get(key), value, f"{at}.{key}" if at else key) for key, value in wanted.items())
-        return next((path for path in found if path is not None), None)
+        for key, value in wanted.items():
+            path = compare(seen.get(key), value, f"{at}.{key}" if at else key)
+            if path is not None:
+                return path
+        return None
     if isinstance(wanted, list):
         seen_list = live if isinstance(live, list) else [] if live is None else None
         if seen_list is None or len(seen_list) != len(wanted):
             return at
-        pairs = enumerate(zip(seen_list, wanted, strict=True))
-        found = (difference(one, other, f"{at}[{index}]", exact=exact) for index, (one, other) in pairs)
-        return next((path for path in found if path is not None), None)
+        for index, (one, other) in enumerate(zip(seen_list, wanted, strict=True)):
+            path = difference(one, other, f"{at}[{index}]", exact=exact)
+            if path is not None:
+                return path
+        return None
     if isinstance(wanted, bool) or isinstance(live, bool):
         # False, 0 and "" are left out by the API server.
         return None if live is wanted or (live is None and not wanted) else at

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +10,16 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.deathless_operator.plan.plan_world import SETTINGS, START, Broken, Raw, World, is_going, is_ready
+from tests.unit.deathless_operator.plan.plan_world import (
+    SETTINGS,
+    START,
+    Broken,
+    Raw,
+    World,
+    copied,
+    is_going,
+    is_ready,
+)
 
 from deathless.shell.erasure import read_order
 from deathless_operator.model import names
@@ -47,7 +55,7 @@ class LifeWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.spec["logStorage"] = copy.deepcopy(DELETE)
+        self.spec["logStorage"] = copied(DELETE)
 
     @property
     def uid(self) -> str:
@@ -66,7 +74,7 @@ class LifeWorld(World):
         return replace(super().snapshot(), record=child, remains=self.remains() if former else None)
 
     def _record_view(self) -> ChildView | None:
-        return read_child(copy.deepcopy(self.record)) if self.record else None
+        return read_child(copied(self.record)) if self.record else None
 
     def remains(self) -> Remains:
         """What is left of a service that is gone."""
@@ -76,9 +84,9 @@ class LifeWorld(World):
             now=self.now,
             record=child,
             stateful_sets=(read_child(stateful_set),) if stateful_set else (),
-            pods=tuple(read_pod(copy.deepcopy(pod)) for pod in self.replicas().values()),
+            pods=tuple(read_pod(copied(pod)) for pod in self.replicas().values()),
             claim=read_claim(claim) if claim else None,
-            eraser=read_pod(copy.deepcopy(self.eraser)) if self.eraser else None,
+            eraser=read_pod(copied(self.eraser)) if self.eraser else None,
         )
 
     def work(self, actions_max: int | None = None) -> None:
@@ -107,7 +115,7 @@ class LifeWorld(World):
 
     def _make(self, manifest: Raw) -> None:
         self.made += 1
-        manifest = copy.deepcopy(manifest)
+        manifest = copied(manifest)
         if manifest["kind"] == "ConfigMap":
             old = self.record["metadata"]["uid"] if self.record else f"uid-{self.made}"
             manifest["metadata"]["uid"] = old
@@ -178,7 +186,7 @@ class LifeWorld(World):
         if not self.alive:
             self.alive, self.lives, self.status, self.generation = True, self.lives + 1, {}, 1
             self.epoch = 0
-            self.spec["logStorage"] = copy.deepcopy(storage)
+            self.spec["logStorage"] = copied(storage)
 
     def rest(self) -> None:
         """Let everybody work until it is quiet."""
@@ -219,7 +227,7 @@ def recorded(world: LifeWorld) -> str:
 def running(storage: Raw) -> LifeWorld:
     """A service that serves."""
     world = LifeWorld()
-    world.spec["logStorage"] = copy.deepcopy(storage)
+    world.spec["logStorage"] = copied(storage)
     world.rest()
     assert all(map(is_ready, world.replicas().values())) and world.keys == "id-1"
     return world
