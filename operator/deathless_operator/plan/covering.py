@@ -55,6 +55,8 @@ def difference(live: Json, wanted: Json, at: str = "", *, exact: str | None = No
         at: the path of both.
         exact: a path below which `live` may hold nothing else; None: nowhere.
     """
+    if isinstance(wanted, str):  # most values are texts
+        return None if live == wanted or (live is None and not wanted) else at
     if isinstance(wanted, dict):
         # An empty object and none are the same to the API server, but for selectors, where none is another selector.
         seen = live if isinstance(live, dict) else {} if live is None else None
@@ -79,7 +81,7 @@ def difference(live: Json, wanted: Json, at: str = "", *, exact: str | None = No
     if isinstance(wanted, bool) or isinstance(live, bool):
         # False, 0 and "" are left out by the API server.
         return None if live is wanted or (live is None and not wanted) else at
-    return None if live == wanted or (live is None and wanted in ("", 0, None)) else at
+    return None if live == wanted or (live is None and wanted in (0, None)) else at
 
 
 def _quantity_difference(live: Json, wanted: Json, at: str) -> str | None:

@@ -10,6 +10,7 @@ relations between fields. Imports nothing of ours.
 from __future__ import annotations
 
 import difflib
+import functools
 import typing
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import inspect
 
 Path = tuple[str | int, ...]
+_type_info = functools.cache(inspect.type_info)  # of our models' types alone, which are few
 
 
 class Problem(NamedTuple):
@@ -45,7 +47,7 @@ def find_problems(value: object, kind: type[msgspec.Struct]) -> list[Problem]:
 
 def _check(value: object, annotation: object, path: Path, found: list[Problem]) -> None:
     bare = _bare(annotation)
-    info = inspect.type_info(bare)
+    info = _type_info(bare)
     before = len(found)
     if isinstance(info, inspect.UnionType):
         if value is None and any(isinstance(part, inspect.NoneType) for part in info.types):
@@ -112,7 +114,7 @@ def kind_of(value: object) -> str:
 
 def expected(annotation: object) -> str:
     """Say what fits an annotation."""
-    info = inspect.type_info(annotation)
+    info = _type_info(annotation)
     if isinstance(info, inspect.Metadata):
         described = (info.extra_json_schema or {}).get("description")
         if isinstance(described, str):
