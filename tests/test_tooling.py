@@ -44,7 +44,20 @@ def small_tree(tmp_path: Path) -> Path:
         package = tmp_path / "runtime/deathless" / folder
         package.mkdir(parents=True)
         (package / "__init__.py").write_text('"""A layer."""\n')
+    for module in named_modules():
+        (tmp_path / "runtime" / module.replace(".", "/")).with_suffix(".py").write_text(
+            '"""One that a contract names."""\n'
+        )
     return tmp_path
+
+
+def named_modules() -> set[str]:
+    """Modules of the runtime that a contract names one by one."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    named = {
+        each for one in contracts for kind in ("source_modules", "forbidden_modules") for each in one.get(kind, ())
+    }
+    return {each for each in named if each.startswith("deathless.") and each.count(".") > 1}
 
 
 def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
@@ -84,6 +97,9 @@ def test_pure_layer_that_imports_the_outside_world_is_refused(layer: str, module
         ("engine/loop.py", "import deathless.shell"),
         ("sdk/client.py", "import deathless.cli"),
         ("engine/loop.py", "import msgspec, rich"),
+        ("shell/packets.py", "import deathless.core.primary"),
+        ("shell/supervisor.py", "import yaml"),
+        ("shell/worker.py", "import deathless.base.manifest"),
         ("novelty/__init__.py", "x = 1"),
     ],
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-from tests.unit.deathless_operator.plan.storing import COUNTED, stored
+from tests.unit.deathless_operator.plan.storing import COUNTED, copied, stored
 
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
@@ -48,13 +48,6 @@ from deathless_operator.plan.snapshot import (
 
 Raw = dict[str, Any]
 START = 1_800_000_000.0
-
-
-def copied(raw: Any) -> Any:
-    """Give a copy of a JSON value; `copy.deepcopy` would be most of what a plan's test takes."""
-    return msgspec.json.decode(msgspec.json.encode(raw))
-
-
 SETTINGS = OperatorSettings(lock_endpoints=("https://etcd.deathless-system.svc:2379",), lock_tls_secret="etcd-client")
 SPEC: Raw = {"module": "bank:bank", "image": "bank:1", "logStorage": {"claimName": "shared"}, "replicas": 3}
 FINGERPRINTS = {"bank:1": "aa" * 16, "bank:2": "aa" * 16, "bank:other": "bb" * 16}

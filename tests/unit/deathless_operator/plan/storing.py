@@ -11,6 +11,8 @@ import re
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+import msgspec
+
 GATED = ("matchLabelKeys",)  # dropped without a word, as a field behind a feature gate that is off
 COUNTED = ("StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "Certificate")  # have a metadata.generation
 PLACES = ("requests", "limits")  # maps of quantities
@@ -51,3 +53,8 @@ def stored(value: Any, place: str = "") -> Any:
     if isinstance(value, list):
         return [stored(item) for item in value]
     return canonical(value) if place in FIELDS else value
+
+
+def copied(raw: Any) -> Any:
+    """Give a copy of a JSON value; `copy.deepcopy` would be most of what a plan's test takes."""
+    return msgspec.json.decode(msgspec.json.encode(raw))

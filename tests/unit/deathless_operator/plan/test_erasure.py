@@ -10,16 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.deathless_operator.plan.plan_world import (
-    SETTINGS,
-    START,
-    Broken,
-    Raw,
-    World,
-    copied,
-    is_going,
-    is_ready,
-)
+from tests.unit.deathless_operator.plan.plan_world import SETTINGS, START, Broken, Raw, World, is_going, is_ready
+from tests.unit.deathless_operator.plan.storing import copied
 
 from deathless.shell.erasure import read_order
 from deathless_operator.model import names
