@@ -287,10 +287,6 @@ class Detector:
         silent = (name for name, at in sorted(self._heard_at.items()) if proved_at - at >= SILENT_S)
         return {name: self.reports[name].instance for name in silent if self.reports[name].instance}
 
-    def next_check(self, now: float) -> float:
-        """When to call `decide` again at the latest, monotonic seconds."""
-        return now + min(self._limits.heartbeat_s, TURN_S / 3)
-
     def _find_cause(self, now: float, upstream_age_s: float, lock_answers_s: float) -> str:
         claim = self.primary
         if claim is None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.encoded import chunk_reader, encode_fork
 from tests.unit.deathless.engine.talker import SECOND, Talker
 
 from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, SessionExpired
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.times import Times
-from deathless.codec.checkpoint import chunk_reader, decode, encode
+from deathless.codec.checkpoint import decode, encode
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import Kind, encode_parked, encode_register, encode_time
 from deathless.codec.messages import decode as decode_message
@@ -34,7 +35,6 @@ from deathless.codec.peer_messages import (
     Target,
     Trim,
     decode_body,
-    encode_fork,
     encode_record,
     encode_request,
     encode_response,
