@@ -27,7 +27,6 @@ from deathless.shell import (
     code_check,
     etcd_gateway,
     etcd_lock,
-    etcd_watch,
     etcd_wire,
     json_results,
 )
@@ -118,13 +117,6 @@ def resource(data: bytes) -> object:
 ANSWERS = [
     Door(
         "etcd's answer", ("shell/etcd_wire.py::<module>",), of(etcd_answer), b'{"header":{"revision":"5"}}', json_bytes
-    ),
-    Door(
-        "a line of etcd's watch",
-        ("shell/etcd_wire.py::<module>",),
-        of(etcd_watch._parse),
-        b'{"result":{"header":{"revision":"5"}}}',
-        json_bytes,
     ),
     Door(
         "the lock in etcd",
