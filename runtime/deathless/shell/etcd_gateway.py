@@ -32,6 +32,7 @@ import aiohttp
 import msgspec
 from aiohttp.helpers import is_ip_address
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import Closed
 from deathless.shell import etcd_wire as wire
 from deathless.shell.etcd_errors import EtcdAuth, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
@@ -222,7 +223,7 @@ class Gateway:
                 raise EtcdAuth(str(last)) if last.wrong_certificate else EtcdUnavailable(str(last))
             if full_round:
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
+                pause_s = next_pause(pause_s, first_s=RETRY_PAUSE_MIN_S, most_s=RETRY_PAUSE_MAX_S)
 
     async def _attempt(self, attempt: Attempt[T], endpoint: str, deadline: float) -> T:
         """Ask one endpoint, for as long as an attempt may take."""

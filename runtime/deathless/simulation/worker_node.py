@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import ActivityFailed, DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
@@ -427,7 +428,8 @@ class WorkerNode:
     def _ask_lock(self, operation: Callable[[Lock], object], done: Callable[[object], None], pause_s: float) -> None:
         def failed(error: Exception) -> None:
             if isinstance(error, LockUnavailable):
-                self._call_later(pause_s, lambda: self._ask_lock(operation, done, min(2 * pause_s, LOCK_RETRY_MAX_S)))
+                longer_s = next_pause(pause_s, first_s=LOCK_RETRY_MIN_S, most_s=LOCK_RETRY_MAX_S)
+                self._call_later(pause_s, lambda: self._ask_lock(operation, done, longer_s))
             else:
                 self._broken(error)
 
