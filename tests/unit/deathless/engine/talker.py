@@ -181,6 +181,9 @@ class Talker:
     def activities(self) -> list[ActivityStart]:
         return []
 
+    def traceparent(self, invocation: int, operation: int) -> str:
+        return ""
+
     def holds(self, invocation: int) -> bool:
         return invocation in self.waiting
 

@@ -42,10 +42,8 @@ from deathless.codec.peer_messages import (
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import accepted_reply
 from deathless.core.events import RunResult
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
 from deathless.engine import shard as shard_module
+from deathless.engine.assembly import shard_around
 from deathless.engine.messaging import describe
 from deathless.engine.shard import Executed, Shard
 
@@ -57,7 +55,7 @@ SHOP_HELLO = PeerHello("shop", 0, ID, 77)
 
 
 def shard(mark: bytes = b"") -> Shard:
-    return Shard(Talker(mark), SessionTable(LIMITS), KeyTable(LIMITS), ShardPlace(), LIMITS)
+    return shard_around(Talker(mark), LIMITS)
 
 
 def copy_of(of: Shard) -> Snapshot:
