@@ -30,6 +30,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, Internal, Overloaded
 from deathless.base.limits import TURN_MEMORY_BYTES_MAX, Limits
+from deathless.base.lock_stores import lock_store
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
@@ -502,7 +503,7 @@ class Worker:
         here = msgspec.structs.replace(point, boot=self._boot)
         if first:
             self.page.begin_reign(here)
-            if self.config.lock == "directory":
+            if lock_store(self.config.lock).in_directory:
                 self._witness_end = start_witness_writer(self.page.path, self.config)
         else:
             self.page.note_confirmed(here)
