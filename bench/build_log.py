@@ -30,15 +30,12 @@ from deathless.codec.frames import (
     padded,
 )
 from deathless.codec.messages import Kind, encode, encode_register, encode_time
-from deathless.core.keys import KeyTable
 from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import Handle, Holder
 from deathless.engine.shard import Shard
-from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.shell.filesystem import RealFileSystem
 from deathless.shell.fingerprint import fingerprint
 from deathless.shell.identity import prepare
@@ -77,7 +74,7 @@ class Builder:
         self._limits = config.make_limits()
         self._fs = LazyFileSystem(config.directory)
         self._lock = DirectoryLock(self._fs, process=f"{REPLICA}.worker", fresh_store_id=os.urandom(8).hex())
-        self._place = ShardPlace()
+        self._place: ShardPlace
         self._shard: Shard
         self._log: ShardLog
         self._holder: Holder
@@ -90,9 +87,8 @@ class Builder:
         record = seen.service
         assert record is not None
         service = load_service(MODULE)
-        tables = SessionTable(self._limits), KeyTable(self._limits)
-        executor = HandlerExecutor(service, self._limits, record.seed, tables[1], Cells(bytearray(PAGE_BYTES)))
-        self._shard = Shard(executor, *tables, self._place, self._limits)
+        self._shard = open_shard(service, self._limits, record.seed)
+        self._place = self._shard.place
         self._log = open_log(self._fs, self._limits, REPLICA, record, seen.store_id)
         holder = self._lock.take(REPLICA, os.urandom(16), seen)
         assert holder is not None

@@ -26,16 +26,12 @@ from deathless.base.errors import DeathlessError
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import Follow, Hello, PacketReader, Registered, Type, decode_struct, packet, struct_packet
 from deathless.core import events as ev
-from deathless.core.keys import KeyTable
-from deathless.core.replica import Replica, ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.core.replica import Replica
+from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.engine.shard import Shard
-from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.shell.fingerprint import fingerprint
 from deathless.shell.identity import prepare
 from deathless.shell.loading import load_service
@@ -58,13 +54,12 @@ class Node:
         view = self._lock.view()
         assert view.service is not None
         service = load_service(MODULE)
-        sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
-        executor = HandlerExecutor(service, limits, view.service.seed, keys, Cells(bytearray(PAGE_BYTES)))
+        shard = open_shard(service, limits, view.service.seed)
         self.sent: dict[int, list[bytes]] = {}
         self.upstream: list[bytes] = []
         self.engine = ReplicaEngine(
-            core=Replica(replica=config.replica, sessions=sessions, place=place, limits=limits),
-            shard=Shard(executor, sessions, keys, place, limits),
+            core=Replica(replica=config.replica, sessions=shard.sessions, place=shard.place, limits=limits),
+            shard=shard,
             log=open_log(fs, limits, config.replica, view.service, view.store_id),
             service=view.service,
             store_id=view.store_id,

@@ -516,7 +516,7 @@ STEADY: Final = {
     "runtime/deathless/shell/checkpoints.py": ("CHILD_MAX_S",),
     "runtime/deathless/shell/child.py": ("RESTART_MIN_S", "RESTART_MAX_S", "STABLE_S", "AT_ONCE_S"),
     "runtime/deathless/shell/client.py": ("CALL_S",),
-    "runtime/deathless/shell/erasure.py": ("QUIET_S", "AGAIN_S"),
+    "runtime/deathless/shell/erasure.py": ("QUIET_S", "AGAIN_S", "LOOK_EVERY_S"),
     "runtime/deathless/shell/etcd_gateway.py": (
         "RETRY_PAUSE_MIN_S",
         "RETRY_PAUSE_MAX_S",

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 from tests.conformance.door import Door, of, of_text
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
+from tests.encoded import encode_fork
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import DeathlessError
@@ -26,7 +27,6 @@ from deathless.shell import (
     code_check,
     etcd_gateway,
     etcd_lock,
-    etcd_watch,
     etcd_wire,
     json_results,
 )
@@ -92,7 +92,7 @@ class _Link(SourceLink):
 def delivered(data: bytes) -> object:
     """What a driver makes of the arguments of a message."""
     link = _Link(Source("shop", 0, bytes(16), 1, 2), 1, Policy("mail"), cast("Any", None))
-    return link._read(1, peer_messages.encode_fork(method=b"m", key=b"k", args=data))
+    return link._read(1, encode_fork(method=b"m", key=b"k", args=data))
 
 
 def failure(data: bytes) -> object:
@@ -117,13 +117,6 @@ def resource(data: bytes) -> object:
 ANSWERS = [
     Door(
         "etcd's answer", ("shell/etcd_wire.py::<module>",), of(etcd_answer), b'{"header":{"revision":"5"}}', json_bytes
-    ),
-    Door(
-        "a line of etcd's watch",
-        ("shell/etcd_wire.py::<module>",),
-        of(etcd_watch._parse),
-        b'{"result":{"header":{"revision":"5"}}}',
-        json_bytes,
     ),
     Door(
         "the lock in etcd",

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from tests.conformance.door import Door, Feed, at, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes, yaml_bytes
+from tests.encoded import chunk_reader
 
 from deathless.base.config import ReplicaConfig
 from deathless.codec import checkpoint, frames, map_entries, messages
@@ -242,7 +243,7 @@ def payload(name: str) -> bytes:
 
 def checkpoint_of(data: bytes) -> object:
     """A checkpoint, read whole."""
-    return checkpoint.decode(checkpoint.chunk_reader([data]))
+    return checkpoint.decode(chunk_reader([data]))
 
 
 def message(data: bytes) -> object:

@@ -15,7 +15,6 @@ import copy
 import enum
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -120,8 +119,6 @@ class FakeStore:
                 return self._write(body.get("success" if holds else "failure", []), succeeded=holds)
             case "maintenance/status":
                 return {"header": self.header(), "version": self.version}
-            case "kv/compaction":
-                return {"header": self.header()}
             case _:
                 return self._lease_request(path, int(body.get("ID", 0)), body)
 
@@ -134,8 +131,6 @@ class FakeStore:
             case "lease/keepalive":
                 alive = {"TTL": "10"} if lease in self.leases else {}
                 return {"result": {"header": self.header(), "ID": str(lease), **alive}}
-            case "lease/timetolive":
-                return {"header": self.header(), "ID": str(lease), "TTL": "7" if lease in self.leases else "-1"}
             case "lease/revoke":
                 if lease not in self.leases:
                     return Refusal(5, "etcdserver: requested lease not found", 404)
@@ -210,7 +205,6 @@ class FakeMember:
         self.tokens: set[str] = set()
         self.logins = 0
         self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []
-        self.watches: deque[list[bytes | Fault]] = deque()  # a script for each watch to come; none left: silence
         self._plans: defaultdict[str, deque[Plan]] = defaultdict(deque)
         self._gone = asyncio.Event()
         self._came = asyncio.Condition()
@@ -270,8 +264,6 @@ class FakeMember:
             return self._login(body)
         if self.password is not None and request.headers.get("Authorization", "") not in self.tokens:
             return self._refuse(BAD_TOKEN)
-        if path == "watch":
-            return await self._watch(request, self.watches.popleft() if self.watches else [Fault.SILENCE])
         answer = self.store.execute(path, body)
         if plan is Fault.ANSWER_LOST:
             return self._cut(request)
@@ -289,16 +281,6 @@ class FakeMember:
         self.tokens = {token}
         return web.json_response({"header": self.store.header(), "token": token})
 
-    async def _watch(self, request: web.Request, script: Iterable[bytes | Fault]) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for step in script:
-            if isinstance(step, bytes):
-                await response.write(step)
-            elif step is Fault.SILENCE:
-                await self._gone.wait()
-        return self._cut(request)
-
     async def _silence(self, request: web.Request) -> web.StreamResponse:
         await self._gone.wait()
         return self._cut(request)
@@ -312,29 +294,3 @@ class FakeMember:
         if request.transport is not None:
             request.transport.abort()
         return web.Response()
-
-
-def created(revision: int, *, cluster_id: int = CLUSTER_ID) -> bytes:
-    """The line that confirms a watch."""
-    header = {"cluster_id": str(cluster_id), "revision": str(revision)}
-    return json.dumps({"result": {"header": header, "created": True}}).encode() + b"\n"
-
-
-def events(*changes: tuple[bytes, bytes | None, int], cluster_id: int = CLUSTER_ID) -> bytes:
-    """One line with changes (key, value or None for a delete, revision)."""
-    listed = [
-        {"kv": {"key": b64(key), "value": b64(value), "mod_revision": str(revision)}}
-        if value is not None
-        else {"type": "DELETE", "kv": {"key": b64(key), "mod_revision": str(revision)}}
-        for key, value, revision in changes
-    ]
-    header = {"cluster_id": str(cluster_id), "revision": str(changes[-1][2])}
-    return json.dumps({"result": {"header": header, "events": listed}}).encode() + b"\n"
-
-
-def canceled(reason: str = "", *, compact_revision: int = 0) -> bytes:
-    """The line that ends a watch."""
-    result: dict[str, Any] = {"header": {"cluster_id": str(CLUSTER_ID)}, "canceled": True, "cancel_reason": reason}
-    if compact_revision:
-        result["compact_revision"] = str(compact_revision)
-    return json.dumps({"result": result}).encode() + b"\n"

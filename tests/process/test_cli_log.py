@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_tool import Bank
+from tests.encoded import encode_cancel
 
 from deathless.base.errors import CopiedDirectory, CorruptFrame, Diverged, UpgradeRequired
 from deathless.cli.log import _describe
@@ -18,7 +19,6 @@ from deathless.codec.peer_messages import (
     Reference,
     Request,
     Trim,
-    encode_cancel,
     encode_record,
     encode_request,
     encode_response,

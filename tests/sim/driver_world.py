@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from tests.encoded import encode_cancel, encode_fork
 
 from deathless.base.errors import CorruptFrame, DeathlessError, DeliveryRefused, Deposed, SinkUnavailable
-from deathless.codec.peer_messages import Reference, Request, encode_cancel, encode_fork, encode_request
+from deathless.codec.peer_messages import Reference, Request, encode_request
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import Answer, Delivery, Opened, Source
 from deathless.drivers.session import Session

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from tests.encoded import encode_cancel
 
 from deathless.base.errors import Overloaded
 from deathless.base.shards import Sharding
 from deathless.base.times import Due, Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind
-from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target, encode_cancel
+from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target
 from deathless.codec.snapshot import OutboxRecord, SessionRecord
 from deathless.codec.wire import Batch, Status, encode_peer_commit, error_reply, ok_reply
 from deathless.core.activities import Activities

@@ -40,15 +40,12 @@ from deathless.codec.wire import (
     ok_reply,
 )
 from deathless.core import events as ev
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace, State
-from deathless.core.sessions import SessionTable
+from deathless.core.replica import State
+from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.shard import Shard
-from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.simulation.disk import SimDisk
 from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
 
@@ -86,11 +83,7 @@ class House:
 
     def make_shard(self, safeguards: Safeguards = ALL_SAFEGUARDS, limits: Limits = LIMITS) -> Shard:
         """A fresh one."""
-        keys = KeyTable(limits)
-        executor = HandlerExecutor(
-            {"shop": shop, "bank": bank}[self.name], limits, bytes(32), keys, Cells(bytearray(PAGE_BYTES))
-        )
-        return Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, safeguards)
+        return open_shard({"shop": shop, "bank": bank}[self.name], limits, bytes(32), safeguards=safeguards)
 
     def start(self) -> None:
         """A new process, which will lead."""

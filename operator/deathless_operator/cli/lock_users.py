@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import DeathlessError
 from deathless_operator.cli.run import listed
 from deathless_operator.cluster.api import Api
@@ -80,6 +81,6 @@ def command(
             except DeathlessError as error:
                 tell(f"error: {error}")
                 await asyncio.sleep(pause)
-                pause = max(every, min(2 * pause, PAUSE_MAX_S))
+                pause = next_pause(pause, first_s=every, most_s=max(every, PAUSE_MAX_S))
 
     asyncio.run(watch() if every else look(1))

@@ -29,6 +29,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import msgspec
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import TooLarge
 from deathless.codec.untrusted import UNREADABLE
 from deathless_operator.cluster.bounded import read_whole
@@ -346,7 +347,7 @@ class Api:
                 if clock() + wait > deadline:
                     raise
             await asyncio.sleep(wait)
-            pause = min(pause * 2, BACKOFF_MAX_S)
+            pause = next_pause(pause, first_s=BACKOFF_FIRST_S, most_s=BACKOFF_MAX_S)
 
     async def _once(
         self,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deathless.base.backoff import pause_after
 from deathless_operator.handlers.work_queue import BACKOFF_FIRST_S, BACKOFF_MAX_S, Key
 from deathless_operator.plan.actions import Action, Target, target
 from deathless_operator.plan.snapshot import Failure
@@ -67,7 +68,7 @@ class Refusals:
                 )
                 continue
             count = before.count if before is not None else 0
-            pause = min(BACKOFF_FIRST_S * float(1 << min(count, 20)), BACKOFF_MAX_S)
+            pause = pause_after(count, first_s=BACKOFF_FIRST_S, most_s=BACKOFF_MAX_S)
             found[about] = _Refused(action=asked[about], failure=failure, count=count + 1, again_at=now + pause)
         if found:
             self._found[key] = found

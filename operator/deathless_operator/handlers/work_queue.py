@@ -18,6 +18,8 @@ import heapq
 import itertools
 from dataclasses import dataclass, field
 
+from deathless.base.backoff import pause_after
+
 BACKOFF_FIRST_S = 0.25
 BACKOFF_MAX_S = 60.0
 
@@ -96,7 +98,7 @@ class WorkQueue:
         """Take `key` out of work and have it tried again later; gives the seconds until then."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        pause = min(BACKOFF_FIRST_S * float(1 << min(count, 20)), BACKOFF_MAX_S)
+        pause = pause_after(count, first_s=BACKOFF_FIRST_S, most_s=BACKOFF_MAX_S)
         # What was added meanwhile waits as well: an object that cannot be served must not be tried in a circle.
         self._again.pop(key, None)
         self._leave(key, pause)

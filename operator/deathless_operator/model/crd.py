@@ -25,7 +25,6 @@ from deathless_operator.model.schema import structural, with_rules
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.model.values import Json, JsonObject
 
-RESERVED_KINDS = ("LiveUpgrade", "SparkPipeline", "Replay")
 # 40 characters leave room for what is added to a service's name in names of pods, Services and labels.
 NAME_SCHEMA: JsonObject = {"type": "string", "maxLength": 40, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
 

@@ -9,7 +9,8 @@ Guarantees: typed spec and status, from which the CRD is generated; relations th
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -19,12 +20,63 @@ from deathless.base.shards import SHARDS_MAX
 from deathless_operator.model.status import Condition, StatusPart
 
 FaultType = Literal["ProcessKill", "PodDelete", "NodeDrain", "Freeze", "Partition", "LockOutage"]
-# Faults that last, and are undone at their own deadline.
-LASTING: tuple[FaultType, ...] = ("NodeDrain", "Freeze", "Partition", "LockOutage")
-# Faults that need an agent beside the pod; the API server alone can do the others.
-AGENT_FAULTS: tuple[FaultType, ...] = ("ProcessKill", "Freeze", "Partition", "LockOutage")
-# Faults that the old primary outlives: it may wake up or hear again, and must release nothing then.
-OUTLIVED: tuple[FaultType, ...] = ("Freeze", "Partition", "LockOutage")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultKind:
+    """What is known of a fault; `plan.drill_pods` and `drill.agent` say how an agent does it."""
+
+    text: str  # of the CRD, behind the name
+    agent: bool  # it needs an agent beside the pod; the API server alone can do the others
+    lasting: bool  # it lasts, and is undone at its own deadline
+    outlived: bool  # the old primary outlives it: it may wake up or hear again, and must release nothing then
+
+
+FAULTS: Final[dict[FaultType, FaultKind]] = {
+    "ProcessKill": FaultKind(
+        text="kill -9 of the replica's worker.",
+        agent=True,
+        lasting=False,
+        outlived=False,
+    ),
+    "PodDelete": FaultKind(
+        text="its pod, with grace 0.",
+        agent=False,
+        lasting=False,
+        outlived=False,
+    ),
+    "NodeDrain": FaultKind(
+        text="its node is cordoned and emptied politely, and uncordoned afterwards.",
+        agent=False,
+        lasting=True,
+        outlived=False,
+    ),
+    "Freeze": FaultKind(
+        text="all its processes stop for durationSeconds.",
+        agent=True,
+        lasting=True,
+        outlived=True,
+    ),
+    "Partition": FaultKind(
+        text="its pod is cut from the other replicas.",
+        agent=True,
+        lasting=True,
+        outlived=True,
+    ),
+    "LockOutage": FaultKind(
+        text="its pod is cut from the lock store.",
+        agent=True,
+        lasting=True,
+        outlived=True,
+    ),
+}
+"""All there are, in the order in which they are told to users."""
+assert tuple(FAULTS) == get_args(FaultType), "each fault has its row"
+
+LASTING: Final = tuple(name for name, kind in FAULTS.items() if kind.lasting)
+AGENT_FAULTS: Final = tuple(name for name, kind in FAULTS.items() if kind.agent)
+OUTLIVED: Final = tuple(name for name, kind in FAULTS.items() if kind.outlived)
+
 Verdict = Literal["", "Passed", "Failed", "Aborted", "Inconclusive"]
 Phase = Literal["", "Pending", "Warm", "Fault", "Healing", "Judged"]
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
@@ -43,12 +95,7 @@ class Fault(Part, frozen=True):
 
     type: Annotated[
         FaultType,
-        told(
-            "ProcessKill: kill -9 of the replica's worker. PodDelete: its pod, with grace 0. NodeDrain: its node is "
-            "cordoned and emptied politely, and uncordoned afterwards. Freeze: all its processes stop for "
-            "durationSeconds. Partition: its pod is cut from the other replicas. LockOutage: its pod is cut from the "
-            "lock store."
-        ),
+        told(" ".join(f"{name}: {kind.text}" for name, kind in FAULTS.items())),
     ]
     shard: Annotated[
         int, Meta(ge=0, lt=SHARDS_MAX), told("Of which shard, where the service has several; calls go to it alone.")

@@ -31,11 +31,6 @@ class Rule:
     rule: str
     message: str
 
-    @property
-    def about_change(self) -> bool:
-        """Whether it compares with what was before."""
-        return "oldSelf" in self.rule
-
 
 def _set(path: str) -> str:
     """Give CEL for: every step of `path` below self is there, and it is no empty text."""

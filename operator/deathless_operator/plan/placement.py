@@ -35,7 +35,6 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
     lock_tls: str = ""
     lock_user: str = ""
     token: str = ""
-    token_key: str = ""
     callers: str = ""
     issuer_ca: str = ""
     operator_token: str = ""  # a pod starts without it too

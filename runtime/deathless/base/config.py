@@ -109,7 +109,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     operator_token: str = ""  # what operators show at the HTTP ingress, where callers may not give orders; empty: none
     operator_token_file: str = ""  # the same, read while the ingress runs: it may come, change and go; pods have it
     tls: TlsConfig | None = None
-    lock: str = "directory"  # directory | etcd
+    lock: str = "directory"  # a name of base.lock_stores
     etcd: EtcdConfig | None = None
     fence: str = "seal"  # seal | etcd
     promote_checkpointer: str = "WhenAlone"  # WhenAlone | Always

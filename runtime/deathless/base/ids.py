@@ -49,5 +49,3 @@ Micros = NewType("Micros", int)
 """Microseconds since 1970-01-01 UTC (logical time), or a length of time in microseconds."""
 
 SYSTEM_SESSION: Final = SessionId(0)
-GENESIS_CHAIN: Final = ChainHash(bytes(16))
-GENESIS_DIGEST: Final = Digest(bytes(16))

@@ -29,6 +29,7 @@ from deathless.base.config import (
 )
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import Limits
+from deathless.base.lock_stores import SEAL, lock_store
 from deathless.base.manifest_ingress import Ingress, allowed_services, authentication_config, authentication_problems
 from deathless.base.manifest_local import ingress_address, local_etcd, local_tls
 from deathless.base.manifest_parts import (
@@ -161,14 +162,14 @@ class Manifest(Part, frozen=True):
     spec: ServiceSpec
 
 
-def lock_of(spec: ServiceSpec) -> Literal["directory", "etcd"]:
+def lock_of(spec: ServiceSpec) -> str:
     """Give what elects the primary on this machine: the type named, or the directory."""
     return spec.lock.type or "directory"
 
 
 def fence_of(spec: ServiceSpec) -> str:
     """Give the fence: the one named, or the one that follows the lock (design 0003, "The lock and the fence")."""
-    return spec.fence or ("etcd" if lock_of(spec) == "etcd" else "seal")
+    return spec.fence or lock_store(lock_of(spec)).fence
 
 
 def ignored_locally(manifest: Manifest) -> list[str]:
@@ -249,7 +250,7 @@ def relation_problems(manifest: Manifest) -> list[Problem]:
     """Find what each field alone can't show: fields that contradict each other."""
     spec = manifest.spec
     found: list[Problem] = []
-    if lock_of(spec) == "directory" and fence_of(spec) != "seal":
+    if lock_store(lock_of(spec)).in_directory and fence_of(spec) != SEAL:
         found.append(
             Problem(("spec", "fence"), spec.fence, "needs lock.type etcd", "leave it out: the fence follows the lock")
         )

@@ -11,12 +11,13 @@ and base.volume, for the numbers in its sentences.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from deathless.base.limits import Limits
+from deathless.base.lock_stores import LOCK_STORES
 from deathless.base.shards import SHARDS_MAX
 from deathless.base.volume import show_bytes
 
@@ -199,11 +200,17 @@ class EtcdSpec(Part, frozen=True):
     ] = 10
 
 
+if TYPE_CHECKING:
+    LockName: TypeAlias = str
+else:
+    LockName = Literal[tuple(LOCK_STORES)]
+
+
 class LockSpec(Part, frozen=True):
     """What elects the primary."""
 
     type: Annotated[
-        Literal["directory", "etcd"] | None,
+        LockName | None,
         told("When absent: etcd in a cluster, directory on a laptop. A cluster accepts etcd alone."),
     ] = None
     etcd: Annotated[EtcdSpec | None, told("How to reach the lock store.")] = None

@@ -150,7 +150,7 @@ async def _identity(found: Target, service: str, shard: int) -> tuple[str, int]:
     """Read who a service is from its lock store. Raises: InvalidArgument when its folder is not known."""
     from deathless.shell.client_driver import DIRECTORY
     from deathless.shell.filesystem import RealFileSystem
-    from deathless.shell.inspection import open_lock_to_look
+    from deathless.shell.lock import open_lock_to_look
     from deathless.shell.peer_links import where_is
     from deathless.shell.target import find_target
 

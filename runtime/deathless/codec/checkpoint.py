@@ -394,21 +394,6 @@ def _read_messaging(section: _Cut, reader: messaging_sections.Reader) -> None:
         raise section.broken(str(error)) from None
 
 
-def chunk_reader(chunks: Sequence[bytes]) -> Read:
-    """Give a `Read` over bytes in memory, such as what `encode` gave."""
-    data = b"".join(chunks)
-    return lambda offset, size: data[offset : offset + size]
-
-
-def read_head(read: Read) -> Head:
-    """Read whose checkpoint this is, its place on the chain and its fingerprint, without reading state.
-
-    Raises: CorruptCheckpoint, NewerFormat. What it gives is checked; the rest of the file is not.
-    """
-    _read_file_header(read)
-    return _read_head_section(read)[0]
-
-
 def verify(read: Read) -> tuple[Head, bytes]:
     """Read a whole checkpoint back and check it, one section in memory at a time.
 

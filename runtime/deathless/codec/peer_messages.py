@@ -324,24 +324,14 @@ def encode_record(body: msgspec.Struct) -> bytes:
     return encode(RECORD_KINDS[type(body)], args=_encode(body))
 
 
-def encode_fork(*, method: bytes, key: bytes, args: bytes, chain: tuple[str, ...] = ()) -> bytes:
-    """Give a FORK.
+def encode_request(request: Request, *, method: bytes, key: bytes, args: bytes) -> bytes:
+    """Give a REQUEST.
 
     Raises: TooLarge when method, key or chain are longer than the header can say.
     """
-    return encode(Kind.FORK, method=method, key=key, idempotency_key=_encode(Sender(chain)), args=args)
-
-
-def encode_request(request: Request, *, method: bytes, key: bytes, args: bytes) -> bytes:
-    """Give a REQUEST. Raises: as `encode_fork`."""
     return encode(Kind.REQUEST, method=method, key=key, idempotency_key=_encode(request), args=args)
 
 
 def encode_response(caller: Reference, reply: bytes) -> bytes:
     """Give the RESPONSE to a REQUEST of `caller`; `reply` is a handler's (status byte, body)."""
     return encode(Kind.RESPONSE, idempotency_key=_encode(caller), args=reply)
-
-
-def encode_cancel(caller: Reference) -> bytes:
-    """Give the CANCEL of a REQUEST of `caller`."""
-    return encode(Kind.CANCEL, idempotency_key=_encode(caller))

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deathless.core.client_link import BACKOFF_MAX_S, BACKOFF_MIN_S, EXPONENT_MAX, GREET_MAX_S, GREET_S, WAITING_S
+from deathless.base.backoff import pause_after
+from deathless.core.client_link import BACKOFF_MAX_S, BACKOFF_MIN_S, GREET_MAX_S, GREET_S, WAITING_S
 
 
 class Candidates:
@@ -67,7 +68,7 @@ class Candidates:
     @property
     def greet_limit_s(self) -> float:
         """How long a dialed replica has until its WELCOME; doubles while nobody answers."""
-        return min(GREET_S * (1 << min(self._timeouts, EXPONENT_MAX)), GREET_MAX_S)
+        return pause_after(self._timeouts, first_s=GREET_S, most_s=GREET_MAX_S)
 
     def found(self, addresses: tuple[str, ...], now: float) -> None:
         """The addresses were looked up; that there are none is no news: a folder can't be read at times."""
@@ -125,7 +126,7 @@ class Candidates:
         self._tried = 0
         self._anew = False
         self._rounds += 1
-        pause = min(BACKOFF_MIN_S * (1 << min(self._rounds, EXPONENT_MAX)), BACKOFF_MAX_S)
+        pause = pause_after(self._rounds, first_s=BACKOFF_MIN_S, most_s=BACKOFF_MAX_S)
         if waiting:
             pause = max(pause, WAITING_S)
         self.dial_at = now + pause * (0.5 + 0.5 * self._jitter())

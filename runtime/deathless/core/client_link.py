@@ -25,7 +25,6 @@ BACKOFF_MAX_S: Final = 0.25
 WAITING_S: Final = 0.1  # the shortest pause between rounds while a replica is at hand that will tell us of the primary
 GREET_S: Final = 0.25  # dial to WELCOME; doubles per failed round
 GREET_MAX_S: Final = 5.0
-EXPONENT_MAX: Final = 16  # doubling stops here
 REPLY_PACKET_BYTES_MAX: Final = 64 << 20  # one REPLIES packet
 BATCH_COUNT_MAX: Final = 4096  # calls in one BATCH
 BATCH_BYTES_MAX: Final = 1 << 20  # bytes of its messages; never above the server's message_bytes_max

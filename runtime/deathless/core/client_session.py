@@ -25,6 +25,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import (
     Closed,
     DeathlessError,
@@ -140,7 +141,7 @@ class ClientSession(Generic[W]):
             return
         if now < heard_at + self._resend_wait:
             self.send_again()
-        self._resend_wait = min(2 * self._resend_wait, RESEND_MAX_S)
+        self._resend_wait = next_pause(self._resend_wait, first_s=RESEND_S, most_s=RESEND_MAX_S)
         self._resend_at = now + self._resend_wait
 
     def send_again(self) -> None:

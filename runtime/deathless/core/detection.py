@@ -23,10 +23,12 @@ Does not: sockets, clocks. Imports base only.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 
 import msgspec
 
+from deathless.base.backoff import pause_after
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.claims import Claims
@@ -237,11 +239,13 @@ class Detector:
             return None
         if now - self._since < self._turn(now) * TURN_S:
             return None
-        if self._tried_at is not None and self._tries and now - self._tried_at < AGAIN_S * 2 ** (self._tries - 1):
-            return None
+        if self._tried_at is not None and self._tries:
+            again_s = pause_after(self._tries - 1, first_s=AGAIN_S, most_s=math.inf)
+            if now - self._tried_at < again_s:
+                return None
         if kind in LIVE_CAUSES:
             reigned = now - self._reign_since
-            reign = min(self._limits.reign_min_s * 2**self._silent_steals, self._limits.reign_max_s)
+            reign = pause_after(self._silent_steals, first_s=self._limits.reign_min_s, most_s=self._limits.reign_max_s)
             if reigned >= max(QUIET_REIGNS * self._limits.reign_min_s, 2 * reign):
                 self._silent_steals = 0  # it has served well for long: an old quarrel is no reason to wait
             elif reigned < reign:
@@ -286,10 +290,6 @@ class Detector:
         proved_at = now - proved_s
         silent = (name for name, at in sorted(self._heard_at.items()) if proved_at - at >= SILENT_S)
         return {name: self.reports[name].instance for name in silent if self.reports[name].instance}
-
-    def next_check(self, now: float) -> float:
-        """When to call `decide` again at the latest, monotonic seconds."""
-        return now + min(self._limits.heartbeat_s, TURN_S / 3)
 
     def _find_cause(self, now: float, upstream_age_s: float, lock_answers_s: float) -> str:
         claim = self.primary

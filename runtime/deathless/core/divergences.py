@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from deathless.base.backoff import pause_after
+
 DIVERGED_S: Final = 2.0  # until the first new try; doubles with each
 PAUSE_MAX_S: Final = 32.0
 TRIES_MAX: Final = 16  # within an hour: seven minutes for a checkpoint
@@ -46,7 +48,7 @@ class Divergences:
         self._met = [(at, known) for at, known in self._met if now - at < HOUR_S] + [(now, text)]
         if len(self._met) > TRIES_MAX or len(set(self.texts)) > self._rebases_max:
             return None
-        return now + min(DIVERGED_S * 2.0 ** (len(self._met) - 1), PAUSE_MAX_S)
+        return now + pause_after(len(self._met) - 1, first_s=DIVERGED_S, most_s=PAUSE_MAX_S)
 
     def clear(self) -> None:
         """An operator wants it tried anew."""

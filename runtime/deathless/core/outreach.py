@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import HistoryDiffers, PeerBehind
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
@@ -229,7 +230,7 @@ class Outreach:
         peer.stage = Stage.RESTING
         peer.problem = problem
         peer.wake_at = now + peer.wait_s
-        peer.wait_s = min(2 * peer.wait_s, STALL_MAX_S)
+        peer.wait_s = next_pause(peer.wait_s, first_s=STALL_S, most_s=STALL_MAX_S)
         return [DropPeer(target)]
 
     def lost(self, target: Target) -> None:

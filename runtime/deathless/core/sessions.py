@@ -67,11 +67,6 @@ class Session:
         """A copy of the replies that are kept, by seq ascending."""
         return {seq: reply for first, replies, _ in self.kept for seq, reply in enumerate(replies, first)}
 
-    @property
-    def unacked(self) -> int:
-        """Count of messages in the log whose reply is not acknowledged (compare with `session_window_max`)."""
-        return self.next_seq - 1 - self.acked
-
 
 class SessionTable:
     """All sessions of one shard, in the order of their last use.

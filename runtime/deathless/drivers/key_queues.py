@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from deathless.base.backoff import next_pause, pause_after
 from deathless.drivers.port import Delivery
 
 PAUSE_MIN_S: Final = 0.1
@@ -186,7 +187,7 @@ class KeyQueues:
         if self._attempts_max and queue.attempts >= self._attempts_max:
             self._drop(delivery.key, queue)
             return GivenUp(delivery, f"{why} (given up after {self._attempts_max} attempts)")
-        pause_s = min(PAUSE_MIN_S * 2.0 ** min(queue.attempts - 1, 16), PAUSE_MAX_S)
+        pause_s = pause_after(queue.attempts - 1, first_s=PAUSE_MIN_S, most_s=PAUSE_MAX_S)
         queue.again_at = now + max(pause_s, min(retry_after_s, ASKED_MAX_S))
         return None
 
@@ -209,7 +210,7 @@ class KeyQueues:
         circuit.failures += 1
         circuit.probing = False
         if circuit.failures >= CIRCUIT_FAILURES:
-            circuit.pause_s = min(max(2 * circuit.pause_s, PAUSE_MIN_S), CIRCUIT_MAX_S)
+            circuit.pause_s = next_pause(circuit.pause_s, first_s=PAUSE_MIN_S, most_s=CIRCUIT_MAX_S)
             circuit.open_until = now + circuit.pause_s
 
     # ---- time ------------------------------------------------------------------------------------------------

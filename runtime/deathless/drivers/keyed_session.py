@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import DeathlessError, DeliveryRefused, Deposed, SinkUnavailable
 from deathless.codec.wire import error_reply
 from deathless.drivers.key_queues import GivenUp, KeyQueues
@@ -111,7 +112,7 @@ class KeyedSession(SourceLink):
                 self.problem = ours
                 self._refuse(ours)
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, AGAIN_MAX_S)
+                pause_s = next_pause(pause_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
                 continue
             self._next = opened.next_position
             self._open = True

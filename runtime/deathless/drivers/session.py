@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import DeathlessError, DeliveryRefused, Deposed, Internal, SinkUnavailable
 from deathless.codec.wire import error_reply
 from deathless.drivers.key_queues import ASKED_MAX_S
@@ -98,7 +99,7 @@ class Session(SourceLink):
 
     async def _rest(self, error: DeathlessError, most_s: float) -> None:
         self._fail(error)
-        self._pause_s = min(max(2 * self._pause_s, AGAIN_MIN_S), most_s)
+        self._pause_s = next_pause(self._pause_s, first_s=AGAIN_MIN_S, most_s=most_s)
         asked = error.retry_after_s if isinstance(error, SinkUnavailable) else 0.0
         await self._sleep(max(self._pause_s, min(asked, ASKED_MAX_S)))
 

@@ -99,11 +99,6 @@ class ShardLog:
             self._make_seal_source()
         return self._spare.prepare()
 
-    def identify(self, identity: Identity) -> None:
-        """Say whose log it must be, once known."""
-        self._adopted_through = identity.adopted_through
-        self._reader = LogReader(self._fs, identity, self._safeguards)
-
     def check_head(self, head: int) -> Cut:
         """Read the head's cut, to see that the directory is ours before anything else is done.
 

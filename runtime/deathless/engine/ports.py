@@ -418,6 +418,10 @@ class Executor(Protocol):
         """All activities without an outcome, in the order in which they were asked for."""
         ...
 
+    def traceparent(self, invocation: int, operation: int) -> str:
+        """Give the trace context of what an operation causes, as the header of that name; empty: none."""
+        ...
+
     def holds(self, invocation: int) -> bool:
         """Has this invocation begun, and not ended?"""
         ...

@@ -33,6 +33,7 @@ from deathless.base.errors import (
     UpgradeRequired,
 )
 from deathless.base.limits import Limits
+from deathless.base.lock_stores import SEAL, STORE
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.storage import Use, waits
 from deathless.codec.frames import Cut, Frame, FrameKind, data_bytes, decode_frame, padded
@@ -413,7 +414,7 @@ class ReplicaEngine:
     def _prove(self, number: int) -> None:
         holder = self.holder
         assert holder is not None
-        if self.service.fence == "seal":
+        if self.service.fence == SEAL:
             self._proof_answered(number, not self.log.sealed(holder.epoch))
             return
         self.unproved_since = self.outside.now()
@@ -484,7 +485,7 @@ class ReplicaEngine:
         holder = self.holder
         assert holder is not None
         point = self.witness.last(holder.epoch)
-        if point is None or self.service.fence != "etcd":
+        if point is None or self.service.fence != STORE:
             return
         self.releasing = True
 
@@ -510,7 +511,7 @@ class ReplicaEngine:
             self.holder = holder
             if holder is None:
                 self.outside.complete(ev.LockRefused())
-            elif self.service.fence == "etcd":
+            elif self.service.fence == STORE:
                 self.outside.lock(lambda lock: lock.confirmed(holder), partial(taken, holder))
             else:
                 taken(holder, None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from deathless.base.lock_stores import STORE
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Frame
 from deathless.codec.witness import Point
@@ -60,7 +61,7 @@ class WitnessKeeper:
         self._log = log
         self._outside = outside
         self._replica = replica
-        self._in_store = service.fence == "etcd"
+        self._in_store = service.fence == STORE
         self._safeguards = safeguards
         self._trail = Trail(TRAIL_FRAMES)
         self._pace = WitnessPace(interval_s)

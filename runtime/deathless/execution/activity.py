@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.backoff import pause_after
 from deathless.base.errors import ActivityFailed, InvalidService, NotRetryable, OutcomeUnknown
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.untrusted import read_msgpack
@@ -27,7 +28,6 @@ from deathless.execution.function import Function
 
 SECOND_US: Final = 1_000_000
 DURATION_MAX_US: Final = 2**62  # added to an elapsed time it still is a u64
-_GROWTHS_MAX: Final = 1000  # beyond so many failures the delay grows no more
 _UNKNOWN: Final = error_reply(OutcomeUnknown.code, "", "")[: -len(b"\xa0\xa0")]
 _NEVER_AGAIN: Final = error_reply(NotRetryable.code, "", "")[: -len(b"\xa0\xa0")]
 
@@ -58,12 +58,8 @@ class Policy:
 
     def delay_us(self, attempt: int) -> int:
         """Microseconds from the failure of an attempt (from 1) to the next one."""
-        delay = self.first_delay
-        for _ in range(min(attempt - 1, _GROWTHS_MAX)):  # no power: libraries of mathematics round it differently
-            if delay >= self.delay_max:
-                break
-            delay *= self.factor
-        return duration_us(min(delay, self.delay_max))
+        delay = pause_after(attempt - 1, first_s=self.first_delay, most_s=self.delay_max, factor=self.factor)
+        return duration_us(delay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,8 @@ class KeyTable(Protocol):
         ...
 
 
-def _nothing_hidden() -> Callable[[], object]:
+def nothing_hidden() -> Callable[[], object]:
+    """Hide nothing."""
     return int
 
 
@@ -168,7 +169,7 @@ class HandlerExecutor:
         seed: bytes,
         keys: KeyTable,
         running: RunningPage,
-        hide: Hide = _nothing_hidden,
+        hide: Hide = nothing_hidden,
         sharding: Sharding | None = None,
         *,
         more_memory: Callable[[], object] = int,

@@ -28,6 +28,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidArgument, LockUnavailable, OtherSupervisor
+from deathless.base.lock_stores import lock_store
 from deathless.codec.frames import FrameKind, Opening
 from deathless.engine.async_lock import SyncToAsync
 from deathless.engine.checkpoint_store import CheckpointStore
@@ -120,7 +121,7 @@ def _record_of_directory(plan: Plan, filesystem: FileSystem) -> ServiceRecord:
     config = plan.config
     copy = read_copy(config.directory)
     known = copy.record() if copy is not None else None
-    if known is None and config.lock != "directory":
+    if known is None and not lock_store(config.lock).in_directory:
         known = DirectoryLock(filesystem, process=NAME, fresh_store_id="").view().service
     identities = read_identities(config.directory)
     if known is None and not identities and newest_opening(filesystem) is None:

@@ -21,6 +21,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CopiedDirectory, ForeignDirectory, HalfCopy, InvalidArgument
+from deathless.base.lock_stores import lock_store
 from deathless.engine.log_overview import newest_opening
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.adopted import read_adoption, write_adoption
@@ -145,7 +146,7 @@ async def carry_out_new(config: ReplicaConfig) -> ServiceRecord:
         identity = Identity(made.name, made.service_id, made.incarnation, config.fence, view.store_id)
         write_identity(config.directory, name, identity)
     _forget_addresses(config.directory)
-    if config.lock == "directory":
+    if lock_store(config.lock).in_directory:
         write_place(config.directory)
     return made
 
@@ -155,7 +156,7 @@ async def _former(config: ReplicaConfig) -> ServiceRecord:
     refuse_while_running(config.directory)
     async with open_lock(config, RealFileSystem(config.directory), NAME) as lock:
         view = await lock.view()
-    if view.service is not None and config.lock != "directory":
+    if view.service is not None and not lock_store(config.lock).in_directory:
         raise InvalidArgument(
             f"the lock store knows service {view.service.name!r} under this prefix: it is the other one's",
             remedy="give the copy a lock store or a prefix of its own (spec.lock), then adopt it",

@@ -28,6 +28,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, HalfCopy, InvalidArgument, LogTruncated, OtherSupervisor
+from deathless.base.lock_stores import lock_store
 from deathless.codec.frames import Cut, FrameKind, Opening
 from deathless.codec.witness import Point
 from deathless.core.witness import Owner, Sighting, concerns
@@ -83,7 +84,7 @@ async def look_restored(config: ReplicaConfig, *, cut_only: bool) -> RestorePlan
         raise HalfCopy(
             f"{config.directory}: the lock store knows no service", remedy="`deathless adopt` first, then --restored"
         )
-    if config.lock != "directory" and view.holder is not None and view.holder.replica != NAME:
+    if not lock_store(config.lock).in_directory and view.holder is not None and view.holder.replica != NAME:
         raise OtherSupervisor(
             f"replica {view.holder.replica} holds the lock",
             remedy="stop all replicas; after a kill -9 the lock store lets go by itself within seconds",

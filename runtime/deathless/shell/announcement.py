@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.backoff import next_pause
 from deathless.codec.untrusted import read_json
 from deathless.shell.standing import SERVING, Standing
 
@@ -64,7 +65,8 @@ class Comeback:
     def done(self, now: float) -> None:
         """It did."""
         steady = now - self._back_at >= STEADY_S
-        self._back_at, self._pause_s = now, BACK_MIN_S if steady else min(2 * self._pause_s, BACK_MAX_S)
+        longer_s = next_pause(self._pause_s, first_s=BACK_MIN_S, most_s=BACK_MAX_S)
+        self._back_at, self._pause_s = now, BACK_MIN_S if steady else longer_s
 
 
 def comes_back(pod: Object, standing: Standing) -> bool:

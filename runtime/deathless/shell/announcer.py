@@ -29,6 +29,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.shell.announcement import (
     PRIMARY,
@@ -128,7 +129,7 @@ class Announcer:
             if why:
                 _LOG.info("our pod can't be watched", extra={"why": why, "again_in_s": pause})
             time.sleep(pause)  # also after a watch that ended in order: nothing may spin
-            pause = min(2 * pause, RETRY_MAX_S)
+            pause = next_pause(pause, first_s=RETRY_MIN_S, most_s=RETRY_MAX_S)
 
     def see(self, pod: dict[str, object], *, anew: bool = False) -> None:
         """Take our pod in, as the API server has it. Raises: ValueError for another pod of that name.
@@ -166,7 +167,7 @@ class Announcer:
                 _LOG.warning("not announced", extra={"why": str(error), "again_in_s": pause})
                 api.close()
                 time.sleep(pause)
-                pause = min(2 * pause, RETRY_MAX_S)
+                pause = next_pause(pause, first_s=RETRY_MIN_S, most_s=RETRY_MAX_S)
 
     def _wait_for_work(self) -> None:
         with self._changed:

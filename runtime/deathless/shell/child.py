@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import subprocess
 
+from deathless.base.backoff import next_pause
+
 RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of one that fails
 STABLE_S = 10.0  # one that ran so long starts again without waiting
 AT_ONCE_S = 1.0  # the same for one that ended in order: nothing spins, whatever it does
@@ -45,5 +47,5 @@ class Child:
         if now - self.started_at >= (AT_ONCE_S if at_once else STABLE_S):
             self.delay_s = 0.0
         else:
-            self.delay_s = min(max(self.delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
+            self.delay_s = next_pause(self.delay_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
         self.start_at = now + self.delay_s

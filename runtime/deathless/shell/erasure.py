@@ -30,6 +30,7 @@ from deathless.shell.etcd_open import key_prefix, settings_of
 
 QUIET_S: Final = 3.0  # a replica that finds nobody holding the lock takes it well within this
 AGAIN_S: Final = 0.5  # after a store that gave no answer
+LOOK_EVERY_S: Final = 1.0  # while a replica holds the lock; one read for the service and one for each shard
 
 
 class EraseOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -158,12 +159,10 @@ class _Eraser:
                 if not self.keys:
                     return before
                 before = found_in(views, self.keys)
-                left_s = max(deadline - now(), 0.0)
-                held = any(view.holder is not None for view in views)
-                if not held and not await self._changes(views, quiet_s) and await self._erase_seen(views):
+                if any(view.holder is not None for view in views):
+                    await asyncio.sleep(min(max(deadline - now(), 0.0), LOOK_EVERY_S))
+                elif await self._stays_quiet(views, quiet_s) and await self._erase_seen(views):
                     return before
-                if held and left_s > 0:
-                    await self._changes(views, left_s)
             except LockUnavailable:
                 if now() >= deadline:
                     raise
@@ -176,6 +175,11 @@ class _Eraser:
                     else f"the lock of {self._order.service!r} changes again and again"
                 )
 
+    async def _stays_quiet(self, seen: list[LockView], quiet_s: float) -> bool:
+        """Wait for `quiet_s`; False: a shard's keys are not what they were. What comes later the erasing finds."""
+        await asyncio.sleep(quiet_s)
+        return [_keys_of(view) for view in await self.views()] == [_keys_of(view) for view in seen]
+
     async def _erase_seen(self, views: list[LockView]) -> bool:
         """Erase each shard's keys as they were seen; False: one changed, and those of the shards behind it stay."""
         for lock, view in zip(self._locks, views, strict=True):
@@ -183,17 +187,7 @@ class _Eraser:
                 return False
         return True
 
-    async def _changes(self, seen: list[LockView], within_s: float) -> bool:
-        """Whether a key changes after `seen`; waits no longer than `within_s` for it."""
-        if within_s <= 0:
-            return False
-        waits = [asyncio.ensure_future(lock.wait_change(view)) for lock, view in zip(self._locks, seen, strict=True)]
-        try:
-            done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                each.result()  # a store that is away says so
-            return bool(done)
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+
+def _keys_of(view: LockView) -> LockView:
+    """Give what the shard's keys say, without the store's revision, which other services move too."""
+    return view._replace(revision=0)

@@ -1,7 +1,7 @@
-"""Our own small client of etcd >= 3.5.5: keys, transactions, leases and watches over its JSON gateway.
+"""Our own small client of etcd >= 3.5.5: keys, transactions and leases over its JSON gateway.
 
 Why our own: see docs/design/0004-etcd-client.md; in short, no client for Python has several endpoints, TLS,
-token refresh, watch resume and typed results together, and the ones over gRPC clash with what users install.
+token refresh and typed results together, and the ones over gRPC clash with what users install.
 
     async with EtcdClient(EtcdSettings(endpoints=("http://127.0.0.1:2379",))) as client:
         read = await client.range(b"/a/", prefix=True)
@@ -24,13 +24,10 @@ from deathless.shell import etcd_wire as wire
 from deathless.shell.etcd_errors import LeaseNotFound
 from deathless.shell.etcd_gateway import Gateway
 from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
-from deathless.shell.etcd_watch import Watch
 from deathless.shell.etcd_wire import (
     Compare,
     Delete,
     DeleteResult,
-    Event,
-    EventKind,
     Get,
     Header,
     KeyValue,
@@ -42,7 +39,6 @@ from deathless.shell.etcd_wire import (
     Relation,
     Target,
     TxnResult,
-    WatchBatch,
 )
 
 
@@ -139,30 +135,9 @@ class EtcdClient:
             return False
         return True
 
-    async def lease_ttl(self, lease: int) -> int | None:
-        """Return the seconds a lease has left; None: it has ended."""
-        answer = await self._gateway.call(
-            "lease/timetolive", wire.encode_lease(lease_id=lease), wire.LEASE, repeatable=True
-        )
-        return answer.ttl if answer.ttl >= 0 else None
-
-    async def compact(self, revision: int) -> None:
-        """Drop all history below `revision`. Raises EtcdCompacted when that was done before."""
-        await self._gateway.call("kv/compaction", wire.encode_compaction(revision), wire.HEADER, repeatable=False)
-
     async def server_version(self) -> str:
         """Return the version of the member that answers, like `3.6.16`."""
         return (await self._gateway.call("maintenance/status", b"{}", wire.STATUS, repeatable=True)).version
-
-    def watch(self, key: bytes, *, prefix: bool = False, from_revision: int) -> Watch:
-        """Watch a key, or all keys that begin with it, from a revision on; see `Watch`.
-
-        Args:
-            key: the key or prefix.
-            prefix: watch all keys that begin with it.
-            from_revision: first revision of interest, >= 1; after a read that is its revision + 1.
-        """
-        return Watch(self._gateway, key, prefix=prefix, from_revision=from_revision)
 
 
 __all__ = [
@@ -172,8 +147,6 @@ __all__ = [
     "EtcdClient",
     "EtcdSettings",
     "EtcdTls",
-    "Event",
-    "EventKind",
     "Get",
     "Header",
     "KeyValue",
@@ -185,6 +158,4 @@ __all__ = [
     "Relation",
     "Target",
     "TxnResult",
-    "Watch",
-    "WatchBatch",
 ]

@@ -5,7 +5,6 @@
     |- EtcdRefused              a definite no: the same request gets the same answer
     |  |- LeaseNotFound         the lease ended or never was
     |- EtcdAuth                 user, password, certificate or permission is wrong
-    |- EtcdCompacted            the history asked for is gone: read the keys again
 
 Why one file: the lock on top releases replies on the strength of an answer (I1), so "no answer" and
 "a definite no" may never be taken for each other; here they are different classes.
@@ -16,7 +15,7 @@ classify HTTP answers (`etcd_gateway` does). Imports base only.
 
 from __future__ import annotations
 
-from deathless.base.errors import DeathlessError, Invalid, LockUnavailable, RetryLater, Unauthorized
+from deathless.base.errors import DeathlessError, Invalid, LockUnavailable, Unauthorized
 
 
 class EtcdError(DeathlessError):
@@ -55,20 +54,3 @@ class EtcdAuth(EtcdError, Unauthorized):
     """etcd refuses this user, password, certificate or the access it asks for; nothing was done."""
 
     remedy = "check user, password and role of the lock store, and its TLS files"
-
-
-class EtcdCompacted(EtcdError, RetryLater):
-    """The history from the revision asked for cannot be had any more; read the keys and watch from there.
-
-    Args:
-        message: what was asked for and what there is.
-        revision: first revision that can still be watched, 0 when unknown (the store was replaced or
-            restored, so revisions of before mean nothing).
-    """
-
-    code = "DL1010"
-    remedy = "read again; nothing is lost but the steps in between"
-
-    def __init__(self, message: str = "", *, revision: int = 0) -> None:
-        super().__init__(message)
-        self.revision = revision

@@ -17,7 +17,7 @@ The rules, in the order in which a request meets them:
 
 Guarantees: a request marked neither repeatable nor hedged reaches etcd at most once; every call ends by its deadline; a
 definite refusal is raised at once and never retried; answers above `ANSWER_BYTES_MAX` are refused (I10).
-Does not: know keys, leases or watches; log keys, values, tokens or passwords. Imports base and aiohttp.
+Does not: know keys or leases; log keys, values, tokens or passwords. Imports base and aiohttp.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ import aiohttp
 import msgspec
 from aiohttp.helpers import is_ip_address
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import Closed
 from deathless.shell import etcd_wire as wire
-from deathless.shell.etcd_errors import EtcdAuth, EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
+from deathless.shell.etcd_errors import EtcdAuth, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
 from deathless.shell.etcd_names import RememberingResolver
 from deathless.shell.etcd_settings import EtcdSettings, RenewedContext
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-ANSWER_BYTES_MAX: Final = 16 << 20  # one answer, or one message of a watch
-CONNECTIONS_MAX: Final = 32  # to all endpoints together; each watch holds one
+ANSWER_BYTES_MAX: Final = 16 << 20  # one answer
+CONNECTIONS_MAX: Final = 32  # to all endpoints together
 LOGINS_PER_CALL_MAX: Final = 3  # a member that just restarted may refuse the first new token
 RETRY_PAUSE_MIN_S: Final = 0.02  # after the first full round of endpoints without an answer; doubles
 RETRY_PAUSE_MAX_S: Final = 0.5
@@ -69,7 +70,6 @@ _STALE_TOKEN_TEXTS: Final = (
     "etcdserver: user name is empty",
     "etcdserver: revision of auth store is old",
 )
-_COMPACTED_TEXT: Final = "required revision has been compacted"
 _LEASE_GONE_TEXT: Final = "requested lease not found"
 _AUTH_OFF_TEXT: Final = "authentication is not enabled"
 _COMMON_NAME_TEXT: Final = b"CommonName of client"
@@ -110,52 +110,6 @@ Attempt: TypeAlias = Callable[[str, float], Coroutine[object, object, T]]
 """One request to one endpoint; given the endpoint and the loop's time by which it has to end."""
 
 
-class LineStream:
-    """A stream of JSON lines from one endpoint; close it after use."""
-
-    def __init__(self, response: aiohttp.ClientResponse, endpoint: str, open_streams: set[LineStream]) -> None:
-        self._response = response
-        self._open_streams = open_streams
-        open_streams.add(self)
-        self._buffer = bytearray()
-        self._searched = 0  # bytes of the buffer known to hold no line end
-        self.endpoint = endpoint
-
-    async def line(self, timeout_s: float) -> bytes | None:
-        """Return the next line without its end; None when nothing came within `timeout_s`.
-
-        Raises: EtcdUnavailable when the stream ended or broke, or a line is above `ANSWER_BYTES_MAX`.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    end = self._buffer.find(b"\n", self._searched)
-                    if end >= 0:
-                        line = bytes(self._buffer[:end])
-                        del self._buffer[: end + 1]
-                        self._searched = 0
-                        return line
-                    self._searched = len(self._buffer)
-                    await self._fill()
-        except TimeoutError:
-            return None
-        except (aiohttp.ClientError, OSError) as error:
-            raise EtcdUnavailable(f"{self.endpoint}: stream broke: {_reason(error)}") from error
-
-    async def _fill(self) -> None:
-        if len(self._buffer) > ANSWER_BYTES_MAX:
-            raise EtcdUnavailable(f"{self.endpoint}: a line of a stream is above {ANSWER_BYTES_MAX} bytes")
-        chunk = await self._response.content.readany()
-        if not chunk:
-            raise EtcdUnavailable(f"{self.endpoint}: stream ended")
-        self._buffer += chunk
-
-    def close(self) -> None:
-        """Drop the connection."""
-        self._open_streams.discard(self)
-        self._response.close()
-
-
 class Gateway:
     """One client process's way to an etcd cluster. Open it inside a running event loop."""
 
@@ -169,7 +123,6 @@ class Gateway:
         self._token: str | None = None
         self._names: RememberingResolver | None = None
         self._learning: asyncio.Task[None] | None = None  # looks names up before they are needed
-        self._streams: set[LineStream] = set()  # open ones; at most CONNECTIONS_MAX
         self._login_lock = asyncio.Lock()  # one login at a time; the others use what it got
 
     @property
@@ -193,9 +146,7 @@ class Gateway:
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=False)
 
     async def close(self) -> None:
-        """Drop all connections; open calls and streams end with an error."""
-        for stream in tuple(self._streams):
-            stream.close()
+        """Drop all connections; open calls end with an error."""
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.wait({self._learning})
@@ -204,7 +155,7 @@ class Gateway:
         if self._names is not None:
             await self._names.close()
 
-    def failed(self, endpoint: str) -> None:
+    def _failed(self, endpoint: str) -> None:
         """Ask another endpoint from now on, unless somebody moved on from `endpoint` already."""
         if endpoint == self.endpoint and len(self._endpoints) > 1:
             self._current = (self._current + 1) % len(self._endpoints)
@@ -232,7 +183,7 @@ class Gateway:
 
         Raises:
             EtcdUnavailable: no answer; see `outcome_unknown`.
-            EtcdRefused, EtcdAuth, EtcdCompacted: a definite no.
+            EtcdRefused, EtcdAuth: a definite no.
         """
 
         async def attempt(endpoint: str, until: float) -> T:
@@ -241,26 +192,6 @@ class Gateway:
             return _decode(raw, decoder, endpoint)
 
         return await self._carry(attempt, repeatable=repeatable, hedged=repeatable if hedged is None else hedged)
-
-    async def stream(self, path: str, body: bytes) -> LineStream:
-        """Open a stream of JSON lines at the first endpoint that accepts it.
-
-        Raises: as `call`; a stream may be opened twice without harm.
-        """
-
-        async def attempt(endpoint: str, until: float) -> LineStream:
-            token = await self._valid_token(endpoint, until)
-            response = await self._send(endpoint, path, body, token, until, leader=True)
-            if response.status == 200:
-                return LineStream(response, endpoint, self._streams)
-            raw = await self._read(response, endpoint, until)
-            raise self._refusal(endpoint, response.status, raw, token)
-
-        return await self._carry(attempt, repeatable=True, hedged=False)
-
-    def forget_token(self) -> None:
-        """Log in again before the next request (a stream said that its token is no good)."""
-        self._token = None
 
     async def _carry(self, attempt: Attempt[T], *, repeatable: bool, hedged: bool) -> T:
         """Make attempts at one endpoint after the other until there is an answer, a refusal or no time left.
@@ -282,7 +213,7 @@ class Gateway:
                     self._token = None
                 continue
             except _NoAnswer as failure:
-                self.failed(endpoint)
+                self._failed(endpoint)
                 if failure.done_maybe and not repeatable:
                     raise EtcdUnavailable(str(failure), outcome_unknown=True) from failure
                 last = failure
@@ -292,7 +223,7 @@ class Gateway:
                 raise EtcdAuth(str(last)) if last.wrong_certificate else EtcdUnavailable(str(last))
             if full_round:
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_PAUSE_MAX_S)
+                pause_s = next_pause(pause_s, first_s=RETRY_PAUSE_MIN_S, most_s=RETRY_PAUSE_MAX_S)
 
     async def _attempt(self, attempt: Attempt[T], endpoint: str, deadline: float) -> T:
         """Ask one endpoint, for as long as an attempt may take."""
@@ -321,7 +252,7 @@ class Gateway:
                     try:
                         answer = task.result()
                     except _NoAnswer as error:
-                        self.failed(endpoint)
+                        self._failed(endpoint)
                         failure = error.after(failure)
                     else:
                         self._current = self._endpoints.index(endpoint)
@@ -428,13 +359,13 @@ class Gateway:
                     "issue one without"
                 )
             return EtcdRefused(f"{endpoint}: HTTP {status}: this is not an etcd gateway")
-        if stale_token(code, text):
+        if _stale_token(code, text):
             return _StaleToken(token)
         if text.startswith(_NOT_DONE_TEXTS):
             return _NoAnswer(f"{endpoint}: {text}", done_maybe=False)
         if code in _MAYBE_DONE_CODES:
             return _NoAnswer(f"{endpoint}: {text} (gRPC code {code})", done_maybe=True)
-        return refusal(code, f"{endpoint}: {text}", self._user())
+        return _refusal(code, f"{endpoint}: {text}", self._user())
 
     def _user(self) -> str:
         return "no user is configured" if self.settings.username is None else f"user {self.settings.username!r}"
@@ -447,17 +378,15 @@ def _decode(raw: bytes, decoder: Decoder[T], endpoint: str) -> T:
         raise _NoAnswer(f"{endpoint}: the answer is not etcd's: {error}", done_maybe=True) from error
 
 
-def stale_token(code: int, text: str) -> bool:
+def _stale_token(code: int, text: str) -> bool:
     """Does this error say that the token has to be replaced?"""
     return code == _UNAUTHENTICATED or any(known in text for known in _STALE_TOKEN_TEXTS)
 
 
-def refusal(code: int, text: str, user: str = "") -> EtcdError:
+def _refusal(code: int, text: str, user: str = "") -> EtcdError:
     """Return the error for a definite no."""
     if code == _PERMISSION_DENIED or _LOGIN_FAILED_TEXT in text:
         return EtcdAuth(f"{text}: {user}" if user else text)
-    if _COMPACTED_TEXT in text:
-        return EtcdCompacted(text)
     if _LEASE_GONE_TEXT in text:
         return LeaseNotFound(text)
     return EtcdRefused(text)

@@ -53,7 +53,7 @@ from deathless.codec.witness import Point, decode_point, encode_point
 from deathless.core.witness import another_point
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.shell.etcd_client import EtcdClient
-from deathless.shell.etcd_errors import EtcdCompacted, EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
+from deathless.shell.etcd_errors import EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound
 from deathless.shell.etcd_wire import Compare, Delete, Get, KeyValue, Op, Put, RangeResult, Relation, Target, TxnResult
 
 T = TypeVar("T")
@@ -255,18 +255,6 @@ class EtcdLock:
         """Give the lock up if it is still this holder's; `point` becomes the witness in the same transaction."""
         self._reign_of(holder).ours = False
         await self._guarded_by(holder, [Delete(key=self._lock)], point)
-
-    async def wait_change(self, seen: LockView) -> LockView:
-        """Wait until any of the keys changed after `seen`, and give the view then.
-
-        Not part of the port: it spares a standby from asking again and again.
-        """
-        with _no_answer():
-            async with self._client.watch(self._prefix, prefix=True, from_revision=seen.revision + 1) as watch:
-                # Compacted: what changed cannot be told any more; the view tells what stands now.
-                with contextlib.suppress(EtcdCompacted):
-                    await anext(watch)
-        return await self.view()
 
     @property
     def keys(self) -> frozenset[bytes]:

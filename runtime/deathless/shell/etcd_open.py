@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from deathless.base.config import EtcdConfig, ReplicaConfig
 from deathless.base.errors import InvalidConfig
+from deathless.engine.ports import FileSystem
 from deathless.shell.etcd_errors import EtcdUnavailable
 from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def open_etcd_lock(config: ReplicaConfig) -> AsyncIterator[EtcdLock]:
+async def open_etcd_lock(
+    config: ReplicaConfig, _filesystem: FileSystem | None = None, _process: str = ""
+) -> AsyncIterator[EtcdLock]:
     """Open the lock of the replica's shard; ends its lease and connections at the end.
 
     Raises: InvalidConfig naming the setting; EtcdAuth or EtcdRefused when etcd says no.

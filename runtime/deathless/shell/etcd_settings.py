@@ -109,7 +109,6 @@ class EtcdSettings:
     tls: EtcdTls = field(default_factory=EtcdTls)  # used by https endpoints
     attempt_timeout_s: float = 1.0  # one endpoint gets this long to answer one request
     call_timeout_s: float = 5.0  # a call with all its attempts; Invariant: >= attempt_timeout_s
-    watch_idle_s: float = 5.0  # a watch silent for this long is opened anew: its member may have died silently
 
     def current_password(self) -> str:
         """Return the password to log in with now; `password` where its file can't be read at this moment."""
@@ -129,8 +128,8 @@ class EtcdSettings:
             raise InvalidConfig("etcd.endpoints must name at least one endpoint")
         for endpoint in self.endpoints:
             _check_endpoint(endpoint)
-        if min(self.attempt_timeout_s, self.watch_idle_s) <= 0:
-            raise InvalidConfig("etcd: attempt_timeout_s and watch_idle_s must be above 0")
+        if self.attempt_timeout_s <= 0:
+            raise InvalidConfig("etcd: attempt_timeout_s must be above 0")
         if self.call_timeout_s < self.attempt_timeout_s:
             raise InvalidConfig("etcd: attempt_timeout_s <= call_timeout_s must hold")
         if self.password and self.username is None:

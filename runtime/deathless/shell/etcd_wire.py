@@ -114,30 +114,6 @@ class Lease:
     ttl_s: int
 
 
-class EventKind(enum.Enum):
-    """What happened to a key."""
-
-    PUT = "PUT"
-    DELETE = "DELETE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """One change of one key; `kv.mod_revision` is the revision of the change."""
-
-    kind: EventKind
-    kv: KeyValue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchBatch:
-    """Events that etcd sent together, oldest first; all of one revision are always in one batch."""
-
-    events: tuple[Event, ...]
-    revision: int  # of the last event; to go on from here watch from revision + 1
-    cluster_id: int
-
-
 # ---------------------------------------------------------------- transactions
 
 
@@ -267,16 +243,6 @@ class _Txn(msgspec.Struct, omit_defaults=True):
     failure: list[_Op]
 
 
-class _WatchCreate(msgspec.Struct, omit_defaults=True):
-    key: bytes
-    range_end: bytes
-    start_revision: int
-
-
-class _Watch(msgspec.Struct):
-    create_request: _WatchCreate
-
-
 class _Lease(msgspec.Struct, omit_defaults=True):
     id: int = msgspec.field(default=0, name="ID")
     ttl: int = msgspec.field(default=0, name="TTL")
@@ -285,11 +251,6 @@ class _Lease(msgspec.Struct, omit_defaults=True):
 class _Login(msgspec.Struct):
     name: str
     password: str
-
-
-class _Compaction(msgspec.Struct):
-    revision: int
-    physical: bool
 
 
 _OPERAND_FIELD: Final = {
@@ -337,24 +298,14 @@ def encode_txn(compare: Sequence[Compare], success: Sequence[Op], failure: Seque
     return msgspec.json.encode(body)
 
 
-def encode_watch(key: bytes, *, prefix: bool, start_revision: int) -> bytes:
-    """Return the body that opens a watch."""
-    return msgspec.json.encode(_Watch(_WatchCreate(*_bounds(key, prefix=prefix), start_revision)))
-
-
 def encode_lease(*, lease_id: int = 0, ttl_s: int = 0) -> bytes:
-    """Return the body of a lease's grant (TTL), renewal, end or query (id)."""
+    """Return the body of a lease's grant (TTL), renewal or end (id)."""
     return msgspec.json.encode(_Lease(lease_id, ttl_s))
 
 
 def encode_login(username: str, password: str) -> bytes:
     """Return the body that asks for a token."""
     return msgspec.json.encode(_Login(username, password))
-
-
-def encode_compaction(revision: int) -> bytes:
-    """Return the body that drops history below `revision` and waits until it is dropped."""
-    return msgspec.json.encode(_Compaction(revision, True))
 
 
 def _compare(one: Compare) -> _Compare:
@@ -436,34 +387,6 @@ class ErrorAnswer(msgspec.Struct):
         return self.code, self.message or self.error or ""
 
 
-class _EventAnswer(msgspec.Struct):
-    kv: KeyValue
-    type: EventKind = EventKind.PUT
-
-
-class WatchAnswer(msgspec.Struct):
-    """One message of a watch."""
-
-    header: Header = Header()
-    created: bool = False
-    canceled: bool = False
-    compact_revision: int = 0
-    cancel_reason: str = ""
-    events: list[_EventAnswer] = []
-
-    def batch(self) -> WatchBatch:
-        """Return the events of this message, which must have some."""
-        events = tuple(Event(kind=one.type, kv=one.kv) for one in self.events)
-        return WatchBatch(events=events, revision=events[-1].kv.mod_revision, cluster_id=self.header.cluster_id)
-
-
-class WatchLine(msgspec.Struct):
-    """One line of a watch's stream: a message, or the error that ends the stream."""
-
-    result: WatchAnswer | None = None
-    error: StreamError | None = None
-
-
 class KeepAliveLine(msgspec.Struct):
     """The one line that a renewal is answered with."""
 
@@ -479,7 +402,6 @@ LOGIN: Final = JsonReader(LoginAnswer, strict=False)
 STATUS: Final = JsonReader(StatusAnswer, strict=False)
 HEADER: Final = JsonReader(HeaderAnswer, strict=False)
 ERROR: Final = JsonReader(ErrorAnswer, strict=False)
-WATCH: Final = JsonReader(WatchLine, strict=False)
 TXN: Final = JsonReader(_TxnAnswer, strict=False)
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, VolumeTooSmall
+from deathless.base.lock_stores import SEAL, lock_store
 from deathless.base.storage import storage_error
 from deathless.codec.untrusted import read_json
 from deathless.core.witness import Owner, Sighting, check_epoch
@@ -80,7 +81,8 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
     LogTruncated (a witness knows a later epoch than the lock: it was put back).
     """
     filesystem = open_directory(config)
-    if config.lock == "directory":
+    in_directory = lock_store(config.lock).in_directory
+    if in_directory:
         keep_place(config.directory)
     keep_shards(config)
     async with open_lock(config, filesystem, "supervisor") as lock:
@@ -108,7 +110,7 @@ async def prepare(config: ReplicaConfig) -> ServiceRecord:
     if view.confirmed is not None:
         seen.append(Sighting(view.confirmed, "lock store"))
     owner = Owner(record.service_id, record.incarnation, adoption.former_incarnations)
-    check_epoch(seen, owner, view.epoch if config.lock == "directory" else None)
+    check_epoch(seen, owner, view.epoch if in_directory else None)
     if config.replica not in identities:
         identity = Identity(record.name, record.service_id, record.incarnation, record.fence, view.store_id)
         write_identity(config.directory, config.replica, identity)
@@ -123,7 +125,7 @@ def open_directory(config: ReplicaConfig) -> RealFileSystem:
     try:
         Path(config.directory).mkdir(parents=True, exist_ok=True)
         filesystem = RealFileSystem(config.directory)
-        if config.fence == "seal":
+        if config.fence == SEAL:
             check_local(config.directory, allow_any=config.allow_any_file_system)
         probe_storage(filesystem, f"{config.owner}.{os.getpid()}")
     except OSError as error:

@@ -6,33 +6,19 @@ codec and base.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import HalfCopy, InvalidArgument, PermissionRefused
-from deathless.engine.async_lock import SyncToAsync
 from deathless.engine.checkpoint_store import CheckpointStore
-from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_reader import LogReader, Step
 from deathless.engine.log_route import Route
-from deathless.engine.ports import AsyncLock, FileSystem, LockView, ServiceRecord
+from deathless.engine.ports import FileSystem, LockView, ServiceRecord
 from deathless.engine.segment_scan import segment_path
 from deathless.shell.filesystem import RealFileSystem
-
-
-@contextlib.asynccontextmanager
-async def open_lock_to_look(config: ReplicaConfig, filesystem: FileSystem) -> AsyncIterator[AsyncLock]:
-    """Open the lock without leaving a trace in it."""
-    if config.lock == "etcd":
-        from deathless.shell.etcd_open import open_etcd_lock  # noqa: PLC0415 needs the extra [etcd]
-
-        async with open_etcd_lock(config) as lock:
-            yield lock
-    else:
-        yield SyncToAsync(DirectoryLock(filesystem, process="tool", fresh_store_id=""))
+from deathless.shell.lock import open_lock_to_look
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, cast
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import DeathlessError, LockUnavailable
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.shell.lock_answers import ask_on
@@ -89,7 +90,7 @@ class LockAsker:
             except LockUnavailable as error:
                 _LOG.warning("lock store gives no answer", extra={"why": str(error)})
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, RETRY_MAX_S)
+                pause = next_pause(pause, first_s=RETRY_MIN_S, most_s=RETRY_MAX_S)
 
     def watch(self, wanted: bool) -> None:
         """Find out, for as long as it is wanted, whether the store answers this replica."""

@@ -33,6 +33,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.backoff import pause_after
 from deathless.base.config import PeerConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, InvalidConfig
 from deathless.base.shards import shard_directory, shard_name
@@ -243,9 +244,9 @@ class PeerLinks:
 
     def _pause(self, link: Link, *, answered: bool) -> float:
         most = LEADERLESS_MAX_S if answered else AGAIN_MAX_S
-        pause = min(AGAIN_MIN_S * 2.0 ** min(link.rounds, 16), most)
+        pause = pause_after(link.rounds, first_s=AGAIN_MIN_S, most_s=most, chance=self._chance.random())
         link.rounds += 1
-        return pause * (0.5 + 0.5 * self._chance.random())
+        return pause
 
     def _problem(self, link: Link, why: str) -> None:
         if link.address:

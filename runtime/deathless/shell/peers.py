@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, InvalidConfig, OtherSupervisor
 from deathless.codec.wire import PROTOCOL_VERSION, Hello, Refused, Type, decode_struct
@@ -161,7 +162,7 @@ class Peers:
             self._try_later(peer)
 
     def _try_later(self, peer: Peer) -> None:
-        peer.delay_s = min(max(2 * peer.delay_s, AGAIN_MIN_S), AGAIN_MAX_S)
+        peer.delay_s = next_pause(peer.delay_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
         peer.try_at = self._loop.time() + peer.delay_s
 
 

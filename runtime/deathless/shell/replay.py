@@ -32,14 +32,10 @@ from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client_events import error_of
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.engine.assembly import open_shard
 from deathless.engine.log_route import decode_cut
 from deathless.engine.segment_scan import segment_path
 from deathless.engine.shard import Shard, cut_runs
-from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.shell.code_record import what_differs
 from deathless.shell.fingerprint import describe, fingerprint_of
 from deathless.shell.inspection import Inspection, inspect
@@ -186,12 +182,10 @@ def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
     look = asyncio.run(inspect(config))
     service = load_service(config.module, order.folder, name=config.service)
     limits = config.make_limits()
-    sessions, keys, place = SessionTable(limits), KeyTable(limits), ShardPlace()
-    cells, sharding = Cells(bytearray(PAGE_BYTES)), config.sharding
-    executor = HandlerExecutor(service, limits, look.record.seed, keys, cells, sharding=sharding)
-    shard = Shard(executor, sessions, keys, place, limits)
+    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+    executor, place = shard.executor, shard.place
     notes: list[str] = []
-    plan = _plan(look, order, describe(service, limits, sharding), notes)
+    plan = _plan(look, order, describe(service, limits, config.sharding), notes)
     if plan.snapshot is not None:
         shard.restore(plan.snapshot)
     before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
 from deathless.base.storage import storage_error
@@ -43,8 +44,7 @@ from deathless.shell.replica_log import cut_log, last_words, told_error
 from deathless.shell.service_copy import check_shards
 from deathless.shell.status import Part, ServiceView, look_at_all, parts_of
 
-RESTART_MIN_S: Final = 0.1
-RESTART_MAX_S: Final = 5.0
+RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
 STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting
 LOG_CHECK_S: Final = 10.0
 FOLLOWERS_STOP_S: Final = 5.0  # then the primary is asked to stop all the same
@@ -335,7 +335,7 @@ class Runner:
 
     @staticmethod
     def _plan_start(replica: _Replica, now: float, *, at_once: bool = False) -> None:
-        replica.delay_s = 0.0 if at_once else min(max(2 * replica.delay_s, RESTART_MIN_S), RESTART_MAX_S)
+        replica.delay_s = 0.0 if at_once else next_pause(replica.delay_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
         replica.start_at = now + replica.delay_s
 
     def _tell_once(self, replica: _Replica, text: str) -> None:

@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import TracesLost
 from deathless.codec.traces import Span
@@ -101,7 +102,7 @@ class Spans:
         if now < self._again_at:
             return False
         self._again_at = now + self._pause_s
-        self._pause_s = min(2 * self._pause_s, RESTART_MAX_S)
+        self._pause_s = next_pause(self._pause_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:

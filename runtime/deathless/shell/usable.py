@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import LockUnavailable, OutOfSpace, StorageFailed, StorageReadOnly
 from deathless.base.storage import Use, waits
 
@@ -43,4 +44,4 @@ async def when_usable(attempt: Callable[[], Awaitable[T]], between: Callable[[],
             _LOG.warning("storage can't be used yet", extra={"why": str(error)})
         between()
         await asyncio.sleep(pause)
-        pause = min(2 * pause, AGAIN_MAX_S)
+        pause = next_pause(pause, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)

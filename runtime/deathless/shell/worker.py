@@ -30,6 +30,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, Internal, Overloaded
 from deathless.base.limits import TURN_MEMORY_BYTES_MAX, Limits
+from deathless.base.lock_stores import lock_store
 from deathless.codec.peer_messages import ActivityStart, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
@@ -42,19 +43,16 @@ from deathless.codec.witness import Point
 from deathless.core import events as ev
 from deathless.core.authorisation import Port
 from deathless.core.detection import FOLLOWING_ROLES
-from deathless.core.keys import KeyTable
 from deathless.core.logical_time import Anchor
 from deathless.core.outbox import Outbox
-from deathless.core.replica import Replica, ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.core.replica import Replica
 from deathless.core.suspicion import Runs
 from deathless.core.witness import Sighting
+from deathless.engine.assembly import open_shard
 from deathless.engine.failures import as_ours
 from deathless.engine.intake import PEER, Intake
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.engine.shard import Shard
-from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import Running
 from deathless.shell import code_record, event_loop
 from deathless.shell.admin_commands import AdminCommands
@@ -203,27 +201,24 @@ class Worker:
             parts = describe(service, self.limits, config.sharding)
             code = fingerprint_of(parts)
             code_record.keep(config.directory, parts)
-            sessions, keys, place = SessionTable(self.limits), KeyTable(self.limits), ShardPlace()
-            running, sharding = self.page.running, config.sharding
             bugs = BugLog(service, time.monotonic)
-            executor = HandlerExecutor(
+            spool = FileSpool(scratch_folder(config), self.limits.outbox_bytes_max)
+            outbox = Outbox(spool, self.limits.outbox_memory_bytes_max)
+            shard = open_shard(
                 service,
                 self.limits,
                 record.seed,
-                keys,
-                running,
-                guards,
-                sharding,
+                self.page.running,
+                sharding=config.sharding,
+                hide=guards,
                 more_memory=guards.more_memory,
                 tell=lambda bug: bugs.tell(bug, first=shard.first),
+                outbox=outbox,
             )
-            spool = FileSpool(scratch_folder(config), self.limits.outbox_bytes_max)
-            outbox = Outbox(spool, self.limits.outbox_memory_bytes_max)
-            shard = Shard(executor, sessions, keys, place, self.limits, outbox=outbox)
             core = Replica(
                 replica=config.replica,
-                sessions=sessions,
-                place=place,
+                sessions=shard.sessions,
+                place=shard.place,
                 limits=self.limits,
                 activity_processes=config.activities.workers,
             )
@@ -259,7 +254,7 @@ class Worker:
                 former=adopted.former_incarnations,
                 what_differs=lambda theirs: code_record.what_differs(config.directory, theirs, parts),
             )
-            self._messaging = Messaging(config, self.limits, self.engine, self._post, executor.traceparent)
+            self._messaging = Messaging(config, self.limits, self.engine, self._post, shard.executor.traceparent)
             self._spans = Spans(config, exporter_command(config))
             self._commands = AdminCommands(
                 self.engine,
@@ -508,7 +503,7 @@ class Worker:
         here = msgspec.structs.replace(point, boot=self._boot)
         if first:
             self.page.begin_reign(here)
-            if self.config.lock == "directory":
+            if lock_store(self.config.lock).in_directory:
                 self._witness_end = start_witness_writer(self.page.path, self.config)
         else:
             self.page.note_confirmed(here)

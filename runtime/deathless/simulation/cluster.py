@@ -17,7 +17,6 @@ from typing import Final, Protocol
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.core.detection import Detector
 from deathless.simulation.checkers.history import History, Violation
 from deathless.simulation.client_node import ClientNode
 from deathless.simulation.directory import SimDirectory
@@ -310,7 +309,3 @@ class Cluster:
             return False
         shard = node.worker_node.running.shard
         return not shard.outbox.bytes and not shard.executor.invocations()
-
-    def detectors(self) -> list[Detector]:
-        """Of all supervisors that run."""
-        return [n.supervisor_node.detector for n in self.replicas.values() if n.supervisor_node is not None]

@@ -66,6 +66,7 @@ class LogDriver:
         released: what the outside has seen; shared by all drivers of a test.
         safeguards: all on, but in tests.
         limits: sizes.
+        adopted_through: the newest epoch that stood when the log was adopted; 0: it was not.
     """
 
     def __init__(
@@ -76,13 +77,14 @@ class LogDriver:
         *,
         safeguards: Safeguards = ALL_SAFEGUARDS,
         limits: Limits = LIMITS,
+        adopted_through: int = 0,
     ) -> None:
         self.fs = fs
         self.replica = replica
         self.released = released
         self.safeguards = safeguards
         self.lock = DirectoryLock(fs, process=replica, fresh_store_id=STORE, safeguards=safeguards)
-        self.log = ShardLog(fs, limits, replica, Identity(SERVICE_ID, 7, "seal", STORE), safeguards)
+        self.log = ShardLog(fs, limits, replica, Identity(SERVICE_ID, 7, "seal", STORE, adopted_through), safeguards)
         self.checkpoints = CheckpointStore(fs, replica, safeguards=safeguards, make_room=self.log.spare.free)
         self.applied: list[bytes] = []  # messages, by lsn - 1
         self.chain = ChainHash(bytes(16))  # behind the last applied

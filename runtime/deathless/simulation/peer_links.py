@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from deathless.base.backoff import pause_after
 from deathless.codec.peer_messages import Target
 from deathless.codec.wire import (
     PROTOCOL_VERSION,
@@ -122,9 +123,10 @@ class PeerLinks:
         self._again(link)
 
     def _again(self, link: PeerLink) -> None:
-        link.failures = min(link.failures + 1, 10)
-        pause = min(AGAIN_MAX_S, AGAIN_MIN_S * 2.0**link.failures)
-        self._later(pause * (0.5 + 0.5 * self._worker.host.chance.random()), lambda: self._attempt(link))
+        link.failures += 1
+        chance = self._worker.host.chance.random()
+        pause = pause_after(link.failures, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S, chance=chance)
+        self._later(pause, lambda: self._attempt(link))
 
     def _later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self._worker.process.call_later(round(delay_s * 1e6), callback)

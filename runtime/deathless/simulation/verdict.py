@@ -20,17 +20,14 @@ from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
 from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, Target, decode_body
 from deathless.codec.wire import accepted_invocation
-from deathless.core.keys import KeyTable
 from deathless.core.outbox import Outbox
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import Frame, LockView
 from deathless.engine.shard import Shard, cut_runs
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.simulation.checkers import (
     MODELS,
     InconclusiveError,
@@ -91,10 +88,10 @@ def recover(
     filesystem = disk.view("oracle")
     identity = Identity(service.service_id, service.incarnation, service.fence, view.store_id)
     log = ShardLog(filesystem, limits, "oracle", identity)
-    keys = KeyTable(limits)
-    beside, running = cluster.shared.beside, Cells(bytearray(PAGE_BYTES))
-    executor = make_executor(beside.definition, limits, service.seed, keys, running, sharding=beside.sharding)
-    found = Recovered(Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, outbox=outbox))
+    beside = cluster.shared.beside
+    found = Recovered(
+        open_shard(beside.definition, limits, service.seed, sharding=beside.sharding, outbox=outbox, make=make_executor)
+    )
     seen: dict[bytes, None] = {}
     place = found.shard.place
     # As a successor reads it: also what is durable and not yet called confirmed in any header.

@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
+from deathless.base.backoff import next_pause
 from deathless.base.errors import ActivityFailed, DeathlessError, Internal, LockUnavailable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
@@ -41,14 +42,13 @@ from deathless.codec.witness import Point
 from deathless.core import events as ev
 from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
-from deathless.core.keys import KeyTable
 from deathless.core.logical_time import Anchor
 from deathless.core.outbox import Outbox
-from deathless.core.replica import Replica, ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.core.replica import Replica
 from deathless.core.spool import Spool
 from deathless.core.suspicion import Runs
 from deathless.core.witness import Sighting
+from deathless.engine.assembly import open_shard
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.failures import as_ours
 from deathless.engine.intake import Intake
@@ -57,8 +57,6 @@ from deathless.engine.log_store import ShardLog
 from deathless.engine.own_history import counted_on_log
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.engine.shard import Shard
-from deathless.execution.executor import HandlerExecutor
 from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
 from deathless.execution.service import Service
 from deathless.simulation.clock import SimClock
@@ -234,9 +232,14 @@ class WorkerNode:
         record = view.service
         if record is None:
             raise Internal("the service is not in the lock store; the supervisor writes it first")
-        sessions, keys, place = SessionTable(limits), KeyTable(limits, self.host.safeguards), ShardPlace()
-        executor = HandlerExecutor(
-            host.definition, limits, record.seed, keys, self.page.running, sharding=host.sharding
+        shard = open_shard(
+            host.definition,
+            limits,
+            record.seed,
+            self.page.running,
+            sharding=host.sharding,
+            outbox=self.make_outbox(),
+            safeguards=host.safeguards,
         )
         identity = Identity(record.service_id, record.incarnation, record.fence, view.store_id)
         log = ShardLog(filesystem, limits, host.name, identity, host.safeguards)
@@ -244,9 +247,13 @@ class WorkerNode:
         self._checkpoints = Checkpoints(self, filesystem, log.spare.free)
         self.engine = ReplicaEngine(
             core=CheckedReplica(
-                replica=host.name, sessions=sessions, place=place, limits=limits, safeguards=host.safeguards
+                replica=host.name,
+                sessions=shard.sessions,
+                place=shard.place,
+                limits=limits,
+                safeguards=host.safeguards,
             ),
-            shard=Shard(executor, sessions, keys, place, limits, host.safeguards, outbox=self.make_outbox()),
+            shard=shard,
             log=log,
             service=record,
             store_id=view.store_id,
@@ -396,9 +403,10 @@ class WorkerNode:
     def try_out(self, runs: Runs) -> Running | None:
         """See Outside: the copy is a shard of its own, made from what this one holds."""
         engine, host, limits, cells = self.running, self.host, self.limits, bytearray(PAGE_BYTES)
-        service, keys = engine.service, KeyTable(limits)
-        executor = HandlerExecutor(host.definition, limits, service.seed, keys, Cells(cells), sharding=host.sharding)
-        copy = Shard(executor, SessionTable(limits), keys, ShardPlace(), limits, host.safeguards)
+        service = engine.service
+        copy = open_shard(
+            host.definition, limits, service.seed, Cells(cells), sharding=host.sharding, safeguards=host.safeguards
+        )
         held = engine.shard.snapshot(
             service=service.name,
             service_id=service.service_id,
@@ -427,7 +435,8 @@ class WorkerNode:
     def _ask_lock(self, operation: Callable[[Lock], object], done: Callable[[object], None], pause_s: float) -> None:
         def failed(error: Exception) -> None:
             if isinstance(error, LockUnavailable):
-                self._call_later(pause_s, lambda: self._ask_lock(operation, done, min(2 * pause_s, LOCK_RETRY_MAX_S)))
+                longer_s = next_pause(pause_s, first_s=LOCK_RETRY_MIN_S, most_s=LOCK_RETRY_MAX_S)
+                self._call_later(pause_s, lambda: self._ask_lock(operation, done, longer_s))
             else:
                 self._broken(error)
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.encoded import chunk_reader
 
 from deathless.base.errors import CorruptCheckpoint, NewerFormat, TooLarge
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
@@ -23,11 +24,9 @@ from deathless.codec.checkpoint import (
     PARKED,
     SECTION_HEADER,
     SESSION,
-    chunk_reader,
     decode,
     encode,
     file_header,
-    read_head,
     section_header,
     state_digest,
     verify,
@@ -127,7 +126,6 @@ def test_a_checkpoint_reads_back_as_it_was_written() -> None:
     assert found == written
     assert list(found.state) == sorted(written.state)
     assert found.state_digest == written.state_digest == state_digest(written.state)
-    assert read_head(read) == written.head()
     assert verify(read) == (written.head(), written.state_digest)
 
 
@@ -256,25 +254,13 @@ def test_a_section_of_random_bytes_is_read_or_refused_cleanly(payload: bytes, co
         return
 
 
-def test_the_head_is_read_without_the_state() -> None:
-    asked: list[tuple[int, int]] = []
-    whole = b"".join(encode(sample()))
-
-    def read(offset: int, size: int) -> bytes:
-        asked.append((offset, size))
-        return whole[offset : offset + size]
-
-    assert read_head(read).lsn == 41
-    assert max(offset + size for offset, size in asked) == 48 + len(sample_parts()[0][2])
-
-
 # ---------------------------------------------------------------- newer versions
 
 
 @pytest.mark.parametrize(("version", "algorithm"), [(3, 1), (0, 1), (2, 2)])
 def test_a_newer_version_is_refused_by_name(version: int, algorithm: int) -> None:
     with pytest.raises(NewerFormat, match=f"version {version}, checksum {algorithm}; this is version 2"):
-        read_head(chunk_reader([file_header(version, algorithm), b"".join(encode(sample()))[16:]]))
+        verify(chunk_reader([file_header(version, algorithm), b"".join(encode(sample()))[16:]]))
 
 
 @pytest.mark.parametrize("kind", [18, 99])
@@ -365,14 +351,14 @@ def test_reserved_bytes_must_be_zero() -> None:
     bare = file_header()[:7] + b"\1" + file_header()[8:12]
     header = bare + checkpoint.CRC.pack(zlib.crc32(bare))
     with pytest.raises(CorruptCheckpoint, match="reserved bytes are set"):
-        read_head(chunk_reader([header]))
+        verify(chunk_reader([header]))
 
 
 def test_a_section_of_another_place_is_found() -> None:
     head = sample_parts()[0]
     moved = section_header(Section.HEAD, 1, 1, head[2]) + head[2]
     with pytest.raises(CorruptCheckpoint, match="section 0 expected, this is section 1"):
-        read_head(chunk_reader([file_header(), moved]))
+        verify(chunk_reader([file_header(), moved]))
 
 
 def test_the_widths_of_rows_are_version_1() -> None:

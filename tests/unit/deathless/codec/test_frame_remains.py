@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.base.ids import GENESIS_CHAIN
+from deathless.base.ids import ChainHash
 from deathless.codec.frame_remains import Remains, judge_remains
 from deathless.codec.frames import (
     BLOCK,
@@ -40,8 +40,8 @@ def stored(payload: bytes) -> bytes:
         confirmed_lsn=999,
         count=1,
         incarnation=7,
-        prev_chain=GENESIS_CHAIN,
-        chain=GENESIS_CHAIN,
+        prev_chain=ChainHash(bytes(16)),
+        chain=ChainHash(bytes(16)),
         index=4,
     )
     return data + bytes(padded(len(data)) - len(data))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.base.errors import CorruptFrame, NewerFormat
-from deathless.base.ids import GENESIS_CHAIN, ChainHash, Digest, Epoch, Incarnation, Lsn
+from deathless.base.ids import ChainHash, Digest, Epoch, Incarnation, Lsn
 from deathless.codec import frames
 from deathless.codec.frames import BLOCK, CRC_AT, HEADER_BYTES, Frame, FrameKind, Run
 
@@ -168,13 +168,13 @@ def test_what_is_encoded_is_decoded(
         confirmed_lsn=confirmed,
         count=len(messages),
         incarnation=incarnation,
-        prev_chain=GENESIS_CHAIN,
+        prev_chain=ChainHash(bytes(16)),
         chain=CHAIN,
         index=index,
     )
     frame = frames.decode_frame(raw)
     assert frame is not None
-    assert frame[:9] == (3, epoch, first_lsn, confirmed, len(messages), incarnation, GENESIS_CHAIN, CHAIN, index)
+    assert frame[:9] == (3, epoch, first_lsn, confirmed, len(messages), incarnation, ChainHash(bytes(16)), CHAIN, index)
     data = frames.decode_data(frame)
     assert data.runs == tuple(run for run, _ in parts)
     assert [data.blob[a:b] for a, b in zip((0, *data.ends), data.ends, strict=False)] == messages
@@ -258,7 +258,7 @@ def test_a_copied_frame_keeps_its_chain_hash() -> None:
     assert chain == frames.chain_after(CHAIN, 5, SMALL)
     assert chain.hex() == "f144c9bb7a803f9437812b2f5549d4ce"
     others = {
-        frames.chain_after(GENESIS_CHAIN, 5, SMALL),
+        frames.chain_after(ChainHash(bytes(16)), 5, SMALL),
         frames.chain_after(CHAIN, 6, SMALL),
         frames.chain_after(CHAIN, 5, SMALL + b"x"),
     }

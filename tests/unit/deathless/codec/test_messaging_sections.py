@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.encoded import chunk_reader
 from tests.unit.deathless.codec.test_checkpoint import built, parts_of, sample
 
 from deathless.base.errors import CorruptCheckpoint
 from deathless.codec import messaging_sections
-from deathless.codec.checkpoint import SESSION, chunk_reader, decode, encode, verify
+from deathless.codec.checkpoint import SESSION, decode, encode, verify
 from deathless.codec.messaging_sections import OUTBOX_HEAD, PEER, RESULT, UNDELIVERED, UNKNOWN, Reader, payloads
 from deathless.codec.peer_messages import SELF_SESSION, Target
 from deathless.codec.sections import Section

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.encoded import encode_cancel, encode_fork
 
 from deathless.base.errors import CorruptFrame, TooLarge
 from deathless.codec import peer_messages
@@ -47,12 +48,12 @@ RECORDS: dict[Kind, msgspec.Struct] = {
     Kind.ORDER: Order("resume", 41, 2, b"\x00\x05"),
 }
 MESSAGES: dict[Kind, bytes] = {
-    Kind.FORK: peer_messages.encode_fork(method=b"deposit", key=b"alice", args=ARGS, chain=CHAIN),
+    Kind.FORK: encode_fork(method=b"deposit", key=b"alice", args=ARGS, chain=CHAIN),
     Kind.REQUEST: peer_messages.encode_request(
         Request(41, 2, 1_700_000_000_000_000, CHAIN), method=b"deposit", key=b"alice", args=ARGS
     ),
     Kind.RESPONSE: peer_messages.encode_response(Reference(41, 2), b"\x00\x05"),
-    Kind.CANCEL: peer_messages.encode_cancel(Reference(41, 2)),
+    Kind.CANCEL: encode_cancel(Reference(41, 2)),
     **{kind: encode_record(body) for kind, body in RECORDS.items()},
 }
 ENVELOPES: dict[Kind, type[msgspec.Struct]] = {
@@ -88,7 +89,7 @@ def test_a_record_takes_its_kind_from_its_body() -> None:
 
 @given(chain=st.lists(st.text(max_size=9), max_size=4), method=st.binary(max_size=9), args=st.binary(max_size=9))
 def test_a_fork_reads_back(chain: list[str], method: bytes, args: bytes) -> None:
-    data = peer_messages.encode_fork(method=method, key=b"k", args=args, chain=tuple(chain))
+    data = encode_fork(method=method, key=b"k", args=args, chain=tuple(chain))
     kind, found, key, envelope, rest = decode(data)
     assert (kind, found, key, rest) == (Kind.FORK, method, b"k", args)
     assert decode_body(Sender, envelope) == Sender(tuple(chain))
@@ -107,7 +108,7 @@ def test_a_response_and_a_cancel_name_the_callers_operation(invocation: int, ope
     caller = Reference(invocation, operation)
     response, cancel = (
         decode(peer_messages.encode_response(caller, reply)),
-        decode(peer_messages.encode_cancel(caller)),
+        decode(encode_cancel(caller)),
     )
     assert (response.kind, response.args, cancel.kind, cancel.args) == (Kind.RESPONSE, reply, Kind.CANCEL, b"")
     assert [decode_body(Reference, m.idempotency_key) for m in (response, cancel)] == [caller, caller]
@@ -115,7 +116,7 @@ def test_a_response_and_a_cancel_name_the_callers_operation(invocation: int, ope
 
 def test_a_chain_that_no_header_can_name_is_refused() -> None:
     with pytest.raises(TooLarge):
-        peer_messages.encode_fork(method=b"m", key=b"k", args=b"", chain=("x" * 66_000,))
+        encode_fork(method=b"m", key=b"k", args=b"", chain=("x" * 66_000,))
 
 
 def test_an_older_or_newer_envelope_is_read() -> None:

@@ -40,12 +40,10 @@ from deathless.codec.wire import (
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.admission import cut_messages
-from deathless.core.keys import KeyTable
 from deathless.core.messaging import Tables
 from deathless.core.primary import Primary
 from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
-from deathless.engine.shard import Shard
+from deathless.engine.assembly import shard_around
 
 LIMITS = Limits(
     clock_step_us=1 << 62,
@@ -137,8 +135,8 @@ class Life:
         self.proofs: list[tuple[int, bool]] = []  # (number, the answer)
         self.place = ShardPlace(times=Times.at(WALL_US))
         self.executor = Relay()
-        self.sessions = SessionTable(net.limits)
-        self.shard = Shard(self.executor, self.sessions, KeyTable(net.limits), self.place, net.limits)
+        self.shard = shard_around(self.executor, net.limits, place=self.place)
+        self.sessions = self.shard.sessions
         for frame in frames:
             self.shard.apply(frame)
         self.primary = Primary(
@@ -454,8 +452,7 @@ class Net:
         replayed: dict[str, Relay] = {}
         for name, service in self.services.items():
             executor = Relay()
-            place = ShardPlace(times=Times.at(WALL_US))
-            shard = Shard(executor, SessionTable(self.limits), KeyTable(self.limits), place, self.limits)
+            shard = shard_around(executor, self.limits, place=ShardPlace(times=Times.at(WALL_US)))
             for frame in service.life.frames:
                 shard.apply(frame)
             replayed[name] = executor

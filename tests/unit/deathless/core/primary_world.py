@@ -48,13 +48,12 @@ from deathless.codec.wire import (
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.keys import KeyTable
 from deathless.core.messaging import Tables
 from deathless.core.primary import Primary
 from deathless.core.replica import ShardPlace
 from deathless.core.session_owners import SessionOwners
-from deathless.core.sessions import SessionTable
-from deathless.engine.shard import Executed, Shard
+from deathless.engine.assembly import shard_around
+from deathless.engine.shard import Executed
 
 E = TypeVar("E", bound=fx.Effect)
 SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count
@@ -138,6 +137,9 @@ class Echo:
     def activities(self) -> list[ActivityStart]:
         return []
 
+    def traceparent(self, invocation: int, operation: int) -> str:
+        return ""
+
     def holds(self, invocation: int) -> bool:
         return False
 
@@ -202,9 +204,9 @@ class World:
         self.run_s = 0.0  # what running one message takes
         self.wall_us = WALL_US
         self.place = ShardPlace(times=Times.at(WALL_US))
-        self.sessions = SessionTable(limits)
         self.executor = executor or Echo()
-        self.shard = Shard(self.executor, self.sessions, KeyTable(limits), self.place, limits, safeguards)
+        self.shard = shard_around(self.executor, limits, safeguards, place=self.place)
+        self.sessions = self.shard.sessions
         self.deaths = {} if deaths is None else deaths
         self.owners = SessionOwners(safeguards)
         self.primary = Primary(

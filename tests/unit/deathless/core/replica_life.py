@@ -15,10 +15,8 @@ from deathless.codec.wire import Following, Hello, PacketReader, Role, Type, dec
 from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.follower import Link
-from deathless.core.keys import KeyTable
-from deathless.core.replica import Replica, ShardPlace, State
-from deathless.core.sessions import SessionTable
-from deathless.engine.shard import Shard
+from deathless.core.replica import Replica, State
+from deathless.engine.assembly import shard_around
 
 CLIENT, OTHER, FOLLOWER = ev.Conn(1), ev.Conn(2), ev.Conn(5)
 HELLO = Hello(1, "client", "bank", "c1")
@@ -31,9 +29,8 @@ class Life:
     def __init__(self, safeguards: Safeguards | None = None, limits: Limits = LIMITS) -> None:
         safeguards = safeguards or Safeguards()
         self.now = 10.0
-        self.place = ShardPlace()
-        self.sessions = SessionTable(limits)
-        self.shard = Shard(Echo(), self.sessions, KeyTable(limits), self.place, limits, safeguards)
+        self.shard = shard_around(Echo(), limits, safeguards)
+        self.place, self.sessions = self.shard.place, self.shard.sessions
         self.core = Replica(
             replica="r1", sessions=self.sessions, place=self.place, limits=limits, safeguards=safeguards
         )

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 import msgspec
+from tests.encoded import encode_cancel, encode_fork
 from tests.unit.deathless.drivers.memory_sink import MEMORIES, Memory
 
 from deathless.base.config import DriverConfig, ReplicaConfig
@@ -21,8 +22,6 @@ from deathless.codec.peer_messages import (
     Target,
     Trim,
     decode_body,
-    encode_cancel,
-    encode_fork,
     encode_request,
 )
 from deathless.codec.wire import (

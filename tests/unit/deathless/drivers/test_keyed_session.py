@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 import pytest
+from tests.encoded import encode_cancel, encode_fork
 
 from deathless.base.errors import DeathlessError, DeliveryRefused, Deposed, SinkUnavailable
 from deathless.codec.messages import Kind, encode
@@ -15,8 +16,6 @@ from deathless.codec.peer_messages import (
     Reference,
     Request,
     encode_body,
-    encode_cancel,
-    encode_fork,
     encode_request,
 )
 from deathless.codec.wire import ReplyError, ok_reply

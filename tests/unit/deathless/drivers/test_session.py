@@ -7,11 +7,12 @@ from collections.abc import Coroutine, Sequence
 
 import msgspec
 import pytest
+from tests.encoded import encode_fork
 from tests.unit.deathless.drivers.memory_sink import Memory, MemorySink
 
 from deathless.base.errors import CorruptFrame, DeathlessError, Deposed, SinkUnavailable
 from deathless.codec.messages import Kind, encode
-from deathless.codec.peer_messages import Request, encode_fork, encode_request
+from deathless.codec.peer_messages import Request, encode_request
 from deathless.codec.wire import ReplyError
 from deathless.drivers.key_queues import ASKED_MAX_S
 from deathless.drivers.port import Answer, Delivery, DeliveryRefused, Source

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.encoded import encode_fork
 
 from deathless.base.errors import CorruptFrame, DeathlessError, Deposed
-from deathless.codec.peer_messages import encode_fork
 from deathless.drivers.port import Answer, Source
 from deathless.drivers.source_link import Policy, SourceLink, idempotency_key
 

@@ -34,18 +34,16 @@ from deathless.codec.wire import (
 from deathless.codec.witness import Point
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.keys import KeyTable
 from deathless.core.logical_time import Anchor
-from deathless.core.replica import Replica, ShardPlace, State
-from deathless.core.sessions import SessionTable
+from deathless.core.replica import Replica, State
 from deathless.core.witness import Sighting
+from deathless.engine.assembly import shard_around
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake
 from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import Executor, Holder, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.engine.shard import Shard
 from deathless.simulation.disk import SimDisk
 from deathless.simulation.log_driver import LIMITS as SMALL_FILES
 from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
@@ -89,11 +87,17 @@ class Node:
         self.lock_store.create_service(world.record)
         log = ShardLog(fs, world.limits, name, Identity(SERVICE_ID, 7, fence, STORE), safeguards)
         log.prepare()
-        sessions, keys, place = SessionTable(world.limits), KeyTable(world.limits), ShardPlace()
+        shard = shard_around(executor or Echo(), world.limits, safeguards)
         self.log = log
         self.engine = ReplicaEngine(
-            core=Replica(replica=name, sessions=sessions, place=place, limits=world.limits, safeguards=safeguards),
-            shard=Shard(executor or Echo(), sessions, keys, place, world.limits, safeguards),
+            core=Replica(
+                replica=name,
+                sessions=shard.sessions,
+                place=shard.place,
+                limits=world.limits,
+                safeguards=safeguards,
+            ),
+            shard=shard,
             log=log,
             service=msgspec.structs.replace(RECORD, fence=fence),
             store_id=store_id,

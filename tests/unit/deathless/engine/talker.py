@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 
 import msgspec
+from tests.encoded import encode_fork
 
 from deathless.base.errors import CorruptFrame
 from deathless.base.times import Due, Times
@@ -33,7 +34,6 @@ from deathless.codec.peer_messages import (
     ScheduleView,
     Target,
     decode_body,
-    encode_fork,
 )
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
@@ -180,6 +180,9 @@ class Talker:
 
     def activities(self) -> list[ActivityStart]:
         return []
+
+    def traceparent(self, invocation: int, operation: int) -> str:
+        return ""
 
     def holds(self, invocation: int) -> bool:
         return invocation in self.waiting

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from deathless.base.errors import CorruptFrame, ForeignDirectory, LogTruncated
-from deathless.base.ids import GENESIS_CHAIN
+from deathless.base.ids import ChainHash
 from deathless.codec.frames import BLOCK, ORIGIN, Cut, Frame, FrameKind, decode_frame, encode_frame
 from deathless.engine.log_route import Identity, RouteFinder, decode_cut, listed_segments
 from deathless.engine.safeguards import Safeguards
@@ -138,8 +138,8 @@ def frame_of(payload: bytes, *, lsn: int) -> Frame:
         confirmed_lsn=0,
         count=0,
         incarnation=7,
-        prev_chain=GENESIS_CHAIN,
-        chain=GENESIS_CHAIN,
+        prev_chain=ChainHash(bytes(16)),
+        chain=ChainHash(bytes(16)),
         index=0,
     )
     frame = decode_frame(raw)

@@ -312,8 +312,8 @@ def test_what_stood_when_the_log_was_adopted_is_left_for_the_collection(disk: Si
     first.call(b"one")
     first.idle()
     second = primary(disk, "r1")
-    third = driver(disk, "r2", first.released)
-    third.log.identify(Identity(SERVICE_ID, 7, "seal", STORE, second.epoch))
+    third = LogDriver(disk.view("r2"), "r2", first.released, adopted_through=second.epoch)
+    third.start()
     third.take_over()
     assert (second.epoch, 0) in listed_segments(disk.view("x"))
 
@@ -328,9 +328,8 @@ def test_the_identity_is_known_only_after_the_service_was_created(disk: SimDisk)
     first.call(b"one")
     log = ShardLog(disk.view("x"), LIMITS, "x")
     assert log.check_head(1).service == "bank"
-    log.identify(Identity(SERVICE_ID, 8, "seal", STORE))
     with pytest.raises(ForeignDirectory):
-        log.check_head(1)
+        ShardLog(disk.view("x"), LIMITS, "x", Identity(SERVICE_ID, 8, "seal", STORE)).check_head(1)
 
 
 def test_a_cut_that_does_not_fit_its_tail_is_our_bug(disk: SimDisk) -> None:
@@ -366,8 +365,8 @@ def test_a_lock_store_behind_the_log_is_refused_by_head_and_by_revision(disk: Si
         log.check_store(2, 2, 1)
     with pytest.raises(StoreOlderThanLog, match="head is 0"):
         log.check_store(0, 0, 0)
-    log.identify(Identity(SERVICE_ID, 7, "seal", STORE, adopted_through=2))
-    assert log.check_store(2, 2, 1) is not None
+    adopted = ShardLog(disk.view("r2"), LIMITS, "r2", Identity(SERVICE_ID, 7, "seal", STORE, adopted_through=2))
+    assert adopted.check_store(2, 2, 1) is not None
     careless = driver(disk, "r3", [], replace(ALL_SAFEGUARDS, refuse_older_store=False)).log
     assert careless.check_store(1, 1, 0) is not None
     assert ShardLog(SimDisk(random.Random(1)).view("x"), LIMITS, "x").check_store(0, 0, 0) is None

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.encoded import chunk_reader, encode_fork
 from tests.unit.deathless.engine.talker import SECOND, Talker
 
 from deathless.base.errors import CorruptFrame, Diverged, Internal, Parked, SessionExpired
 from deathless.base.ids import ChainHash, Epoch, Incarnation, Lsn
 from deathless.base.limits import Limits
 from deathless.base.times import Times
-from deathless.codec.checkpoint import chunk_reader, decode, encode
+from deathless.codec.checkpoint import decode, encode
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after, decode_data
 from deathless.codec.messages import Kind, encode_parked, encode_register, encode_time
 from deathless.codec.messages import decode as decode_message
@@ -34,7 +35,6 @@ from deathless.codec.peer_messages import (
     Target,
     Trim,
     decode_body,
-    encode_fork,
     encode_record,
     encode_request,
     encode_response,
@@ -42,10 +42,8 @@ from deathless.codec.peer_messages import (
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import accepted_reply
 from deathless.core.events import RunResult
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
 from deathless.engine import shard as shard_module
+from deathless.engine.assembly import shard_around
 from deathless.engine.messaging import describe
 from deathless.engine.shard import Executed, Shard
 
@@ -57,7 +55,7 @@ SHOP_HELLO = PeerHello("shop", 0, ID, 77)
 
 
 def shard(mark: bytes = b"") -> Shard:
-    return Shard(Talker(mark), SessionTable(LIMITS), KeyTable(LIMITS), ShardPlace(), LIMITS)
+    return shard_around(Talker(mark), LIMITS)
 
 
 def copy_of(of: Shard) -> Snapshot:

@@ -12,13 +12,9 @@ from deathless.base.limits import Limits
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after
 from deathless.codec.messages import U64, Kind, encode
 from deathless.codec.peer_messages import SELF, SELF_SESSION
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.engine.assembly import open_shard
 from deathless.engine.shard import Shard
 from deathless.execution.context import Context
-from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.execution.schedule import Missed
 from deathless.execution.service import Service
 
@@ -49,9 +45,7 @@ class Line:
         self.primary, self.follower, self.restarted = self.shard(), self.shard(), self.shard()
 
     def shard(self) -> Shard:
-        keys = KeyTable(LIMITS)
-        executor = HandlerExecutor(self.service, LIMITS, bytes(32), keys, Cells(bytearray(PAGE_BYTES)))
-        return Shard(executor, SessionTable(LIMITS), keys, ShardPlace(), LIMITS)
+        return open_shard(self.service, LIMITS, bytes(32))
 
     def log(self, run: Run, messages: list[bytes]) -> None:
         place = self.primary.place

@@ -25,10 +25,8 @@ from deathless.codec.messages import (
     encode_register,
     encode_time,
 )
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
 from deathless.engine import shard as shard_module
+from deathless.engine.assembly import shard_around
 from deathless.engine.shard import Shard, cut_runs
 
 Runs = list[tuple[Run, Sequence[bytes]]]
@@ -57,8 +55,7 @@ class Liar(Echo):
 
 
 def shard(executor: Echo | None = None, safeguards: Safeguards = ALL_SAFEGUARDS) -> Shard:
-    sessions, keys = SessionTable(LIMITS), KeyTable(LIMITS)
-    return Shard(executor or Echo(), sessions, keys, ShardPlace(), LIMITS, safeguards)
+    return shard_around(executor or Echo(), LIMITS, safeguards)
 
 
 def execute(primary: Shard, runs: Runs) -> Frame:

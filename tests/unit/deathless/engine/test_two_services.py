@@ -34,13 +34,9 @@ from deathless.codec.peer_messages import (
     encode_response,
 )
 from deathless.codec.wire import ReplyError, Status, accepted_invocation, decode_struct, ok_reply
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.engine.assembly import open_shard
 from deathless.engine.shard import Shard
 from deathless.execution.context import Context
-from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.execution.service import Service
 
 SECOND = 1_000_000
@@ -114,9 +110,7 @@ class Side:
         self.sent = 0
 
     def make(self) -> Shard:
-        keys = KeyTable(LIMITS)
-        executor = HandlerExecutor(self.service, LIMITS, bytes(32), keys, Cells(bytearray(PAGE_BYTES)))
-        return Shard(executor, SessionTable(LIMITS), keys, ShardPlace(), LIMITS)
+        return open_shard(self.service, LIMITS, bytes(32))
 
     @property
     def now(self) -> Shard:
@@ -319,10 +313,7 @@ class Crier:
         self.session = self.pair.client()
 
     def make(self) -> Shard:
-        limits = Limits(targets_max=2)
-        keys = KeyTable(limits)
-        executor = HandlerExecutor(crier, limits, bytes(32), keys, Cells(bytearray(PAGE_BYTES)))
-        return Shard(executor, SessionTable(limits), keys, ShardPlace(), limits)
+        return open_shard(crier, Limits(targets_max=2), bytes(32))
 
     def tell(self, *calls: list[str]) -> list[str]:
         """Call in one run; gives what the replies say."""

@@ -8,10 +8,7 @@ from tests.unit.deathless.engine.test_messaging import Pair, call, reloaded, wai
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import SETTLE, Order, Outcome, encode_record
 from deathless.codec.snapshot import UnknownRecord
-from deathless.core.keys import KeyTable
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
-from deathless.engine.shard import Shard
+from deathless.engine.assembly import shard_around
 
 
 def test_i7_an_unknown_outcome_is_listed_in_every_replica_until_an_order_settles_it() -> None:
@@ -39,7 +36,7 @@ def test_an_order_to_settle_is_nothing_to_a_handler() -> None:
 
 def test_i10_so_many_are_kept_everywhere() -> None:
     limits = Limits(unknown_outcomes_max=2)
-    pair = Pair(lambda: Shard(Talker(), SessionTable(limits), KeyTable(limits), ShardPlace(), limits))
+    pair = Pair(lambda: shard_around(Talker(), limits))
     session = pair.client()
     first = pair.primary.place.lsn + 1
     pair.say(session, *3 * [call("wait", b"pay", b"alice")])

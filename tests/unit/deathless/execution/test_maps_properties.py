@@ -7,11 +7,12 @@ from typing import Literal
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.encoded import chunk_reader
 from tests.unit.deathless.execution.messaging_bench import Hub, log_of, replay
 
 from deathless.base.ids import ChainHash, Digest, Epoch, Fingerprint, Incarnation, Lsn
 from deathless.base.times import Times
-from deathless.codec.checkpoint import chunk_reader, decode, encode
+from deathless.codec.checkpoint import decode, encode
 from deathless.codec.map_entries import encode_item, prefix_of
 from deathless.codec.snapshot import Snapshot
 from deathless.execution.context import Context

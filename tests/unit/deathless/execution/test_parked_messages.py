@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.encoded import encode_fork
 from tests.unit.deathless.execution.messaging_bench import Hub, error, executor_of, ok, value
 
 from deathless.base.errors import HandlerFailed, NotParked, UnknownHandler
@@ -19,7 +20,6 @@ from deathless.codec.peer_messages import (
     Reference,
     Request,
     encode_body,
-    encode_fork,
     encode_request,
     encode_response,
 )

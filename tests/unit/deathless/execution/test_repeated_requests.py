@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+from tests.encoded import encode_cancel, encode_fork
 from tests.unit.deathless.execution.messaging_bench import Hub, Target
 
-from deathless.codec.peer_messages import Order, Reference, Request, encode_cancel, encode_fork, encode_request
+from deathless.codec.peer_messages import Order, Reference, Request, encode_request
 from deathless.execution.context import Context
 from deathless.execution.service import Service
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -95,6 +96,54 @@ async def test_service_that_is_seen_first_is_the_only_one_erased(monkeypatch: py
         with pytest.raises(ForeignDirectory, match="began anew"):
             await erase(order, wait_s=60.0, quiet_s=0.0)
         assert len(member.store.keys) == 1
+
+
+async def test_nothing_is_erased_where_a_replica_takes_the_lock_while_all_is_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with store() as (member, order), EtcdClient(EtcdSettings(endpoints=(member.url,))) as client:
+        lock = EtcdLock(client, prefix=f"{PREFIX}bank/0/")
+        views = module._Eraser.views
+
+        async def taken_behind_the_first_look(eraser: module._Eraser) -> list[LockView]:
+            monkeypatch.setattr(module._Eraser, "views", views)
+            seen = await views(eraser)
+            assert await lock.take("r1", b"m", await lock.view()) is not None
+            return seen
+
+        monkeypatch.setattr(module._Eraser, "views", taken_behind_the_first_look)
+        with pytest.raises(StillServing, match="changes again and again"):
+            await erase(order, wait_s=0.0, quiet_s=0.0)
+        with pytest.raises(StillServing, match="replica r1 holds"):
+            await erase(order, wait_s=0.0, quiet_s=0.0)
+        assert len(member.store.keys) == 4
+
+
+async def test_writes_of_other_services_do_not_end_the_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with store() as (member, order), EtcdClient(EtcdSettings(endpoints=(member.url,))) as client:
+        views = module._Eraser.views
+
+        async def with_another_write(eraser: module._Eraser) -> list[LockView]:
+            await client.put(b"/deathless/default/shop/0/epoch", b"7")
+            return await views(eraser)
+
+        monkeypatch.setattr(module._Eraser, "views", with_another_write)
+        assert len((await erase(order, wait_s=60.0, quiet_s=0.0)).keys) == 3
+        assert [*member.store.keys] == [b"/deathless/default/shop/0/epoch"]
+
+
+async def test_holder_that_lets_go_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.0)
+    async with store() as (member, order), EtcdClient(EtcdSettings(endpoints=(member.url,))) as client:
+        lock = EtcdLock(client, prefix=f"{PREFIX}bank/0/")
+        holder = await lock.take("r1", b"m", await lock.view())
+        assert holder is not None
+        erasing = asyncio.create_task(erase(order, wait_s=60.0, quiet_s=0.0))
+        await member.wait_count("kv/range", member.count("kv/range") + 6)  # it looked more than once
+        assert len(member.store.keys) == 4
+        await lock.release(holder)
+        await erasing
+        assert not member.store.keys
 
 
 async def test_look_tells_who_holds_the_lock() -> None:

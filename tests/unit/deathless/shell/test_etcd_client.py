@@ -19,13 +19,11 @@ WRITES: dict[str, tuple[str, Request]] = {
     "delete": ("kv/deleterange", lambda client: client.delete(b"k")),
     "txn that writes": ("kv/txn", lambda client: client.txn([], [Put(key=b"k", value=b"v")])),
     "txn that may write": ("kv/txn", lambda client: client.txn([Compare.absent(b"k")], [], [Delete(key=b"k")])),
-    "compact": ("kv/compaction", lambda client: client.compact(1)),
 }
 OTHERS: dict[str, tuple[str, Request]] = {
     "range": ("kv/range", lambda client: client.range(b"k")),
     "txn that reads": ("kv/txn", lambda client: client.txn([Compare.absent(b"k")], [Get(key=b"k")], [Get(key=b"k")])),
     "lease_grant": ("lease/grant", lambda client: client.lease_grant(5)),
-    "lease_ttl": ("lease/timetolive", lambda client: client.lease_ttl(5)),
 }
 
 
@@ -63,7 +61,6 @@ async def test_end_of_a_lease_is_told_the_same_when_its_answer_was_lost() -> Non
         assert not await client.lease_revoke(lease.id)  # ended by the first sending
         with pytest.raises(LeaseNotFound):
             await client.lease_keepalive(lease.id)
-        assert await client.lease_ttl(lease.id) is None
 
 
 async def test_lease_is_granted_renewed_and_ended() -> None:
@@ -71,7 +68,6 @@ async def test_lease_is_granted_renewed_and_ended() -> None:
         lease = await client.lease_grant(5)
         assert lease.ttl_s == 5
         assert (await client.lease_keepalive(lease.id)).ttl_s == 10
-        assert await client.lease_ttl(lease.id) == 7
         assert await client.lease_revoke(lease.id)
 
 

@@ -7,7 +7,6 @@ import pytest
 from deathless.base.errors import DeathlessError, Invalid, LockUnavailable, RetryLater, Unauthorized
 from deathless.shell.etcd_errors import (
     EtcdAuth,
-    EtcdCompacted,
     EtcdError,
     EtcdRefused,
     EtcdUnavailable,
@@ -19,7 +18,6 @@ from deathless.shell.etcd_errors import (
     ("error", "kind", "code"),
     [
         (EtcdUnavailable("away"), LockUnavailable, "DL1004"),
-        (EtcdCompacted("gone", revision=7), RetryLater, "DL1010"),
         (EtcdRefused("no"), Invalid, "DL3020"),
         (LeaseNotFound("ended"), EtcdRefused, "DL3020"),
         (EtcdAuth("who"), Unauthorized, "DL3010"),
@@ -42,7 +40,3 @@ def test_no_answer_is_never_taken_for_a_definite_no() -> None:
 def test_unavailable_tells_whether_the_request_may_have_been_done() -> None:
     assert not EtcdUnavailable("never sent").outcome_unknown
     assert EtcdUnavailable("no answer", outcome_unknown=True).outcome_unknown
-
-
-def test_compacted_names_the_first_revision_that_is_left() -> None:
-    assert EtcdCompacted("gone", revision=7).revision == 7

@@ -14,8 +14,8 @@ from etcd_server import TlsFiles, free_ports
 
 from deathless.base.errors import Closed, InvalidConfig
 from deathless.shell import etcd_wire as wire
-from deathless.shell.etcd_errors import EtcdAuth, EtcdCompacted, EtcdRefused, EtcdUnavailable, LeaseNotFound
-from deathless.shell.etcd_gateway import ANSWER_BYTES_MAX, Gateway, LineStream
+from deathless.shell.etcd_errors import EtcdAuth, EtcdRefused, EtcdUnavailable, LeaseNotFound
+from deathless.shell.etcd_gateway import ANSWER_BYTES_MAX, Gateway
 from deathless.shell.etcd_settings import EtcdSettings, EtcdTls
 
 pytestmark = pytest.mark.asyncio
@@ -190,7 +190,6 @@ async def test_silent_endpoints_do_not_hold_a_read_beyond_its_deadline() -> None
         (Refusal(5, "etcdserver: requested lease not found", 404), LeaseNotFound),
         (Refusal(7, "etcdserver: permission denied", 403), EtcdAuth),
         (Refusal(8, "etcdserver: mvcc: database space exceeded", 429), EtcdRefused),
-        (Refusal(11, "etcdserver: mvcc: required revision has been compacted"), EtcdCompacted),
         (Refusal(16, "etcdserver: invalid auth token", 401), EtcdAuth),  # no user is configured
         (Refusal(3, "etcdserver: user name is empty"), EtcdAuth),
     ],
@@ -303,52 +302,6 @@ async def test_login_that_is_lost_leaves_no_write_in_doubt() -> None:
         member.plan("auth/authenticate", Fault.LOST, Fault.SILENCE)
         await write(gateway)
         assert member.store.keys[b"k"].version == 1
-
-
-# ---------------------------------------------------------------- streams
-
-
-async def lines_of(gateway: Gateway) -> LineStream:
-    return await gateway.stream("watch", b"{}")
-
-
-async def test_stream_hands_out_lines_however_they_were_cut() -> None:
-    async with FakeMember() as member, Opened(member.url) as gateway:
-        long = b"y" * 200_000
-        member.watches.append([b"one\ntw", b"o\n" + long, long + b"\nth", b"ree\n", Fault.SILENCE])
-        stream = await lines_of(gateway)
-        got = [await stream.line(10) for _ in range(4)]
-        assert got == [b"one", b"two", long + long, b"three"]
-        assert await stream.line(0.01) is None
-        stream.close()
-
-
-async def test_stream_that_ends_is_unavailable() -> None:
-    async with FakeMember() as member, Opened(member.url) as gateway:
-        member.watches.append([b"one\n"])
-        stream = await lines_of(gateway)
-        assert await stream.line(10) == b"one"
-        with pytest.raises(EtcdUnavailable):
-            await stream.line(10)
-        stream.close()
-
-
-async def test_stream_is_opened_at_the_next_endpoint_when_one_refuses() -> None:
-    async with FakeMember() as first, FakeMember() as second, Opened(NOWHERE, first.url, second.url) as gateway:
-        first.plan("watch", NO_LEADER)
-        stream = await lines_of(gateway)
-        assert stream.endpoint == second.url
-        stream.close()
-
-
-async def test_line_above_its_maximum_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deathless.shell.etcd_gateway.ANSWER_BYTES_MAX", 1000)
-    async with FakeMember() as member, Opened(member.url) as gateway:
-        member.watches.append([b"x" * 5000, Fault.SILENCE])
-        stream = await lines_of(gateway)
-        with pytest.raises(EtcdUnavailable, match="above"):
-            await stream.line(10)
-        stream.close()
 
 
 # ---------------------------------------------------------------- opening, TLS

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from etcd_fake import BAD_TOKEN, CLUSTER_ID, TIMED_OUT, FakeMember, FakeStore, Fault, Refusal, canceled, created, events
+from etcd_fake import BAD_TOKEN, CLUSTER_ID, TIMED_OUT, FakeMember, FakeStore, Fault, Refusal
 
 from deathless.base.errors import ForeignDirectory, InvalidConfig, LockUnavailable, LogTruncated
 from deathless.codec.witness import Point, decode_point, encode_point
@@ -351,20 +351,6 @@ async def test_renewing_goes_on_after_the_lease_ended_and_after_etcd_was_away(
         async with lock:
             await member.wait_count("lease/grant", 2)
         assert {record.levelname for record in caplog.records} == {"WARNING"}
-
-
-async def test_waiting_ends_with_the_first_change() -> None:
-    async with FakeMember() as member, locks(member) as [lock]:
-        seen = await lock.view()
-        member.watches.append([created(1), events((LOCK, b"x", 2)), Fault.SILENCE])
-        assert await lock.wait_change(seen) == seen
-
-
-async def test_waiting_ends_when_what_changed_can_not_be_told() -> None:
-    async with FakeMember() as member, locks(member) as [lock]:
-        seen = await lock.view()
-        member.watches.append([created(1), canceled(compact_revision=9), Fault.SILENCE])
-        assert await lock.wait_change(seen) == seen
 
 
 @pytest.mark.parametrize("name", [b"service", b"epoch", b"head", b"lock"])

@@ -44,7 +44,6 @@ def test_endpoint_that_is_no_base_url_is_refused(endpoint: str) -> None:
     [
         (EtcdSettings(endpoints=()), "endpoints"),
         (EtcdSettings(endpoints=GOOD, attempt_timeout_s=0), "attempt_timeout_s"),
-        (EtcdSettings(endpoints=GOOD, watch_idle_s=-1), "watch_idle_s"),
         (EtcdSettings(endpoints=GOOD, attempt_timeout_s=2, call_timeout_s=1), "call_timeout_s"),
         (EtcdSettings(endpoints=GOOD, password="x"), "username"),
     ],

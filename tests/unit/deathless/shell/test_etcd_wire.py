@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deathless.shell import etcd_wire as wire
-from deathless.shell.etcd_wire import Compare, Delete, EventKind, Get, Put, Relation, Target
+from deathless.shell.etcd_wire import Compare, Delete, Get, Put, Relation, Target
 
 HEADER = (
     b'"header":{"cluster_id":"13455796455940752355","member_id":"443629905751424238","revision":"3","raft_term":"2"}'
@@ -83,11 +83,7 @@ def test_other_requests_are_written_as_the_gateway_wants_them() -> None:
     assert json.loads(wire.encode_lease(ttl_s=5)) == {"TTL": 5}
     assert json.loads(wire.encode_lease(lease_id=2**62)) == {"ID": 2**62}
     assert json.loads(wire.encode_login("u", "p")) == {"name": "u", "password": "p"}
-    assert json.loads(wire.encode_compaction(3)) == {"revision": 3, "physical": True}
     assert json.loads(wire.encode_delete(Delete(key=b"a"))) == {"key": "YQ=="}
-    assert json.loads(wire.encode_watch(b"a", prefix=True, start_revision=4)) == {
-        "create_request": {"key": "YQ==", "range_end": "Yg==", "start_revision": 4}
-    }
 
 
 def test_recorded_read_is_understood() -> None:
@@ -130,25 +126,6 @@ def test_recorded_failed_transaction_is_understood() -> None:
     assert (result.succeeded, result.results) == (False, ())
 
 
-def test_recorded_watch_is_understood() -> None:
-    line = (
-        b'{"result":{' + HEADER + b',"events":[{"kv":{"key":"YQ==","mod_revision":"2","value":"YQ=="}},'
-        b'{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"3"}}]}}'
-    )
-    answer = wire.WATCH.decode(line).result
-    assert answer is not None
-    batch = answer.batch()
-    assert [event.kind for event in batch.events] == [EventKind.PUT, EventKind.DELETE]
-    assert batch.revision == 3
-
-
-def test_recorded_cancellation_is_understood() -> None:
-    line = b'{"result":{"header":{"cluster_id":"1"},"canceled":true,"compact_revision":"3"}}'
-    answer = wire.WATCH.decode(line).result
-    assert answer is not None
-    assert (answer.canceled, answer.compact_revision) == (True, 3)
-
-
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
@@ -170,7 +147,7 @@ def test_renewal_of_a_lease_that_ended_has_no_time_left() -> None:
 
 @given(st.binary(max_size=60))
 def test_bytes_that_are_not_an_answer_are_an_error_and_nothing_else(raw: bytes) -> None:
-    for decoder in (wire.RANGE, wire.TXN, wire.WATCH, wire.ERROR, wire.LEASE):
+    for decoder in (wire.RANGE, wire.TXN, wire.ERROR, wire.LEASE):
         try:
             decoder.decode(raw)
         except msgspec.DecodeError:

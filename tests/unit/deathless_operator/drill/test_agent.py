@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from deathless.base.errors import InvalidArgument
-from deathless_operator.drill.agent import Order, run
+from deathless_operator.drill.agent import FaultName, Order, run
 from deathless_operator.drill.filters import Cut
+from deathless_operator.model.drill import AGENT_FAULTS
 
 UID = "2f1c5f9e-8a53-4b8e-9a0e-0123456789ab"
 
@@ -149,3 +151,7 @@ def test_pod_on_the_nodes_own_network_is_not_cut_off(pod: Pod) -> None:
 def test_order_that_makes_no_sense_is_refused(order: Order) -> None:
     with pytest.raises(InvalidArgument):
         run(order)
+
+
+def test_an_agent_does_each_fault_that_the_api_server_can_not_do_alone() -> None:
+    assert get_args(FaultName) == AGENT_FAULTS

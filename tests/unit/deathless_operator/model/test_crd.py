@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tools import crds
 
-from deathless_operator.model.crd import DEFINITIONS, RESERVED_KINDS, Definition, make_crd
+from deathless_operator.model.crd import DEFINITIONS, Definition, make_crd
 
 # Fields of tolerations, which pods get whole.
 HANDED_ON = {"operator", "toleration_seconds"}
@@ -91,7 +91,6 @@ def test_names_are_short_and_in_our_own_category() -> None:
     for definition in DEFINITIONS:
         names: Any = make_crd(definition)["spec"]["names"]  # type: ignore[index,call-overload]
         assert (names["categories"], [len(name) for name in names["shortNames"]]) == (["deathless"], [3])
-    assert not {definition.kind for definition in DEFINITIONS} & set(RESERVED_KINDS)
 
 
 def test_conditions_are_told_apart_by_type() -> None:
