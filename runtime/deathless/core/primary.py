@@ -191,7 +191,8 @@ class Primary:
         self._ask_at = now + ASK_AGAIN_S  # when the fence is asked with nothing to release
         self._due_at: float | None = None  # when a time record has work, as the clocks stood last; None: never
         self._close_refused = False  # there was no room for a closing frame; until there is
-        self._idle_since: float | None = now  # since when nothing is under way; None: something is
+        self._idle_since: float | None = now  # since when nothing is under way
+        # Invariant: None while a frame is written or waits for its proof, since no timer can close behind it.
 
     def begin(self, now: float, wall_us: int) -> list[Effect]:
         """We lead, and everything up to here is confirmed: go on with what the log leaves to be done."""
@@ -421,7 +422,8 @@ class Primary:
         confirmed_lsn = self._in_flight.confirmed_lsn
         self._queries.release(proof.queries, confirmed_lsn, out)
         self.messaging.attached.release(proof.unknown, out)
-        if not self._in_flight and (self.admission.full or not self.admission.waiting):
+        under_way = self._in_flight or self._writing is Writing.FRAME
+        if not under_way and (self.admission.full or not self.admission.waiting):
             self._idle_since = now
         sends = [Send(conn, parts[0] if len(parts) == 1 else b"".join(parts)) for conn, parts in out.items()]
         if confirmed_lsn == before:
@@ -685,6 +687,7 @@ class Primary:
         self._in_flight.check_invariants()
         assert self._proof is None or self._proof.covers_lsn <= self.synced_lsn
         assert self.admission.full == (self._space_probe_at is not None)
+        assert self._idle_since is None or not (self._in_flight or self._writing is Writing.FRAME)
         self.admission.check_invariants()
         self.messaging.check_invariants()
         self._queries.check_invariants()

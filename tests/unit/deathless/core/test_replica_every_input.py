@@ -137,6 +137,18 @@ Steps = st.lists(
 
 # A primary of a later epoch is seen in the middle of a takeover that ends well all the same.
 @example(State.TAKING_OVER, [ev.PrimarySeen(9, "r2", "h:2"), *[(0, True)] * 9])
+# A proof is answered while the next frame is written, and that frame's own proof takes long.
+@example(
+    State.PRIMARY,
+    [
+        ev.QueriesReceived(CLIENT, True, [3], [b"q"]),
+        ev.OrderReceived(OTHER, 3, Order("kill", 2)),
+        ev.OrderReceived(OTHER, 3, Order("kill", 2)),
+        (0, False),
+        *[(0, True)] * 3,
+        1.0,
+    ],
+)
 @settings(max_examples=300)
 @given(st.sampled_from([State.RECOVERING, State.FOLLOWING, State.TAKING_OVER, State.PRIMARY]), Steps)
 def test_no_order_of_events_and_answers_breaks_an_invariant(state: State, steps: list[typing.Any]) -> None:
