@@ -108,7 +108,7 @@ CASES: Final = (
     # Each request has one reply, the same for every retry.
     Case(defect=mutants.replies_computed_again, seed=8, options=BOTH, checker="replies"),
     Case(defect="record_replies", seed=3, options=BOTH, checker="agreement"),
-    Case(defect=mutants.replies_in_memory, seed=3, options=BOTH, checker="settling"),
+    Case(defect=mutants.replies_in_memory, seed=11, options=BOTH, checker="settling"),
     Case(defect=mutants.results_unrecorded, seed=2, options=BOTH, checker="effects"),
     Case(defect=mutants.results_forgotten_by_time, options=BOTH, seed=8, checker="effects"),
     Case(defect=mutants.replies_trimmed_unacknowledged, seed=3, options=BOTH, checker="liveness"),

@@ -4,9 +4,9 @@ Why it exists: at the end of a log all three look alike to a reader that knows o
 was never confirmed and is passed over; a frame that was whole once and changed may have been confirmed, and passing
 over it would lose acknowledged messages without a word.
 
-It can be told because a frame is written over zeros and a disk writes a sector of 512 bytes whole or not at all. So
-after a crash each sector of a torn frame is as it was written or all zeros, and the header counts the sectors that were
-zeros to begin with:
+It can be told because a frame is written over zeros, a disk writes a sector of 512 bytes whole or not at all, and a
+kernel ends a process between two pages of a write, not within one. So after a crash each sector of a torn frame is as
+it was written or all zeros, and the header counts the sectors that were zeros to begin with:
 
     bytes at the place                                             remains
     the first sector is zeros, or the file ends within it          TORN: the header never arrived

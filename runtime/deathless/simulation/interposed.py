@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from deathless.engine.ports import FileSystem, Handle
+from deathless.simulation.inode import SECTOR
 from deathless.simulation.scheduler import Process
 
 ResultT = TypeVar("ResultT")
@@ -92,8 +93,10 @@ class InterposedFileSystem:
         if self.weather.full and offset + len(data) > self._inner.size(handle):
             raise OSError(errno.ENOSPC, "no space left on device")
         if len(data) > 1 and self._chance.random() < self.weather.halves_share:
-            # A reader, or a kill -9, may come when only a part of a write has reached the page cache.
-            at = self._chance.randrange(1, len(data))
+            # A reader, or a kill -9, may come when only a part of a write has reached the page cache. A kernel copies
+            # a page whole and looks for a fatal signal between pages alone, so what a kill leaves ends with a sector
+            # at the least, as `codec.frame_remains` relies on.
+            at = min(-(-self._chance.randrange(1, len(data)) // SECTOR) * SECTOR, len(data))
             self._inner.write(handle, offset, data[:at])
             self._process.pause(self._chance.randrange(1, self.weather.sync_max_us))
             self._inner.write(handle, offset + at, data[at:])
