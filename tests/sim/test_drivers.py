@@ -246,7 +246,7 @@ MUTANTS: Final[dict[Mutant, int]] = {
     what_stood_before_a_refusal_dropped: 1,
     passed_over_in_memory: 0,
     empty_positions_left: 6,
-    queue_forgotten_at_a_welcome: 54,
+    queue_forgotten_at_a_welcome: 63,
     sinks_without_a_fence: 53,
     positions_apart_from_effects: 0,
     answers_forgotten_outside: 0,

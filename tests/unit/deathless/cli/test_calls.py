@@ -40,7 +40,7 @@ def test_value_is_json_or_else_a_text(pair: str, value: object) -> None:
     assert parse_arguments((pair,)) == {"a": value}
 
 
-@pytest.mark.parametrize("pairs", [("a",), ("=1",), ("a b=1",), ("1a=1",), ("a=1", "a=2"), ("a=" + "[" * 3000,)])
+@pytest.mark.parametrize("pairs", [("a",), ("=1",), ("a b=1",), ("1a=1",), ("a=1", "a=2"), ("a=" + "[" * 200_000,)])
 def test_what_is_no_named_value_is_refused(pairs: tuple[str, ...]) -> None:
     with pytest.raises(InvalidArgument):
         parse_arguments(pairs)
