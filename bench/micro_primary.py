@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -27,6 +27,7 @@ from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import Follow, Hello, PacketReader, Registered, Type, decode_struct, packet, struct_packet
 from deathless.core import events as ev
 from deathless.core.replica import Replica
+from deathless.core.witness import Sighting
 from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake
@@ -35,11 +36,13 @@ from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.fingerprint import fingerprint
 from deathless.shell.identity import prepare
 from deathless.shell.loading import load_service
+from deathless.shell.machine_clock import boot_us
 from deathless.shell.storage import open_log
 
 T = TypeVar("T")
 SHAPES: Final = {"1x1": (1, 1), "64x1": (64, 1), "1x500": (1, 500), "1x1000": (1, 1000)}
 ROUNDS: Final = 15
+CALLS: Final = 20_000  # of a shape, in all rounds
 FOLLOWERS: Final = 2
 
 
@@ -78,6 +81,18 @@ class Node:
         """Wall clock."""
         return time.time_ns() // 1000
 
+    def boot_us(self) -> int:
+        """The boot's clock."""
+        return boot_us()
+
+    def boot(self) -> int:
+        """One boot is like another."""
+        return 1
+
+    def sightings(self) -> Sequence[Sighting]:
+        """Nobody else is there."""
+        return ()
+
     def nonce(self) -> bytes:
         """No need to differ."""
         return bytes(16)
@@ -107,12 +122,12 @@ class Node:
         return None
 
     def stop(self, error: DeathlessError | None) -> None:
-        """Nothing may stop here."""
-        raise RuntimeError(str(error))
+        """Nothing may stop here; no Exception, since the engine would take it for one more reason to stop."""
+        raise SystemExit(str(error))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Everything else does nothing."""
-        return lambda *_: None
+        return lambda *_, **__: None
 
 
 class Bench:
@@ -186,7 +201,7 @@ def packets_of(data: list[bytes]) -> list[tuple[int, bytes]]:
 def measure(shape: str) -> dict[str, float]:
     """Microseconds per call."""
     sessions, calls = SHAPES[shape]
-    frames = max(20, 20_000 // (sessions * calls) // ROUNDS)
+    frames = max(20, CALLS // (sessions * calls) // ROUNDS)
     with tempfile.TemporaryDirectory(prefix="deathless-bench-") as folder:
         bench = Bench(Path(folder), sessions)
         gc.disable()

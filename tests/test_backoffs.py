@@ -16,9 +16,6 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 TREES: Final = ("runtime/deathless", "operator/deathless_operator")
 HOME: Final = "runtime/deathless/base/backoff.py"
-BY_HAND: Final = {
-    "runtime/deathless/simulation/supervisor_node.py": "a copy of the supervisor's rules that is to go",
-}
 USE: Final = "use deathless.base.backoff: next_pause(pause_s, ...) or pause_after(failures, ...)"
 
 
@@ -75,8 +72,7 @@ def test_pauses_grow_in_one_place() -> None:
             lines = [] if name == HOME else sorted(set(found(ast.parse(path.read_text()))))
             if lines:
                 by_hand[name] = lines
-    unknown = {name: lines for name, lines in by_hand.items() if name not in BY_HAND}
-    assert not unknown, f"{USE}: {unknown}"
+    assert not by_hand, f"{USE}: {by_hand}"
 
 
 @pytest.mark.parametrize(

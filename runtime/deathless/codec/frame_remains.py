@@ -5,8 +5,9 @@ was never confirmed and is passed over; a frame that was whole once and changed 
 over it would lose acknowledged messages without a word.
 
 It can be told because a frame is written over zeros, a disk writes a sector of 512 bytes whole or not at all, and a
-kernel ends a process between two pages of a write, not within one. So after a crash each sector of a torn frame is as
-it was written or all zeros, and the header counts the sectors that were zeros to begin with:
+kernel ends a killed process's write between two pages, not within one (tests/process/test_killed_writes.py). So after a
+crash each sector of a torn frame is as it was written or all zeros, and the header counts the sectors that were zeros
+to begin with:
 
     bytes at the place                                             remains
     the first sector is zeros, or the file ends within it          TORN: the header never arrived

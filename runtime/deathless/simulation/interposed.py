@@ -93,9 +93,8 @@ class InterposedFileSystem:
         if self.weather.full and offset + len(data) > self._inner.size(handle):
             raise OSError(errno.ENOSPC, "no space left on device")
         if len(data) > 1 and self._chance.random() < self.weather.halves_share:
-            # A reader, or a kill -9, may come when only a part of a write has reached the page cache. A kernel copies
-            # a page whole and looks for a fatal signal between pages alone, so what a kill leaves ends with a sector
-            # at the least, as `codec.frame_remains` relies on.
+            # A reader, or a kill -9, may come when only a part of a write has reached the page cache: of a kill whole
+            # pages, as kernels look for fatal signals between pages (tests/process/test_killed_writes.py), so sectors.
             at = min(-(-self._chance.randrange(1, len(data)) // SECTOR) * SECTOR, len(data))
             self._inner.write(handle, offset, data[:at])
             self._process.pause(self._chance.randrange(1, self.weather.sync_max_us))

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from deathless.base.backoff import next_pause, pause_after
 from deathless.base.errors import LockUnavailable, LogTruncated, OtherDirectory
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
@@ -229,7 +230,7 @@ class SupervisorNode:
         if (stop is not None and stop.code in ORDERED_END_CODES) or now - self._started_at >= STABLE_S:
             self._delay_s = 0.0
         else:
-            self._delay_s = min(max(self._delay_s * 2, RESTART_MIN_S), RESTART_MAX_S)
+            self._delay_s = next_pause(self._delay_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
         self._start_at = now + self._delay_s
         role = self.report.role
         self.report.state = WorkerState.DEAD
@@ -356,7 +357,7 @@ class SupervisorNode:
             if self._peers.get(name) is not connection:
                 return
             del self._peers[name]
-            self._delays[name] = min(max(2 * self._delays.get(name, 0.0), AGAIN_MIN_S), AGAIN_MAX_S)
+            self._delays[name] = next_pause(self._delays.get(name, 0.0), first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
             self._try_at[name] = self._now() + self._delays[name]
 
         hello = Hello(PROTOCOL_VERSION, "supervisor", self.host.service_name, self.host.name)
@@ -380,7 +381,8 @@ class SupervisorNode:
                     self.host.note(f"{name} refuses us: {code}")
                     self.host.refused(code)
                     self._refusals[name] = self._refusals.get(name, 0) + 1
-                    self._delays[name] = min(AGAIN_MIN_S * 2 ** self._refusals[name], AGAIN_MAX_S) / 2
+                    refused = self._refusals[name]
+                    self._delays[name] = pause_after(refused, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S) / 2
 
     def _tell_others(self, now: float) -> None:
         self.report.heard = self.detector.heard_ms(now)

@@ -1,4 +1,4 @@
-"""A lock store that is registered is accepted by manifest and CRD and opened by services; nothing else is touched."""
+"""A lock store that is registered is accepted by manifest and CRD, and opened like any; nothing else is touched."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def used(folder: Path, program: str) -> dict[str, Any]:
     return found
 
 
-def test_service_runs_on_a_lock_store_that_was_only_registered(tmp_path: Path) -> None:
+def test_a_service_is_prepared_taken_and_looked_at_on_a_lock_store_that_was_only_registered(tmp_path: Path) -> None:
     (tmp_path / "service.yaml").write_text(MANIFEST)
     told = used(tmp_path, USE)
     assert (told["lock"], told["fence"]) == ("toy", STORE)
