@@ -449,6 +449,18 @@ def links_lead_somewhere(tree: Tree) -> list[str]:
     return found
 
 
+def map_names_files_that_exist(tree: Tree) -> list[str]:
+    """A module or test that ARCHITECTURE.md names is there, below one of the roots that the page gives."""
+    found = []
+    for path in re.findall(r"`([\w/]+\.(?:py|yaml|toml))`", tree.get("ARCHITECTURE.md", "")):
+        tops = (
+            ("", "runtime/deathless/", "operator/deathless_operator/") if "/" in path or path.endswith(".toml") else ()
+        )
+        if tops and not any(f"{top}{path}" in tree for top in tops):
+            found.append(f"ARCHITECTURE.md: {path} is not there")
+    return found
+
+
 def each_ignore_has_a_reason(tree: Tree) -> list[str]:
     """A check is silenced for one code, and in what ships the line says why."""
     silent = re.compile(r"#\s*(noqa|type: ignore|pyrefly: ignore|pragma: no cover)")
@@ -534,6 +546,7 @@ RULES: dict[Rule, list[Tree]] = {
     ],
     links_lead_somewhere: [{"docs/start.md": "[next](next.md)\n"}, {"docs/start.md": "[up](../../x.md)\n"}],
     each_ignore_has_a_reason: [{CORE: "x = y  # no" + "qa: F821\n"}, {CORE: "x = y  # type: ig" + "nore\n"}],
+    map_names_files_that_exist: [{"ARCHITECTURE.md": "see `core/gone.py`\n"}],
     fragments_have_a_kind: [{"changes/news.md": "new\n"}],
 }
 CASES = [
