@@ -401,7 +401,7 @@ def each_error_page_names_its_tests(tree: Tree) -> list[str]:
 def each_promise_names_its_tests(tree: Tree) -> list[str]:
     """Each row of the promises, and each part of a page that makes some, names the tests that show it."""
     guarantees, storage = tree.get("docs/guarantees.md", ""), tree.get("docs/kubernetes/storage.md", "")
-    table = guarantees.partition("| promise |")[2].partition("\n\n")[0]
+    table = guarantees.partition("| guarantee |")[2].partition("\n\n")[0]
     parts = [("docs/guarantees.md", row) for row in table.split("\n")[2:]]
     parts += [("docs/guarantees.md", part) for part in re.split(r"\n(?=\*\*When )", guarantees)[1:]]
     parts += [("docs/kubernetes/storage.md", part) for part in re.split(r"\n(?=## )", storage)[1:]]
@@ -535,7 +535,7 @@ RULES: dict[Rule, list[Tree]] = {
         {"docs/errors/DL1234.md": f"# DL1234 Gone\n\nTested by `{TEST}`.\n", TEST: "# DL12345 Go\n"},
     ],
     each_promise_names_its_tests: [
-        {"docs/guarantees.md": "| promise | by |\n| --- | --- |\n| nothing is lost | |\n\nEnd.\n"},
+        {"docs/guarantees.md": "| guarantee | by |\n| --- | --- |\n| nothing is lost | |\n\nEnd.\n"},
         {"docs/guarantees.md": f"`{TEST}`\n\n**When it rains.** It pours.\n"},
         {"docs/kubernetes/storage.md": f"`{TEST}`\n\n## Room\n\nThere is some.\n"},
     ],
