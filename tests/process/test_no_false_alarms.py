@@ -155,7 +155,7 @@ def test_with_a_home_and_code_that_are_read_only_the_state_has_its_place_or_is_a
     with read_only(bank.folder):
         refused = bank.run("up", "--detach", code=InvalidConfig.exit_code).stderr
         assert "Read-only file system" in refused
-        assert "name a folder that can be written by spec.logStorage.path" in refused
+        assert "name a writable folder with spec.logStorage.path" in refused
     bank.write_manifest(1, f"  logStorage: {{path: {tmp_path}/state}}\n")
     bank.directory = tmp_path / "state"
     with read_only(bank.folder), bank:

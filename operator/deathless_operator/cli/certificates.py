@@ -142,7 +142,7 @@ async def _authority(
         # A new authority in its place would lock every client out that holds a certificate of the old one.
         raise InvalidConfig(
             f"Secret {namespace}/{secret} holds no readable tls.crt and tls.key",
-            remedy="repair it; or delete it to have a new authority made, and restart the lock store within a day",
+            remedy="repair it, or delete it to get a new authority, and restart the lock store within a day",
         )
     if found is not None and stored is not None and not is_managed(found):
         return stored
@@ -202,12 +202,20 @@ async def _store(
 @click.option("--ca-secret", default="deathless-lock-store-ca", show_default=True, help="The authority's Secret.")
 @click.option("--server-secret", default="deathless-lock-store-tls", show_default=True, help="The members' Secret.")
 @click.option("--server-name", default="deathless-lock-store", show_default=True, help="The members' common name.")
-@click.option("--dns-names", required=True, help="Names that the members are reached by, separated by commas.")
-@click.option("--client-secret", default="deathless-lock-store-client-tls", show_default=True, help="The clients'.")
+@click.option("--dns-names", required=True, help="DNS names of the members, separated by commas.")
+@click.option(
+    "--client-secret", default="deathless-lock-store-client-tls", show_default=True, help="The clients' Secret."
+)
 @click.option("--client-name", default="deathless-replica", show_default=True, help="The clients' common name.")
-@click.option("--user-secret", default="", help="The clients' that log in; none is made when empty.")
-@click.option("--life-days", type=click.IntRange(2, 3650), default=90, show_default=True, help="Life of each.")
-@click.option("--kubeconfig", default=None, help="Where the API server is; the pod's own account when left out.")
+@click.option("--user-secret", default="", help="The Secret of clients that log in; none is created if empty.")
+@click.option(
+    "--life-days",
+    type=click.IntRange(2, 3650),
+    default=90,
+    show_default=True,
+    help="Validity of each certificate, in days.",
+)
+@click.option("--kubeconfig", default=None, help="Kubeconfig; default: the pod's service account.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     namespace: str,
     ca_secret: str,
@@ -220,7 +228,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     life_days: int,
     kubeconfig: str | None,
 ) -> None:
-    """Make or renew the lock store's certificates."""
+    """Create or renew the lock store's certificates."""
     served = ("localhost", *filter(None, (name.strip() for name in dns_names.split(","))))
     life_s = life_days * DAY_S
     wanted = [

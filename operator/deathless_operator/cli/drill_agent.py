@@ -18,15 +18,22 @@ from deathless_operator.drill.leave import TERMINATION_LOG, leave
 
 
 @click.command(name="drill-agent")
-@click.option("--run", default="", help="The run's mark, for people who look at the pod.")
+@click.option("--run", default="", help="The run's mark, shown to people who inspect the pod.")
 @click.option("--pod-uid", required=True, help="Uid of the pod that is hit.")
 @click.option("--fault", required=True, type=click.Choice(get_args(FaultName)))
-@click.option("--process", default="worker", type=click.Choice(["worker", "replica"]), help="ProcessKill: which.")
-@click.option("--duration", default=10.0, type=click.FloatRange(0, 3600), help="Seconds; all but ProcessKill.")
-@click.option("--everything", is_flag=True, help="Partition: cut everything but loopback.")
-@click.option("--served", multiple=True, type=int, metavar="PORT", help="Cut TCP ports that replicas serve each other.")
-@click.option("--called", multiple=True, type=int, metavar="PORT", help="Cut TCP ports that the pod calls.")
-@click.option("--report", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where the report is left.")
+@click.option(
+    "--process",
+    default="worker",
+    type=click.Choice(["worker", "replica"]),
+    help="For ProcessKill: the process to kill.",
+)
+@click.option(
+    "--duration", default=10.0, type=click.FloatRange(0, 3600), help="Duration in seconds, except for ProcessKill."
+)
+@click.option("--everything", is_flag=True, help="For Partition: cut off everything but loopback.")
+@click.option("--served", multiple=True, type=int, metavar="PORT", help="TCP ports between replicas to cut off.")
+@click.option("--called", multiple=True, type=int, metavar="PORT", help="TCP ports that the pod calls, to cut off.")
+@click.option("--report", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="File for the report.")
 def command(
     run: str,
     pod_uid: str,
@@ -38,7 +45,7 @@ def command(
     called: tuple[int, ...],
     report: str,
 ) -> int:
-    """Break something of one pod on this node, and undo it when its time is over."""
+    """Cause a fault in one pod on this node, and undo it when its time is over."""
     cut = Cut(everything=everything, served=check_ports(served), called=check_ports(called))
     order = Order(
         pod_uid=pod_uid,

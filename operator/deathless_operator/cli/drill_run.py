@@ -33,26 +33,41 @@ def draw_series(shard: int, shards: int) -> str:
 
 @click.command(name="drill-run")
 @click.option("--run", required=True, help="The run's mark: namespace/drill/run.")
-@click.option("--service", required=True, help="Name of the service that is called.")
-@click.option("--url", required=True, help="Its front door: http(s)://host:port.")
-@click.option("--primary-url", default="", help="Where witnesses find the primary itself; the front door when empty.")
+@click.option("--service", required=True, help="Name of the service to call.")
+@click.option("--url", required=True, help="URL of the service: http(s)://host:port.")
+@click.option("--primary-url", default="", help="URL of the primary, for witnesses; default: --url.")
 @click.option("--clients", default=4, type=click.IntRange(1, 64))
-@click.option("--witnesses", default=2, type=click.IntRange(0, 64), help="Clients besides that wait, however long.")
-@click.option("--per-second", default=50.0, type=click.FloatRange(0.1, 1000), help="Calls of all clients together.")
-@click.option("--warm", default=5.0, type=click.FloatRange(0), help="Seconds that calls must go well before the fault.")
-@click.option("--observe", default=30.0, type=click.FloatRange(0), help="Seconds of calls from then on.")
-@click.option("--settle", default=10.0, type=click.FloatRange(0), help="Seconds that calls must go well at the end.")
-@click.option("--unavailable-max", default=5.0, type=click.FloatRange(0), help="A longer wait fails the drill.")
-@click.option("--deadline", default=600.0, type=click.FloatRange(1), help="Seconds after which it ends whatever is.")
 @click.option(
-    "--call-timeout", default=30.0, type=click.FloatRange(0.1), help="Seconds after which a call is given up."
+    "--witnesses", default=2, type=click.IntRange(0, 64), help="Additional clients that wait without a limit."
+)
+@click.option(
+    "--per-second", default=50.0, type=click.FloatRange(0.1, 1000), help="Calls per second of all clients together."
+)
+@click.option(
+    "--warm", default=5.0, type=click.FloatRange(0), help="Seconds for which calls must succeed before the fault."
+)
+@click.option("--observe", default=30.0, type=click.FloatRange(0), help="Seconds of calls after that.")
+@click.option(
+    "--settle", default=10.0, type=click.FloatRange(0), help="Seconds for which calls must succeed at the end."
+)
+@click.option(
+    "--unavailable-max",
+    default=5.0,
+    type=click.FloatRange(0),
+    help="The drill fails if a client waits longer than these seconds.",
+)
+@click.option(
+    "--deadline", default=600.0, type=click.FloatRange(1), help="Seconds after which the run ends in any case."
+)
+@click.option(
+    "--call-timeout", default=30.0, type=click.FloatRange(0.1), help="Seconds after which a call is abandoned."
 )
 @click.option("--tls", type=click.Path(path_type=Path), help="Folder with ca.crt, tls.crt and tls.key.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that callers must show.")
-@click.option("--shard", default=0, type=click.IntRange(0, SHARDS_MAX - 1), help="The one that is called.")
-@click.option("--shards", default=1, type=click.IntRange(1, SHARDS_MAX), help="How many the service has.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that callers must present.")
+@click.option("--shard", default=0, type=click.IntRange(0, SHARDS_MAX - 1), help="The shard to call.")
+@click.option("--shards", default=1, type=click.IntRange(1, SHARDS_MAX), help="Number of the service's shards.")
 @click.option("--ready-port", default=8081, type=click.IntRange(0, 65535))
-@click.option("--report", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where the report is left.")
+@click.option("--report", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="File for the report.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     run: str,
     service: str,
@@ -74,7 +89,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes 
     ready_port: int,
     report: str,
 ) -> int:
-    """Call a service through its front door while something of it is broken, and judge what came of it."""
+    """Call a service while a fault is caused in it, and judge the result."""
     pace = Pace(
         clients=clients,
         witnesses=witnesses,

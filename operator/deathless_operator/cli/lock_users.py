@@ -32,17 +32,21 @@ PAUSE_MAX_S: Final = 60.0
 
 @click.command("lock-users")
 @click.option("--namespace", required=True, envvar="POD_NAMESPACE", help="The operator's namespace.")
-@click.option("--endpoints", required=True, help="Members of the lock store, by commas.")
+@click.option("--endpoints", required=True, help="Members of the lock store, separated by commas.")
 @click.option(
     "--tls",
     type=click.Path(path_type=Path),
     default=None,
     help="Folder with ca.crt, and tls.crt without a common name.",
 )
-@click.option("--watch-namespaces", default="", help="Namespaces whose services have users, by commas; all when empty.")
-@click.option("--withdraw", is_flag=True, help="Switch logins off, and have services go back to none.")
-@click.option("--every", default=5.0, type=click.FloatRange(0), show_default=True, help="Seconds; 0: look once.")
-@click.option("--kubeconfig", default=None, help="Where the API server is; the pod's own account when left out.")
+@click.option(
+    "--watch-namespaces", default="", help="Namespaces whose services have users, comma-separated; default: all."
+)
+@click.option("--withdraw", is_flag=True, help="Switch logins off and remove the services' users.")
+@click.option(
+    "--every", default=5.0, type=click.FloatRange(0), show_default=True, help="Seconds between checks; 0: check once."
+)
+@click.option("--kubeconfig", default=None, help="Kubeconfig; default: the pod's service account.")
 def command(
     namespace: str,
     endpoints: str,
@@ -52,7 +56,7 @@ def command(
     every: float,
     kubeconfig: str | None,
 ) -> None:
-    """Give each service a user of its own at the lock store, and ask for logins once all have one."""
+    """Give each service a user of its own at the lock store, and require logins once all have one."""
     members = listed(endpoints)
     settings = OperatorSettings(namespace=namespace, lock_endpoints=members, lock_users=True)
     told = ""

@@ -20,10 +20,10 @@ import click
 
 COMMANDS = {
     "run": ("run", "command", "Run the operator"),
-    "certificates": ("certificates", "command", "Make or renew the lock store's certificates"),
+    "certificates": ("certificates", "command", "Create or renew the lock store's certificates"),
     "lock-users": ("lock_users", "command", "Give each service a user of its own at the lock store"),
-    "drill-run": ("drill_run", "command", "Call a service while it is drilled, and judge"),
-    "drill-agent": ("drill_agent", "command", "Break what a drill names, on its node"),
+    "drill-run": ("drill_run", "command", "Call a service during a drill, and judge the result"),
+    "drill-agent": ("drill_agent", "command", "Cause a drill's fault on its node"),
 }
 
 
@@ -76,7 +76,7 @@ def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
 )
-@click.option("--debug", is_flag=True, help="Show traces of errors.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def cli(debug: bool) -> None:
     """Runs replicated services in a Kubernetes cluster."""
 

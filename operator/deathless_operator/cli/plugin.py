@@ -56,7 +56,7 @@ LOOK_S = 0.5
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--debug", is_flag=True, help="Show traces of errors.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def cli(debug: bool) -> None:
     """Replicated services that survive the death of any pod.
 
@@ -77,10 +77,10 @@ for each in (*COMMANDS, *HOLDS, adopt):
 @click.argument("service", default="", shell_complete=complete_service)
 @common
 @json_option
-@click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
-@click.option("--conditions", is_flag=True, help="Show every condition, not only those worth a look.")
+@click.option("-w", "--watch", is_flag=True, help="Keep watching until Ctrl-C.")
+@click.option("--conditions", is_flag=True, help="Show every condition, not only those that need attention.")
 def status(service: str, namespace: str, kubeconfig: str, as_json: bool, watch: bool, conditions: bool) -> int:
-    """Show how a service is, or all of the namespace. The exit code is 69 while one is not Ready."""
+    """Show the status of a service, or of all in the namespace. The exit code is 69 while one is not Ready."""
 
     async def look(cluster: Cluster) -> int:
         while True:
@@ -144,9 +144,9 @@ def _show_services(namespace: str, found: list[tuple[str, Any]]) -> None:
 def switchover(
     service: str, namespace: str, kubeconfig: str, as_json: bool, timeout: float | None, shard: int | None
 ) -> int:
-    """Let another replica lead, and wait until it does. No call is lost, and none fails.
+    """Make another replica primary, and wait until it is. No call is lost, and none fails.
 
-    The primary first lets activities end that must run at most once, for limits.handoverWaitS; it serves meanwhile.
+    The primary first waits up to limits.handoverWaitS for at-most-once activities to end; it serves meanwhile.
     """
     moved = on_cluster(namespace, kubeconfig, lambda cluster: cluster.switch_over(service, timeout, view.tell, shard))
     if as_json:
@@ -166,20 +166,31 @@ def switchover(
     default="ProcessKill",
     show_default=True,
     type=click.Choice(get_args(FaultType)),
-    help="What is broken.",
+    help="Which fault to cause.",
 )
 @click.option(
     "--role",
     default="Primary",
     show_default=True,
     type=click.Choice(["Primary", "Checkpointer", "Standby", "Any"]),
-    help="Of which replica.",
+    help="The role of the replica to hit.",
 )
-@click.option("--duration", default=10, show_default=True, type=click.IntRange(1, 600), help="Of what lasts; seconds.")
-@click.option("--unavailable-max", default=5.0, show_default=True, help="A longer wait of a client fails the drill.")
+@click.option(
+    "--duration",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 600),
+    help="Duration of a lasting fault, in seconds.",
+)
+@click.option(
+    "--unavailable-max",
+    default=5.0,
+    show_default=True,
+    help="The drill fails if a client waits longer than these seconds.",
+)
 @shard_option
-@click.option("--keep", is_flag=True, help="Keep the FailoverDrill; else it is deleted once it is judged.")
-@click.option("--no-wait", is_flag=True, help="Make it, print its name, and return.")
+@click.option("--keep", is_flag=True, help="Keep the FailoverDrill; otherwise it is deleted once it is judged.")
+@click.option("--no-wait", is_flag=True, help="Create the FailoverDrill, print its name, and return.")
 @common
 @json_option
 @timeout_option
@@ -197,10 +208,10 @@ def drill(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
     as_json: bool,
     timeout: float,
 ) -> int:
-    """Break something of a service on purpose, and tell what came of it. The exit code is 0 if it passed.
+    """Cause a fault in a service on purpose, and report the result. The exit code is 0 if the drill passed.
 
-    Calls go through the front door all the time; it is judged whether one was lost or doubled, and how long a client
-    waited. Nothing is broken while the service is not well.
+    Calls are made all the time; the verdict says whether any was lost or doubled, and how long a client waited. No
+    fault is caused while the service is unhealthy.
     """
     name = f"{service}-{secrets.token_hex(3)}"
     spec: dict[str, object] = {
@@ -247,15 +258,17 @@ async def _follow(cluster: Cluster, name: str, timeout_s: float) -> DrillRun:
                 view.tell(text)
                 said = text
         await asyncio.sleep(LOOK_S)
-    raise OutcomeUnknown(f"drill {name} was not judged within {timeout_s:g} s", remedy="does the operator run?")
+    raise OutcomeUnknown(f"drill {name} was not judged within {timeout_s:g} s", remedy="check that the operator runs")
 
 
 @cli.command()
 @service_argument
 @click.option("-r", "--replica", default="", metavar="NAME", help="r0, r1, ... instead of the primary.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as it says more.")
-@click.option("-p", "--previous", is_flag=True, help="Of the container before the last start.")
-@click.option("--tail", default=200, show_default=True, type=click.IntRange(min=-1), help="Lines; -1: all.")
+@click.option("-f", "--follow", is_flag=True, help="Keep showing new lines.")
+@click.option("-p", "--previous", is_flag=True, help="Show the log of the container before its last start.")
+@click.option(
+    "--tail", default=200, show_default=True, type=click.IntRange(min=-1), help="Number of lines; -1 for all."
+)
 @shard_option
 @common
 def logs(
@@ -268,7 +281,7 @@ def logs(
     namespace: str,
     kubeconfig: str,
 ) -> int:
-    """Show what the primary says, or another replica."""
+    """Show the log of the primary, or of another replica."""
 
     async def find(cluster: Cluster) -> tuple[str, str]:
         if not replica:
@@ -290,10 +303,17 @@ def logs(
 @cli.command(name="call")
 @service_argument
 @click.argument("handler")
-@click.option("-k", "--key", default="", help="Key of the entity; empty for a service of one object.")
-@click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="VALUE is JSON, or a text.")
+@click.option("-k", "--key", default="", help="Key of the state; empty for a service of one object.")
+@click.option(
+    "-a",
+    "--arg",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An argument; VALUE is JSON, or taken as a string if it is not.",
+)
 @click.option("-q", "--query", is_flag=True, help="HANDLER is a query.")
-@click.option("--idempotency-key", default="", metavar="KEY", help="The same key runs once; one is drawn if none is.")
+@click.option("--idempotency-key", default="", metavar="KEY", help="The same key runs once; default: a generated one.")
 @common
 @json_option
 @click.option(
@@ -302,7 +322,7 @@ def logs(
     show_default=True,
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Wait so long for an answer.",
+    help="How long to wait for an answer.",
 )
 def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes them by name
     service: str,
@@ -316,7 +336,7 @@ def call_command(  # noqa: PLR0913, PLR0917 - one parameter per option, click pa
     as_json: bool,
     timeout: float,
 ) -> int:
-    """Call HANDLER of a service through its front door, and print the result as JSON.
+    """Call HANDLER of a service over HTTP, and print the result as JSON.
 
     \b
     kubectl deathless call bank deposit --key alice --arg amount=5

@@ -208,7 +208,7 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
         if resource.spec.module != accepted:
             raise InvalidArgument(
                 f"spec.module is {resource.spec.module}, and {accepted} was accepted",
-                remedy="adopt the new image under the module of before first",
+                remedy="adopt the new image under the previous module first",
             )
         image, told = resource.spec.image, await code_of_image(cluster, service)
 
@@ -234,12 +234,14 @@ async def work(cluster: Cluster, service: str, asked: Asked) -> tuple[int, str]:
 
 @click.command()
 @service_argument
-@click.option("--code", is_flag=True, help="Accept that spec.image's code goes on where a checkpoint ends the log.")
-@click.option("--restored", is_flag=True, help="Accept a log that was put back from a backup or a snapshot.")
+@click.option(
+    "--code", is_flag=True, help="Accept that the code of spec.image continues from the checkpoint at the log's end."
+)
+@click.option("--restored", is_flag=True, help="Accept a log that was restored from a backup or a snapshot.")
 @click.option("--cut-at-end", is_flag=True, help="Accept that the damaged end of the log is cut off.")
-@click.option("--as-new", is_flag=True, help="Make a copied log a service of its own.")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Only say what differs.")
+@click.option("--as-new", is_flag=True, help="Turn a copied log into a service of its own.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Only show what differs.")
 @shard_option
 @common
 @json_option
@@ -260,8 +262,8 @@ def adopt(  # noqa: PLR0913, PLR0917 - one parameter per option, click passes th
 ) -> int:
     """Accept what replicas refuse to start from: another lock store, a restored log, other code.
 
-    The service must be suspended. A pod with its image, volumes and settings runs `deathless adopt` and says what
-    differs; what it does is asked first. Afterwards set spec.suspend to false.
+    The service must be suspended. A pod with its image, volumes and settings runs `deathless adopt`, shows what
+    differs, and asks before it changes anything. Afterwards set spec.suspend to false.
 
     \b
     kubectl deathless adopt bank --dry-run

@@ -109,7 +109,7 @@ class Cluster:
         if found is None:
             which = "" if shard is None else f"shard {shard} of "
             raise PeerUnreachable(
-                f"no replica of {which}{name} leads now", remedy=f"see `kubectl deathless status {name}`"
+                f"no replica of {which}{name} is primary now", remedy=f"see `kubectl deathless status {name}`"
             )
         return found
 
@@ -125,7 +125,7 @@ class Cluster:
             named = int(which) if slash and which.isdecimal() else shard
             found = alike(pods, await self.shard_of(name, named) | {names.LABEL_REPLICA: rest})
         if not found:
-            raise InvalidArgument(f"{name} has no replica {replica}", remedy="they are called r0, r1, ...")
+            raise InvalidArgument(f"{name} has no replica {replica}", remedy="replicas are called r0, r1, ...")
         return found[0]
 
     async def switch_over(
@@ -229,7 +229,7 @@ async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIter
     """
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise PeerUnreachable("kubectl is not on the PATH", remedy="it forwards the port: install it")
+        raise PeerUnreachable("kubectl is not on the PATH", remedy="install it: it forwards the port")
     words = ("port-forward", "--namespace", namespace, f"service/{service}", f":{names.SERVICE_HTTP_PORT}")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(kubectl, *words, stdout=pipe, stderr=pipe)
@@ -245,7 +245,9 @@ async def forwarded(namespace: str, service: str, timeout_s: float) -> AsyncIter
             if process.returncode is None:
                 process.terminate()
             said = await read_words(process.stderr)
-            raise PeerUnreachable(f"kubectl port-forward to {service}: {said or 'no answer'}", remedy="is it Ready?")
+            raise PeerUnreachable(
+                f"kubectl port-forward to {service}: {said or 'no answer'}", remedy="check that the service is Ready"
+            )
         yield int(found.group(1))
     finally:
         await end_program(process)

@@ -170,7 +170,7 @@ async def wait_until_done(
         await asyncio.sleep(LOOK_S)
 
 
-no_wait_option = click.option("--no-wait", is_flag=True, help="Ask for it, and return.")
+no_wait_option = click.option("--no-wait", is_flag=True, help="Return at once, without waiting for confirmation.")
 
 
 def _remedy(service: str) -> str:
@@ -201,10 +201,10 @@ def fence(
     no_wait: bool,
     timeout: float | None,
 ) -> int:
-    """Stop REPLICAS (r0, r1, ..., of several shards 0/r0, 1/r0, ...; none named: all) until they are unfenced.
+    """Stop REPLICAS (r0, r1, ..., with shards 0/r0, 1/r0, ...; default: all) until they are unfenced.
 
-    Waits until each of them says that it is fenced. The exit code is 75 where one has not said so in time: it may serve
-    still. It stays asked for.
+    Waits until each of them confirms that it is fenced. If one does not confirm in time, the exit code is 75: it
+    may still serve. The request remains in place.
     """
 
     async def work(cluster: Cluster) -> str:
@@ -249,9 +249,9 @@ def unfence(
     no_wait: bool,
     timeout: float,
 ) -> int:
-    """Let REPLICAS (none named: all) serve again.
+    """Let REPLICAS (default: all) serve again.
 
-    Waits until each that was fenced is ready. The exit code is 75 where one is not in time. It stays asked for.
+    Waits until each that was fenced is ready. If one is not in time, the exit code is 75. The request remains in place.
     """
 
     async def work(cluster: Cluster) -> str:
@@ -259,7 +259,7 @@ def unfence(
         now = fenced_by(found)
         if replicas and "*" in now:
             told = f"all replicas of {service} are fenced together"
-            raise InvalidArgument(told, remedy=f"`kubectl deathless unfence {service}` lets all serve again")
+            raise InvalidArgument(told, remedy=f"`kubectl deathless unfence {service}` unfences all replicas")
         left = ",".join(one for one in now if replicas and one not in replicas)
         members = await members_of(cluster, found)
         await cluster.annotate(service, names.FENCED_ANNOTATION, left or None)
@@ -284,10 +284,9 @@ def unfence(
 @no_wait_option
 @timeout_option
 def pause(service: str, namespace: str, kubeconfig: str, as_json: bool, no_wait: bool, timeout: float) -> int:
-    """Let the operator change nothing about a service. Replicas serve and take over all the same.
+    """Stop the operator from changing anything about a service. Replicas still serve and take over.
 
-    Waits until the operator has told that it leaves the service alone. The exit code is 75 where it has not in time. It
-    stays asked for.
+    Waits until the operator confirms. If it does not in time, the exit code is 75. The request remains in place.
     """
     _set_paused(service, True, namespace, kubeconfig, no_wait, timeout)
     _say(as_json, {"name": service, "paused": True}, f"{service}: {_done(no_wait)}the operator leaves it alone")
@@ -312,9 +311,9 @@ def _set_paused(service: str, paused: bool, namespace: str, kubeconfig: str, no_
 @no_wait_option
 @timeout_option
 def resume(service: str, namespace: str, kubeconfig: str, as_json: bool, no_wait: bool, timeout: float) -> int:
-    """Let the operator look after a service again.
+    """Let the operator manage a service again.
 
-    Waits until the operator has told that it does. The exit code is 75 where it has not in time. It stays asked for.
+    Waits until the operator confirms. If it does not in time, the exit code is 75. The request remains in place.
     """
     _set_paused(service, False, namespace, kubeconfig, no_wait, timeout)
     _say(as_json, {"name": service, "paused": False}, f"{service}: {_done(no_wait)}the operator looks after it again")

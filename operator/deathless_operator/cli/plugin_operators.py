@@ -54,7 +54,7 @@ async def operator_token(cluster: Cluster, resource: ResourceView) -> str:
         raw = await cluster.api.get(SECRET, cluster.namespace, name)
     except NotFound:
         raise OperatorsOnly(
-            f"Secret {name} is not there", remedy="the operator makes it; an older one does not: upgrade it"
+            f"Secret {name} is not there", remedy="the operator creates it; if yours is too old to do so, upgrade it"
         ) from None
     return base64.b64decode((raw.get("data") or {}).get(names.OPERATOR_TOKEN_KEY, "")).decode().strip()
 
@@ -157,7 +157,7 @@ answer_option = click.option(
     show_default=True,
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Wait so long for an answer.",
+    help="How long to wait for an answer.",
 )
 ignored_json_option = click.option("--json", is_flag=True, expose_value=False, help="Print JSON (the default).")
 number_type = click.IntRange(min=1)
@@ -185,7 +185,7 @@ def _about(page: str, **named: int | None) -> str:
 @click.command()
 @service_argument
 @click.argument("number", metavar="[ID]", default=None, type=InvocationId())
-@click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Begin there.")
+@click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Start at this ID.")
 @shard_option
 @common
 @ignored_json_option
@@ -199,7 +199,7 @@ def invocations(
     kubeconfig: str,
     timeout: float,
 ) -> int:
-    """Print the handlers that wait, the oldest first, of all shards; or all about the one named ID, as JSON."""
+    """Print the handlers that wait in all shards, the oldest first, or the details of ID, as JSON."""
     if number is not None:
         page = _about(f"invocations/{number}/history", shard=shard)
     else:
@@ -211,8 +211,13 @@ def invocations(
 @service_argument
 @click.argument("number", metavar="ID", type=InvocationId())
 @click.argument("order", type=click.Choice(ORDERS))
-@click.option("--operation", default=None, type=number_type, help="Of `resume`: which wait ends; the only one if none.")
-@click.option("--value", default=None, metavar="JSON", help="Of `resume`: what it ends with; null if none.")
+@click.option(
+    "--operation",
+    default=None,
+    type=number_type,
+    help="For `resume`: the operation to complete; default: the only one.",
+)
+@click.option("--value", default=None, metavar="JSON", help="For `resume`: the value it gets; default: null.")
 @common
 @ignored_json_option
 @answer_option
@@ -235,14 +240,16 @@ def order(
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
     body: dict[str, object] = {}
     if order != "resume" and (operation is not None or value is not None):
-        raise InvalidArgument(f"--operation and --value belong to resume, not to {order}", remedy="leave them out")
+        raise InvalidArgument(f"--operation and --value belong to resume, not to {order}", remedy="omit them")
     if operation is not None:
         body["operation"] = operation
     if value is not None:
         try:
             body["value"] = read_json(value.encode(), object)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise InvalidArgument(f"--value {value!r} is no JSON: {error}", remedy="""a text is '"text"'""") from None
+            raise InvalidArgument(
+                f"--value {value!r} is not JSON: {error}", remedy="""write a string as '"text"'"""
+            ) from None
     return _operate(service, f"invocations/{number}/{order}", namespace, kubeconfig, timeout, body)
 
 
@@ -253,7 +260,7 @@ def order(
 @ignored_json_option
 @answer_option
 def parked(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Print the messages that were set aside, as JSON."""
+    """Print the parked messages, as JSON."""
     return _operate(service, _about("parked", shard=shard), namespace, kubeconfig, timeout)
 
 
@@ -264,7 +271,7 @@ def parked(service: str, shard: int | None, namespace: str, kubeconfig: str, tim
 @ignored_json_option
 @answer_option
 def retry_parked(service: str, lsn: str, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Run the message LSN (of shard 1: 1-LSN) that was set aside once more."""
+    """Run the parked message LSN (for shard 1: 1-LSN) once more."""
     return _operate(service, f"parked/{lsn}/retry", namespace, kubeconfig, timeout, {})
 
 
@@ -275,16 +282,22 @@ def retry_parked(service: str, lsn: str, namespace: str, kubeconfig: str, timeou
 @ignored_json_option
 @answer_option
 def peers(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Print the services that this one sends to and hears from, as JSON."""
+    """Print the services that this one exchanges messages with, as JSON."""
     return _operate(service, _about("peers", shard=shard), namespace, kubeconfig, timeout)
 
 
 @click.command("adopt-peer")
 @service_argument
 @click.argument("peer")
-@click.option("--service-id", required=True, metavar="HEX", help="Of the one created anew; `peers` names it.")
-@click.option("--incarnation", required=True, type=number_type, metavar="N", help="Likewise.")
-@click.option("--peer-shard", default=0, type=click.IntRange(min=0), metavar="K", help="Which shard of it.")
+@click.option("--service-id", required=True, metavar="HEX", help="Service ID of the new service, as `peers` shows it.")
+@click.option(
+    "--incarnation",
+    required=True,
+    type=number_type,
+    metavar="N",
+    help="Incarnation of the new service, as `peers` shows it.",
+)
+@click.option("--peer-shard", default=0, type=click.IntRange(min=0), metavar="K", help="Which shard of the peer.")
 @shard_option
 @common
 @ignored_json_option
@@ -300,9 +313,9 @@ def adopt_peer(
     kubeconfig: str,
     timeout: float,
 ) -> int:
-    """Have a service take the PEER that was created anew for the peer from now on.
+    """Accept the PEER that was created anew as the peer from now on.
 
-    What it sent to the one before and was not confirmed is dropped; handlers that wait for that get PeerReplaced.
+    Messages to the old peer that it had not confirmed are dropped; handlers that wait for it get PeerReplaced.
     """
     body: dict[str, object] = {"serviceId": service_id, "incarnation": incarnation, "shard": peer_shard}
     page = _about(f"peers/{quote(peer, safe='')}/adopt", shard=shard)
@@ -316,7 +329,7 @@ def adopt_peer(
 @ignored_json_option
 @answer_option
 def unknown(service: str, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Print the activities of which nobody knows whether they were done, as JSON."""
+    """Print the activities whose outcome is unknown, as JSON."""
     return _operate(service, _about("unknown", shard=shard), namespace, kubeconfig, timeout)
 
 
@@ -328,13 +341,13 @@ def unknown(service: str, shard: int | None, namespace: str, kubeconfig: str, ti
 @ignored_json_option
 @answer_option
 def settle(service: str, number: str, operation: int, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Take the activity OPERATION of the invocation ID off the list of unknown ones: somebody has seen to it."""
+    """Settle the activity OPERATION of the invocation ID, whose outcome was unknown."""
     return _operate(service, f"unknown/{number}/{operation}/settle", namespace, kubeconfig, timeout, {})
 
 
 @click.command()
 @service_argument
-@click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Begin there.")
+@click.option("--from", "first", default=0, type=click.IntRange(min=0), metavar="ID", help="Start at this ID.")
 @shard_option
 @common
 @ignored_json_option
@@ -349,8 +362,8 @@ def given_up_options(function: Command) -> Command:
     """Which of the messages that drivers gave up: `numbers`, or `everything` that `driver` gave up."""
     for option in (
         shard_option,
-        click.option("--driver", default="", metavar="NAME", help="With --all: of this driver alone."),
-        click.option("--all", "everything", is_flag=True, help="All that are on the list now."),
+        click.option("--driver", default="", metavar="NAME", help="With --all: only messages of this driver."),
+        click.option("--all", "everything", is_flag=True, help="All messages that are listed now."),
         click.argument("numbers", metavar="ID...", type=InvocationId(), nargs=-1),
     ):
         function = option(function)
@@ -373,9 +386,9 @@ def retry_undelivered(
     kubeconfig: str,
     timeout: float,
 ) -> int:
-    """Send the messages ID (of shard 1: 1-ID) that drivers gave up again, behind what their driver has to do already.
+    """Send the messages ID (for shard 1: 1-ID) that drivers gave up again, after those already queued.
 
-    Their receiver sees the same Idempotency-Key as at the first attempt.
+    Their receiver gets the same Idempotency-Key as with the first attempt.
 
     \b
     kubectl deathless retry-undelivered bank 4711
@@ -400,7 +413,7 @@ def discard_undelivered(
     kubeconfig: str,
     timeout: float,
 ) -> int:
-    """Take the messages ID (of shard 1: 1-ID) that drivers gave up off the list for ever, without delivering them."""
+    """Drop the messages ID (for shard 1: 1-ID) that drivers gave up permanently, without delivering them."""
     return _see_to("discard", service, numbers, everything, driver, shard, namespace, kubeconfig, timeout)
 
 
@@ -435,16 +448,16 @@ def _see_to(
 
 @click.command("resume-outside")
 @service_argument
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @shard_option
 @common
 @ignored_json_option
 @answer_option
 def resume_outside(service: str, yes: bool, shard: int | None, namespace: str, kubeconfig: str, timeout: float) -> int:
-    """Let messages to other services and drivers, and activities, go that a service holds since it was adopted.
+    """Release the messages and activities that a service holds back since it was adopted.
 
-    `adopt --restored` and `adopt --as-new` have them held, since they may have gone out already. Look first what waits,
-    by `peers` and `invocations`.
+    `adopt --restored` and `adopt --as-new` hold them back, since they may already have been sent. First look at what
+    waits, with `peers` and `invocations`.
     """
     if not yes:
         if not sys.stdin.isatty():

@@ -59,15 +59,17 @@ class InvocationId(click.ParamType[str]):
         try:
             read_invocation(text, SHARDS_MAX if "-" in text else 1)
         except InvalidArgument:
-            self.fail(f"{text!r} is no id: 512, or 1-512 of shard 1", param, ctx)
+            self.fail(f"{text!r} is not an ID; expected 512, or 1-512 for shard 1", param, ctx)
         return text
 
 
 def common(function: Command) -> Command:
     """Options that each command has."""
     for option in (
-        click.option("--kubeconfig", default="", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config."),
-        click.option("-n", "--namespace", default="", metavar="NAME", help="Instead of the context's namespace."),
+        click.option(
+            "--kubeconfig", default="", metavar="FILE", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config."
+        ),
+        click.option("-n", "--namespace", default="", metavar="NAME", help="Namespace; default: the context's."),
     ):
         function = option(function)
     return function
@@ -75,16 +77,21 @@ def common(function: Command) -> Command:
 
 service_argument = click.argument("service", shell_complete=complete_service)
 shard_option = click.option(
-    "--shard", type=click.IntRange(0, SHARDS_MAX - 1), metavar="K", help="Which shard, where the service has several."
+    "--shard", type=click.IntRange(0, SHARDS_MAX - 1), metavar="K", help="Which shard, if the service has several."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 timeout_option = click.option(
-    "--timeout", default=60.0, show_default=True, type=click.FloatRange(min=1), metavar="SECONDS", help="Wait so long."
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long to wait.",
 )
 handover_timeout_option = click.option(
     "--timeout",
     default=None,
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help=f"Wait so long.  [default: {SWITCH_S:g}, and limits.handoverWaitS on top]",
+    help=f"How long to wait.  [default: {SWITCH_S:g} plus limits.handoverWaitS]",
 )

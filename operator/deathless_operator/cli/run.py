@@ -94,21 +94,27 @@ _PORT = click.IntRange(0, 65535)
     "--namespace",
     envvar=["DEATHLESS_NAMESPACE", "POD_NAMESPACE"],
     default="",
-    help="Where the operator lives: its authority, agents and Lease; the account's own when empty.",
+    help="Namespace of the operator, its authority, agents and Lease; default: the account's.",
 )
 @click.option(
     "--identity",
     envvar=["DEATHLESS_IDENTITY", "POD_NAME"],
     default="",
-    help="Holder of the Lease; a random end is added. The host name when empty.",
+    help="Holder of the Lease, with a random suffix added; default: the host name.",
 )
-@click.option("--watch-namespaces", default="", help="Namespaces whose services are served, by commas; all when empty.")
-@click.option("--leader-election/--no-leader-election", default=True, help="Whether one of several is elected.")
+@click.option(
+    "--watch-namespaces", default="", help="Namespaces whose services are managed, comma-separated; default: all."
+)
+@click.option(
+    "--leader-election/--no-leader-election", default=True, help="Whether to elect one of several operator processes."
+)
 @click.option("--lease-name", default="deathless-operator", help="Name of the Lease.")
-@click.option("--lease-namespace", default="", help="Namespace of the Lease; --namespace when empty.")
-@click.option("--lease-seconds", type=float, default=15.0, help="A silent leader is followed after this.")
-@click.option("--renew-seconds", type=float, default=10.0, help="A leader that cannot renew ends after this.")
-@click.option("--retry-seconds", type=float, default=2.0, help="Between renewals, and between looks.")
+@click.option("--lease-namespace", default="", help="Namespace of the Lease; default: --namespace.")
+@click.option("--lease-seconds", type=float, default=15.0, help="Seconds after which a silent leader is replaced.")
+@click.option("--renew-seconds", type=float, default=10.0, help="Seconds after which a leader that can't renew ends.")
+@click.option(
+    "--retry-seconds", type=float, default=2.0, help="Seconds between renewals, and between attempts to lead."
+)
 @click.option("--health-port", type=_PORT, default=8081, help="Port of /livez and /readyz; 0: any.")
 @click.option("--metrics-port", type=_PORT, default=8080, help="Port of /metrics; 0: any.")
 @click.option("--image", default="deathless:latest", help="Image of drill runners and agents.")
@@ -116,27 +122,30 @@ _PORT = click.IntRange(0, 65535)
     "--image-pull-policy",
     type=click.Choice(["Always", "IfNotPresent", "Never"]),
     default="IfNotPresent",
-    help="When it is pulled, and images of services that do not say.",
+    help="Pull policy of it, and of services' images without a policy.",
 )
-@click.option("--image-pull-secrets", default="", help="Names of Secrets to pull it with, by commas.")
-@click.option("--lock-endpoints", default="", help="Lock store of services that name none, by commas.")
-@click.option("--lock-tls-secret", default="", help="Secret with ca.crt, tls.crt, tls.key for it.")
+@click.option("--image-pull-secrets", default="", help="Names of the pull Secrets for it, separated by commas.")
+@click.option("--lock-endpoints", default="", help="Lock store of services that name none, separated by commas.")
+@click.option("--lock-tls-secret", default="", help="Secret with ca.crt, tls.crt and tls.key for it.")
 @click.option("--lock-user-secret", default="", help="Secret with username and password for it.")
-@click.option("--lock-users/--no-lock-users", default=False, help="Each service has a user of its own there.")
-@click.option("--network-policies/--no-network-policies", default=True, help="Make one for each service.")
-@click.option("--api-server-ports", default="443,6443", help="Ports at which replicas reach the API server.")
+@click.option("--lock-users/--no-lock-users", default=False, help="Whether each service has a user of its own there.")
+@click.option("--network-policies/--no-network-policies", default=True, help="Whether to create one for each service.")
+@click.option("--api-server-ports", default="443,6443", help="Ports of the API server that replicas use.")
 @click.option("--cluster-domain", default="cluster.local", help="Domain of the cluster's names.")
 @click.option("--drill-agents/--no-drill-agents", default=False, help="Whether drills may start privileged agents.")
-@click.option("--drill-agent-service-account", default="deathless-drill-agent", help="Their account.")
+@click.option("--drill-agent-service-account", default="deathless-drill-agent", help="Service account of these agents.")
 @click.option("--drill-node-drain/--no-drill-node-drain", default=False, help="Whether drills may drain nodes.")
 @click.option(
-    "--resync-seconds", type=click.IntRange(1, 86400), default=300, help="Look at each object at least so often."
+    "--resync-seconds",
+    type=click.IntRange(1, 86400),
+    default=300,
+    help="Reconcile each object at least this often, in seconds.",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json")
-@click.option("--kubeconfig", default="", help="Where the API server is; the pod's own account when empty.")
+@click.option("--kubeconfig", default="", help="Kubeconfig; default: the pod's service account.")
 def command(**given: object) -> int:
-    """Run the operator: watch services and drills, and do what is to be done about them."""
+    """Run the operator: watch services and drills, and reconcile them."""
     log_format.set_up(str(given["log_level"]), as_json=given["log_format"] == "json")
     options = run_options(given, connect(str(given["kubeconfig"])))
 

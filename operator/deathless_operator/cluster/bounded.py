@@ -33,6 +33,6 @@ async def read_whole(answer: aiohttp.ClientResponse, what: str, bytes_max: int |
             answer.close()
             raise TooLarge(
                 f"{what}: the answer has more than {most} bytes",
-                remedy="see who answers at this address; of a service, ask for less at a time",
+                remedy="check what answers at this address; if it is a service, request less at a time",
             )
     return bytes(content)

@@ -4,7 +4,7 @@
     |- ApiUnreachable   (RetryLater) no answer: the queue tries again
     |  |- ApiFailed     429, 5xx, or a write without an answer: not now, or not this one object, such as one whose
     |                   webhook is down
-    |- ApiRefused       (Invalid)    the API server said no
+    |- ApiRefused       (Invalid)    the API server refused the request
     |  |- NotFound      404: the object is gone
     |  |- Conflict      409: somebody else wrote first, holds the field, or the name is taken
     |  |- Expired       410: a version that the API server has forgotten: list again
@@ -32,7 +32,7 @@ class ApiUnreachable(RetryLater):
     """The API server gave no usable answer in time; nothing is known about the last request's effect."""
 
     code = "DL6001"
-    remedy = "the operator tries again by itself; replicas serve and take over without it"
+    remedy = "the operator retries automatically; replicas serve and take over without it"
 
 
 class ApiFailed(ApiUnreachable):
@@ -61,7 +61,7 @@ class ApiRefused(Invalid):
     """
 
     code = "DL6002"
-    remedy = "see the message; a missing permission is cured in the operator's role"
+    remedy = "see the message; add a missing permission to the operator's role"
 
     def __init__(self, message: str, *, status: int, reason: str = "") -> None:
         super().__init__(message)
@@ -90,17 +90,17 @@ class Unacceptable(ApiRefused):
 
 
 class NoCluster(Invalid):
-    """Nothing says where the API server is."""
+    """The address of the API server is not configured, or its configuration is invalid."""
 
     code = "DL6003"
-    remedy = "run in a pod with a service account, or name a kubeconfig by --kubeconfig or KUBECONFIG"
+    remedy = "run in a pod with a service account, or name a kubeconfig with --kubeconfig or KUBECONFIG"
 
 
 class LeaseLost(Fenced):
     """The lease could not be renewed in time; another operator may lead from now on."""
 
     code = "DL6004"
-    remedy = "nothing: the process ends and its pod starts again; another operator leads meanwhile"
+    remedy = "do nothing: the process ends and its pod restarts; another operator is the leader meanwhile"
 
 
 _CLASSES: dict[int, type[ApiRefused]] = {

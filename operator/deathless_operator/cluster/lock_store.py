@@ -226,7 +226,7 @@ def _read(endpoint: str, status: int, raw: bytes) -> Object:
 def _told(refused: _Refused) -> Unauthorized | LockUnavailable:
     words = str(refused)
     if "permission denied" in words or "authentication failed" in words:
-        return Unauthorized(words, remedy="the lock store knows another password: see docs/kubernetes/lock-store.md")
+        return Unauthorized(words, remedy="the lock store has another password: see docs/kubernetes/lock-store.md")
     return LockUnavailable(words)
 
 

@@ -296,7 +296,7 @@ class LockUsers:
         if not password:
             raise InvalidConfig(
                 f"Secret {self._settings.namespace}/{names.LOCK_ADMIN_SECRET} holds no password",
-                remedy="put back what it held; where that is lost, see docs/kubernetes/lock-store.md",
+                remedy="restore its contents; if they are lost, see docs/kubernetes/lock-store.md",
             )
         return password
 

@@ -68,7 +68,7 @@ class Trust:
             if stored is None:
                 raise InvalidConfig(
                     f"Secret {self._namespace}/{names.AUTHORITY_SECRET} holds no readable ca.crt, tls.crt and tls.key",
-                    remedy="repair it, or delete it to have an authority made",
+                    remedy="repair it, or delete it to get a new authority",
                 )
             wanted, sentence = stored, None
         elif found is not None and is_distrusted(found):

@@ -99,7 +99,9 @@ def _on_terminate(stop: threading.Event) -> signal.Handlers | Callable[[int, Fra
 def _found(order: Order) -> list[PodProcess]:
     found = pod_processes(check_pod_uid(order.pod_uid), order.proc)
     if not found:
-        raise Internal(f"no process of pod {order.pod_uid} on this node", remedy="is it still on this node?")
+        raise Internal(
+            f"no process of pod {order.pod_uid} on this node", remedy="check that the pod is still on this node"
+        )
     return found
 
 

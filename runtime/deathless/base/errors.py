@@ -1,11 +1,11 @@
 """The one tree of errors; every error a user can meet has a code and a page in `docs/errors/`.
 
     DeathlessError
-    |- RetryLater      nothing happened, or the outcome will be told on a retry: send it again
+    |- RetryLater      nothing was done, or a retry returns the outcome: send it again
     |  |- NotPrimary, Overloaded, OutOfSpace, LockUnavailable, PeerUnreachable, OutcomeUnknown,
     |  |  OutboxFull, StillServing, StorageReadOnly, StorageFailed, StorageSlow, NoInodes, SinkUnavailable, TracesLost,
     |  |  SettingsChanged, IssuerUnavailable
-    |- Fenced          this process is not the one any more: stop it
+    |- Fenced          this process has been fenced: another process owns its role; stop it
     |  |- Deposed, OtherSupervisor
     |- Invalid         the caller must change what it sent or configured
     |  |- InvalidConfig, InvalidManifest, InvalidArgument (InvalidUse), UnknownHandler, UnknownService, TooLarge,
@@ -18,12 +18,12 @@
     |  |  InvocationUnknown, NotRetryable, Cancelled, InvalidAwait,
     |  |  CallFailed (ActivityFailed, CallCycle, DeadlineExceeded), ForbiddenInTurn, ShardsFixed, KeysOfSeveralShards,
     |  |  WrongShard
-    |- DataCorrupt     bytes are not what was written: stop, an operator decides
+    |- DataCorrupt     stored bytes are damaged: stop, an operator decides
     |  |- CorruptFrame, CorruptCheckpoint, LogTruncated, NewerFormat, ForeignDirectory, StoreOlderThanLog,
     |  |  HalfCopy, CopiedDirectory, Diverged, UpgradeRequired, PeerBehind, HistoryDiffers, ServiceRolledBack,
     |  |  OtherDirectory
-    |- Closed          used after its end
-    |- Internal        our bug: a broken invariant stops the replica (I8)
+    |- Closed          used after it was closed
+    |- Internal        a bug of Deathless: a broken invariant stops the replica (I8)
 
 What the caller must do is the class; what happened is the code. `exit_code` is what the CLI exits with,
 `http_status` what the ingress answers. Imports nothing of ours.
@@ -58,7 +58,7 @@ class DeathlessError(Exception):
 
 
 class RetryLater(DeathlessError):
-    """Nothing was done, or a retry learns what was; the caller sends the same again."""
+    """Nothing was done, or a retry returns what was done; the caller sends the same request again."""
 
     http_status = 503
     exit_code = 75
@@ -81,15 +81,15 @@ class Overloaded(RetryLater):
 
 
 class OutOfSpace(RetryLater):
-    """The log's file system has no room; confirmed work stays readable (I8)."""
+    """The log's file system is full; confirmed work remains readable (I8)."""
 
     code = "DL1003"
     http_status = 507
-    remedy = "free or add space below the log directory; the service goes on by itself"
+    remedy = "free or add space on the log's file system; the service then continues"
 
 
 class LockUnavailable(RetryLater):
-    """The lock store gave no answer; releases wait until it does."""
+    """The lock store gave no answer; replies are withheld until it does."""
 
     code = "DL1004"
     remedy = "check the lock store's endpoints and credentials"
@@ -100,11 +100,11 @@ class PeerUnreachable(RetryLater):
 
     code = "DL1005"
     exit_code = 69
-    remedy = "is the service up? `deathless up service.yaml`, `deathless status`"
+    remedy = "check that the service runs: `deathless status`; `deathless up service.yaml` starts it"
 
 
 class OutcomeUnknown(RetryLater):
-    """The caller's time ran out before the reply came; the call may have been applied, or may yet be."""
+    """The caller's time ran out before the reply came; the call may have been applied, or may still be."""
 
     code = "DL1006"
     http_status = 504
@@ -112,84 +112,84 @@ class OutcomeUnknown(RetryLater):
 
 
 class OutboxFull(RetryLater):
-    """Messages to other services fill the outbox, because a peer does not take them; no call is admitted (I10)."""
+    """Messages to other services fill the outbox, because a peer does not accept them; no call is admitted (I10)."""
 
     code = "DL1007"
-    remedy = "see `deathless peers list`; the service goes on by itself once the peer takes its messages"
+    remedy = "see `deathless peers list`; the service continues once the peer accepts its messages"
 
 
 class StillServing(RetryLater):
     """A service that is to be erased from its lock store still has a replica that holds the lock."""
 
     code = "DL1011"
-    remedy = "stop all its replicas first; one that was killed lets go within the lease's time"
+    remedy = "stop all its replicas first; a replica that was killed releases its lock when its lease expires"
 
 
 class StorageReadOnly(RetryLater):
     """The log's file system is mounted read-only, or has become so; nothing can be recorded until it is writable."""
 
     code = "DL1012"
-    remedy = "make the volume writable again; the service goes on by itself"
+    remedy = "make the volume writable again; the service then continues"
 
 
 class StorageFailed(RetryLater):
     """The log's storage reported an error of its own; what was being written is not retried in place (I8)."""
 
     code = "DL1013"
-    remedy = "check the log's storage; the replica starts again by itself"
+    remedy = "check the log's storage; the replica restarts automatically"
 
 
 class StorageSlow(RetryLater):
     """A write to the log's storage takes much longer than it should; calls are answered, but late."""
 
     code = "DL1014"
-    remedy = "look at what else uses the volume, or move the log to a faster one"
+    remedy = "check what else uses the volume, or move the log to a faster one"
 
 
 class NoInodes(OutOfSpace):
-    """The log's file system has no inode left, so no file can be made although there is space."""
+    """The log's file system has no inode left, so no file can be created although there is space."""
 
     code = "DL1015"
-    remedy = "remove small files from the volume, or make one with more inodes; the service goes on by itself"
+    remedy = "remove small files from the volume, or use one with more inodes; the service then continues"
 
 
 class IssuerUnavailable(RetryLater):
-    """The keys of the issuer that signs callers' tokens can't be had now."""
+    """The keys of the issuer that signs callers' tokens are unavailable."""
 
     code = "DL1019"
     retry_after_s = 1.0
-    remedy = "send the same again; look whether the issuer answers at its keys' address"
+    remedy = "send the same request again; check that the issuer answers at its keys' address"
 
 
 class SinkUnavailable(RetryLater):
-    """What a driver writes to can't be reached or can't take anything now; nothing is lost, it is tried again."""
+    """A driver's receiver is temporarily unavailable; nothing is lost, the driver retries."""
 
     code = "DL1020"
-    remedy = "see what the driver says in `deathless peers list`; it goes on by itself"
+    remedy = "`deathless peers list` shows the driver's error; it retries automatically"
 
 
 class TracesLost(RetryLater):
-    """Spans could not be exported, and are gone; what the service does is not touched by that."""
+    """Spans could not be exported and are lost; the service itself is not affected."""
 
     code = "DL1021"
-    remedy = "see whether the collector that spec.tracing names takes spans"
+    remedy = "check that the collector that spec.tracing names accepts spans"
 
 
 class SettingsChanged(RetryLater):
-    """The settings of a replica that has not served yet are others now than those it was started with."""
+    """The settings of a replica that has not served yet have changed since it was started."""
 
     code = "DL1018"
-    remedy = "nothing to do: it is started again with the settings that are there now"
+    remedy = "do nothing: it is restarted with the current settings"
 
 
 class Fenced(DeathlessError):
-    """This process must stop: somebody else owns what it works on."""
+    """This process must stop: another process owns its role."""
 
     exit_code = 76
 
 
 class Deposed(Fenced):
-    """A successor holds the lock; this replica releases nothing more and starts again as a standby."""
+    """A successor holds the lock; this replica sends no more replies and restarts as a standby."""
 
     code = "DL2001"
 
@@ -230,12 +230,12 @@ class InvalidArgument(Invalid):
 
 
 class InvalidUse(InvalidArgument):
-    """A handler used its context, a peer or a map in a way that nothing its caller sends could make right."""
+    """A handler misused its context, a peer or a map: a bug that no arguments can avoid."""
 
     code = "DL3049"
     http_status = 500
     exit_code = 70
-    remedy = "mend the handler at the last line of the traceback in the replica's log"
+    remedy = "fix the handler at the last line of the traceback in the replica's log"
 
 
 class UnknownHandler(Invalid):
@@ -275,7 +275,7 @@ class KeyOutsideWindow(Invalid):
 
 
 class SessionExpired(Invalid):
-    """The session was collected after its idle limit; what it sent is not known any more."""
+    """The session expired after its idle limit; what it sent is no longer known."""
 
     code = "DL3009"
     http_status = 410
@@ -283,12 +283,12 @@ class SessionExpired(Invalid):
 
 
 class NotYourSession(Invalid):
-    """A connection spoke in a session that it did not register and whose secret it did not show."""
+    """A connection used a session that it did not register and whose secret it did not present."""
 
     code = "DL3031"
     http_status = 403
     exit_code = 77
-    remedy = "update the client: it shows the secret of its session when it connects again"
+    remedy = "update the client: a current one presents the secret of its session when it reconnects"
 
 
 class Unauthorized(Invalid):
@@ -300,7 +300,7 @@ class Unauthorized(Invalid):
 
 
 class Forbidden(Invalid):
-    """Who calls has shown who it is, and may not do this here."""
+    """The caller is authenticated, but may not do this here."""
 
     code = "DL3035"
     http_status = 403
@@ -308,16 +308,16 @@ class Forbidden(Invalid):
 
 
 class NotAuthenticated(Unauthorized):
-    """A caller did not prove who it is, where `ingress.authentication` asks for that."""
+    """A caller did not prove who it is, although `ingress.authentication` requires it."""
 
     code = "DL3036"
 
 
 class CallerNotAllowed(Forbidden):
-    """A caller has proved who it is, and is not among those who may call."""
+    """A caller is authenticated, but may not call this service."""
 
     code = "DL3037"
-    remedy = "add the name to spec.ingress.authentication.allowedCallers, or call as somebody who stands there"
+    remedy = "add the name to spec.ingress.authentication.allowedCallers, or call under a name that is listed"
 
 
 class PortTaken(Invalid):
@@ -336,15 +336,17 @@ class PermissionRefused(Invalid):
 
 
 class StorageUnfit(Invalid):
-    """The log directory's file system can't carry the log or its fence; the message names what it does not do."""
+    """The log directory's file system is not suitable for the log or its fence; the message names what is missing."""
 
     code = "DL3027"
     exit_code = 78
-    remedy = "put the log on a file system that does: ReadWriteMany by NFS 4, CephFS or a cloud's file store"
+    remedy = (
+        "put the log on a suitable file system: a local disk, or NFS 4, CephFS or a cloud's file store (ReadWriteMany)"
+    )
 
 
 class VolumeTooSmall(Invalid):
-    """The log's volume is smaller than the least on which a full log can free itself; nothing was begun on it."""
+    """The log's volume is smaller than the minimum on which a full log can free space; nothing was written to it."""
 
     code = "DL3050"
     exit_code = 78
@@ -359,20 +361,20 @@ class InvalidService(Invalid):
 
 
 class HandlerFailed(Invalid):
-    """The handler raised what its author did not mean to: a bug of the service. Its turn was rolled back.
+    """The handler raised an unintended exception: a bug of the service. Its turn was rolled back.
 
-    The reply is recorded (I5); the traceback stands in the log of the replica that was primary.
+    The reply is recorded (I5); the traceback is in the log of the replica that was primary.
     """
 
     code = "DL3014"
     http_status = 500
     exit_code = 70
-    remedy = "the service's author finds the traceback by `deathless logs --level error`"
+    remedy = "the service's author finds the traceback with `deathless logs --level error`"
     kind: str = ""  # type name of the exception, as recorded; empty where it was not told
 
 
 class CallRefused(HandlerFailed):
-    """The handler refused the call, as its author meant it to; its turn was rolled back and this reply recorded (I5).
+    """The handler refused the call on purpose; its turn was rolled back and this reply recorded (I5).
 
     An author raises it, or an exception derived from it.
     """
@@ -384,40 +386,40 @@ class CallRefused(HandlerFailed):
 
 
 class ForbiddenInTurn(Invalid):
-    """A handler called what ends, copies, signals, limits or changes its process; raised where it did."""
+    """A handler called a function that ends, copies, signals, limits or changes its process; raised by that call."""
 
     code = "DL3032"
     http_status = 500
     exit_code = 70
-    remedy = "a handler changes its state and gives a result; what is beyond that is for an activity"
+    remedy = "a handler may only change its state and return a result; do anything else in an activity"
 
 
 class ResultUnreadable(Invalid):
-    """The call was answered, and this door can't give its result to the caller: it has no form here."""
+    """The call was applied, but its result can't be given to this caller."""
 
     code = "DL3033"
     http_status = 500
     exit_code = 70
-    remedy = "the call was applied: mend what the handler gives, and do not send the call again under another key"
+    remedy = "the call was applied: fix the handler's result, and do not send the call again under another key"
 
 
 class ClientOfParent(Invalid):
     """A client was used in a process that was forked from the one that opened it."""
 
     code = "DL3039"
-    remedy = "open a client of its own in each process, behind the fork"
+    remedy = "open a separate client in each process, after the fork"
 
 
 class Parked(Invalid):
-    """The message killed its handler's process too often and was set aside (I11)."""
+    """The message killed its handler's process too often and was parked (I11)."""
 
     code = "DL3015"
     http_status = 422
-    remedy = "see `deathless parked`; mend the handler"
+    remedy = "see `deathless parked`; fix the handler"
 
 
 class DeliveryRefused(Invalid):
-    """What a driver writes to refuses one message for good: the same again would be refused again.
+    """A driver's receiver permanently refuses a message: a retry would be refused again.
 
     Attributes:
         position: of the message; 0: it came over the wire, and its text says where.
@@ -426,7 +428,7 @@ class DeliveryRefused(Invalid):
 
     code = "DL3040"
     http_status = 422
-    remedy = "whoever waits is told; for a fork see `onRefusal`"
+    remedy = "a waiting handler gets this error; for a fork see `onRefusal`"
 
     def __init__(self, why: str = "", *, position: int = 0) -> None:
         super().__init__(f"message {position}: {why}" if position else why)
@@ -435,40 +437,40 @@ class DeliveryRefused(Invalid):
 
 
 class DeliveryGivenUp(Invalid):
-    """A driver does not attempt a message any more: it was attempted too often, is too old, or others need its room."""
+    """A driver has given up a message: it was tried too often, is too old, or others need its room."""
 
     code = "DL3044"
     remedy = (
         "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`), and send it again from there "
-        "once its receiver takes it"
+        "once its receiver accepts it"
     )
 
 
 class NotUndelivered(Invalid):
-    """No message of this id is on the list of those that drivers gave up."""
+    """No message with this ID is among those that drivers gave up."""
 
     code = "DL3045"
     remedy = (
-        "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`); somebody else may have seen "
-        "to it"
+        "see `deathless undelivered list` (in a cluster `kubectl deathless undelivered`); another operator may have "
+        "handled it"
     )
 
 
 class OperatorsOnly(Invalid):
-    """The page is for operators, and what the caller showed is less than an operator shows."""
+    """The page is for operators, and the caller's credentials are not those of an operator."""
 
     code = "DL3025"
     http_status = 403
     exit_code = 77
-    remedy = "show the operators' token, or use `deathless` beside a replica"
+    remedy = "present the operators' token, or use `deathless` beside a replica"
 
 
 class NotParked(Invalid):
-    """Nothing is parked under that lsn, or what is parked there can't be run again."""
+    """Nothing is parked under that LSN, or the message parked there can't be run again."""
 
     code = "DL3026"
     http_status = 409
-    remedy = "see `deathless parked`; call the handler anew if that is wanted"
+    remedy = "see `deathless parked`; call the handler again if the work is still wanted"
 
 
 class NotUnsettled(Invalid):
@@ -476,19 +478,19 @@ class NotUnsettled(Invalid):
 
     code = "DL3028"
     http_status = 409
-    remedy = "see `deathless invocations unknown`; somebody else may have settled it"
+    remedy = "see `deathless invocations unknown`; another operator may have settled it"
 
 
 class PeerReplaced(Invalid):
-    """The peer was created anew: what the one before it knew is gone, also what it was asked (I3)."""
+    """The peer was created anew: the state and the pending calls of the old one are lost (I3)."""
 
     code = "DL3016"
     http_status = 409
-    remedy = "`deathless peers adopt` takes the new one; then send what is still wanted"
+    remedy = "`deathless peers adopt` accepts the new one; then send what is still wanted again"
 
 
 class InvocationUnknown(Invalid):
-    """No invocation of that id runs, and no result of it is kept."""
+    """No invocation with that ID runs, and no result of it is stored."""
 
     code = "DL3017"
     http_status = 404
@@ -496,7 +498,7 @@ class InvocationUnknown(Invalid):
 
 
 class CallFailed(Invalid):
-    """What a handler called answered with an error.
+    """A call that a handler made failed.
 
     Attributes:
         failure_code: of the error, as in `docs/errors/`.
@@ -515,7 +517,7 @@ class CallFailed(Invalid):
 
 
 class ActivityFailed(CallFailed):
-    """An activity gave no result: it raised, its process ended, it took longer than it may, or gave no sign of life."""
+    """An activity gave no result: it raised, its process ended, it exceeded its time limit, or gave no sign of life."""
 
     code = "DL3030"
     http_status = 500
@@ -523,7 +525,7 @@ class ActivityFailed(CallFailed):
 
 
 class NotRetryable(Invalid):
-    """An activity can't succeed, however often it is tried: it is tried no more, and its handler gets ActivityFailed.
+    """An activity can't succeed, however often it is tried: it is not retried, and its handler gets ActivityFailed.
 
     An author's activity raises it, or an exception derived from it. What an activity gave counts as such when it can't
     be its result: it has no encoding, does not fit the declared type or is too large; and so do arguments that its
@@ -548,18 +550,18 @@ class CallCycle(CallFailed):
 
 
 class DeadlineExceeded(CallFailed):
-    """No reply came before the call's deadline; what was called may have been done."""
+    """No reply came before the call's deadline; the call may have been applied."""
 
     code = "DL3022"
 
 
 class InvalidAwait(Invalid):
-    """A handler awaited what is no operation of its context, or waits where it can't."""
+    """A handler awaited something that is not an operation of its context, or waits where it can't."""
 
     code = "DL3023"
     http_status = 500
     exit_code = 70
-    remedy = "await what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race give, nothing else"
+    remedy = "await only what ctx.call, ctx.timer, ctx.run, ctx.promise, ctx.gather and ctx.race return"
 
 
 class ShardsFixed(Invalid):
@@ -567,25 +569,25 @@ class ShardsFixed(Invalid):
 
     code = "DL3041"
     exit_code = 78
-    remedy = "write spec.shards as it was: keys are divided by it"
+    remedy = "restore the old value of spec.shards, by which keys are divided"
 
 
 class KeysOfSeveralShards(Invalid):
     """A handler of several keys was called with keys of more than one shard, which no turn can change at once."""
 
     code = "DL3042"
-    remedy = "give keys that belong together one {tag}: they share a shard"
+    remedy = "give keys that belong together the same {tag}, so that they share a shard"
 
 
 class WrongShard(Invalid):
-    """A message came to another shard than the one its key lives on."""
+    """A message was sent to a shard that its key does not belong to."""
 
     code = "DL3043"
-    remedy = "route by docs/formats/shards.md, with the number of shards that the service has"
+    remedy = "route as docs/formats/shards.md says, with the service's number of shards"
 
 
 class DataCorrupt(DeathlessError):
-    """Stored bytes are not what was written; the replica stops and an operator decides."""
+    """Stored bytes are damaged, or do not belong here; the replica stops and an operator decides."""
 
     exit_code = 65
 
@@ -603,7 +605,7 @@ class CorruptCheckpoint(DataCorrupt):
 
 
 class LogTruncated(DataCorrupt):
-    """The log ends below an lsn that is known confirmed, or a file that must be there is missing."""
+    """The log ends below an LSN that is known to be confirmed, or a required file is missing."""
 
     code = "DL4003"
 
@@ -630,20 +632,20 @@ class StoreOlderThanLog(DataCorrupt):
 
 
 class HalfCopy(DataCorrupt):
-    """A directory holds part of a service: one side knows it, the other does not."""
+    """A directory contains only a part of a service: one side knows the service, the other does not."""
 
     code = "DL4007"
 
 
 class Diverged(DataCorrupt):
-    """Replay gave another digest than the one logged; message, handler and lsn are named (I6)."""
+    """Replay gave another digest than the one logged; message, handler and LSN are named (I6)."""
 
     code = "DL4008"
-    remedy = "run `deathless check`: the handler is not deterministic"
+    remedy = "the handler is not deterministic: find the cause with `deathless check`"
 
 
 class UpgradeRequired(DataCorrupt):
-    """Code, interpreter, libraries or limits of what is replicated differ from the log's fingerprint (I6)."""
+    """Code, interpreter, libraries or replicated limits differ from the log's fingerprint (I6)."""
 
     code = "DL4009"
     exit_code = 78
@@ -651,51 +653,51 @@ class UpgradeRequired(DataCorrupt):
 
 
 class PeerBehind(DataCorrupt):
-    """A peer asks for messages that it had confirmed before: it lost what it knew. It is asked again and again."""
+    """A peer asks for messages that it had already confirmed: it lost data. The connection is retried."""
 
     code = "DL4010"
-    remedy = "was the peer restored from a backup? Create it anew and adopt it"
+    remedy = "if the peer was restored from a backup, create it anew and adopt it"
 
 
 class CopiedDirectory(DataCorrupt):
-    """The directory is a copy of another one, with its names and addresses: nobody is asked or started from it."""
+    """The directory is a copy of another one, with its names and addresses: nothing is contacted or started from it."""
 
     code = "DL4011"
     remedy = (
-        "`deathless adopt --as-new` makes it a service of its own; `deathless adopt --moved` if the other one is gone, "
-        "or this is its backup; in scripts `deathless up --if-copied as-new|moved`"
+        "`deathless adopt --as-new` makes it a service of its own; use `deathless adopt --moved` if the original is "
+        "gone, or this is its backup; in scripts use `deathless up --if-copied as-new|moved`"
     )
 
 
 class HistoryDiffers(DataCorrupt):
-    """Two services do not agree on what one has sent to the other: one of them was copied or put back."""
+    """Two services do not agree on what one has sent to the other: one of them was copied or restored."""
 
     code = "DL4012"
-    remedy = "find out which of the two was copied or put back; `deathless peers adopt` on both begins anew"
+    remedy = "find out which of the two was copied or restored; `deathless peers adopt` on both starts over"
 
 
 class ServiceRolledBack(DataCorrupt):
-    """The service expects a message that it has answered before: it lost what it had acknowledged."""
+    """The service expects a message that it has already answered: it lost what it had acknowledged."""
 
     code = "DL4016"
-    remedy = "tell the service's operators: it was put back to an older state; find out by queries what is gone"
+    remedy = "tell the service's operators that it was restored to an older state; find out by queries what is lost"
 
 
 class OtherDirectory(DataCorrupt):
-    """The two ends of a connection did not show that they stand in the same directory: nothing is told or ordered."""
+    """The two ends of a connection did not prove that they use the same directory: nothing is exchanged."""
 
     code = "DL4017"
-    remedy = "run the command in the directory of the service; a copy of it is another service"
+    remedy = "run the command in the directory of the service; a copy of the directory is another service"
 
 
 class Closed(DeathlessError):
-    """Used after its end."""
+    """An object was used after it was closed."""
 
     code = "DL5001"
 
 
 class Internal(DeathlessError):
-    """A broken invariant of ours; the replica stops (I8)."""
+    """A broken invariant, a bug of Deathless; the replica stops (I8)."""
 
     code = "DL9001"
     exit_code = 70

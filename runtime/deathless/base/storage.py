@@ -136,7 +136,7 @@ def storage_error(error: OSError) -> DeathlessError | None:
     trouble = trouble_of(error)
     what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
     if error.errno in _OF_THIS_PROCESS:
-        return Internal(f"input/output: {what}", remedy="it is tried again; look at the limits of the process")
+        return Internal(f"input/output: {what}", remedy="it is retried; check the limits of the process")
     return _ERROR[trouble](what) if trouble is not None else None
 
 

@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--code", is_flag=True, help="Accept that other code goes on where a checkpoint stands at the end of the log."
-)
-@click.option("--restored", is_flag=True, help="Give up what was confirmed behind the end of this log.")
-@click.option("--cut-at-end", is_flag=True, help="End the log before a damaged last frame that nobody was told of.")
-@click.option("--as-new", is_flag=True, help="Make a service of its own of a copied directory.")
-@click.option("--moved", is_flag=True, help="Say that this directory was moved here, and the other is gone.")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Only say what differs.")
+@click.option("--code", is_flag=True, help="Accept that other code continues from the checkpoint at the log's end.")
+@click.option("--restored", is_flag=True, help="Give up what was confirmed after the end of this log.")
+@click.option("--cut-at-end", is_flag=True, help="Cut off a damaged last frame that was never confirmed to anybody.")
+@click.option("--as-new", is_flag=True, help="Turn a copied directory into a service of its own.")
+@click.option("--moved", is_flag=True, help="Declare that this directory was moved here, and the original is gone.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Only show what differs.")
 @service_options
 @json_option
 def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -43,16 +41,16 @@ def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
     directory: str,
     as_json: bool,
 ) -> int:
-    """Accept what otherwise refuses to start: another lock store or fence, a store older than the log, other code.
+    """Accept a service that refuses to start: another lock store or fence, a store older than the log, other code.
 
-    All replicas must be stopped. It lists what differs and what accepting it does, and asks. What was accepted is
-    written to adopted.json beside the log.
+    All replicas must be stopped. It lists what differs and the effect of accepting it, and asks for
+    confirmation. What was accepted is recorded in adopted.json beside the log.
 
     \b
     deathless adopt --dry-run
     deathless adopt                   the lock store was moved or restored, or the fence changed
     deathless adopt --code            the service's code changed; the old one took a checkpoint when it stopped
-    deathless adopt --restored        the log was put back to an older moment, and the newer files are lost
+    deathless adopt --restored        the log was restored to an earlier time, and the newer files are lost
     deathless adopt --cut-at-end      the last frame is damaged, and nothing in it was confirmed
     deathless adopt --as-new          the directory is a copy, and becomes a service of its own
     deathless adopt --moved           the directory was moved here file by file, and the other is gone
@@ -60,7 +58,7 @@ def adopt(  # noqa: PLR0913, PLR0917 - one argument per option
     named = {"code": code, "restored": restored, "cut-at-end": cut_at_end, "as-new": as_new, "moved": moved}
     kinds = [name for name, given in named.items() if given]
     if len(kinds) > 1:
-        raise InvalidArgument(f"--{' and --'.join(kinds)} are decisions of their own", remedy="take one at a time")
+        raise InvalidArgument(f"--{' and --'.join(kinds)} are separate decisions", remedy="use one at a time")
     shorter = restored or cut_at_end
     configs = _configs(manifest, directory, every=shorter or as_new or moved)
     if as_new or moved:
@@ -129,7 +127,7 @@ def _list(config: ReplicaConfig, differences: Sequence[Difference]) -> None:
 def _ask(config: ReplicaConfig, differences: Sequence[Difference], *, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
         raise InvalidArgument(
-            "adopting needs a word: there is nobody to ask", remedy="look with --dry-run, then add --yes"
+            "adopting needs a confirmation, and there is nobody to ask", remedy="check with --dry-run, then add --yes"
         )
     _list(config, differences)
     return click.confirm("Go on with that?", default=False)

@@ -34,21 +34,21 @@ token_option = click.option(
     envvar="DEATHLESS_CALLER_TOKEN_FILE",
     default="",
     metavar="PATH",
-    help="File with your token as a caller; without it the service's own is shown, which a tool beside it may read.",
+    help="File with your token as a caller; default: the service's own, which a tool beside it may read.",
 )
 UNKNOWN = (OutcomeUnknown, SessionExpired, NotYourSession)  # whoever gets one of these does not know what was done
-ARG_HELP = "A named argument; VALUE is JSON, or a text where it is none. Repeat it for each argument."
+ARG_HELP = "A named argument; VALUE is JSON, or taken as a string if it is not. Repeat for each argument."
 
 
 @click.command()
 @click.argument("handler")
-@click.option("-k", "--key", default="", help="Key of the entity; empty for a service of one object.")
+@click.option("-k", "--key", default="", help="Key of the state; empty for a service of one object.")
 @click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help=ARG_HELP)
 @click.option(
     "--idempotency-key",
     default="",
     metavar="KEY",
-    help="The same key with the same arguments runs once; one is drawn if none is given.",
+    help="The same key with the same arguments runs once; default: a generated key.",
 )
 @timeout_option(10.0)
 @token_option
@@ -67,13 +67,14 @@ def call(
 ) -> int:
     """Call HANDLER and print its result as JSON.
 
-    The call is applied exactly once, whatever dies meanwhile. If it ends before the answer came, also by Ctrl-C, it
-    shows the idempotency key: the same command with --idempotency-key gives the answer, and applies nothing twice.
+    The call is applied exactly once, whichever process dies meanwhile. If the command ends before the answer, also by
+    Ctrl-C, it shows the idempotency key: the same command with --idempotency-key returns the answer, and applies
+    nothing twice.
 
     \b
     deathless call deposit --key alice --arg amount=5
     deathless call transfer --arg source=alice --arg target=bob --arg amount=3
-    deathless call rename --key alice --arg 'name="5"'        a text that looks like a number
+    deathless call rename --key alice --arg 'name="5"'        a string that looks like a number
     """
     found = target(manifest, directory, every=True)
     arguments = parse_arguments(pairs)
@@ -97,9 +98,9 @@ def call(
 
 @click.command()
 @click.argument("query")
-@click.option("-k", "--key", default="", help="Key of the entity; empty for a service of one object.")
+@click.option("-k", "--key", default="", help="Key of the state; empty for a service of one object.")
 @click.option("-a", "--arg", "pairs", multiple=True, metavar="NAME=VALUE", help=ARG_HELP)
-@click.option("--stale", is_flag=True, help="Any replica may answer, from what it has applied.")
+@click.option("--stale", is_flag=True, help="Let any replica answer, from what it has applied.")
 @timeout_option(10.0)
 @token_option
 @service_options
@@ -115,7 +116,7 @@ def query(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Ask QUERY and print its answer as JSON. It is linearizable: it sees every call that was answered before it.
+    """Run QUERY and print its answer as JSON. It is linearizable: it sees every call that was answered before.
 
     \b
     deathless query balance --key alice

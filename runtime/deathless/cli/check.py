@@ -32,7 +32,7 @@ QUIET_S: Final = 2.0
     envvar="DEATHLESS_MANIFEST",
     metavar="MANIFEST",
     type=click.Path(),
-    help="Where no MODULE is named: the manifest that names it.",
+    help="The manifest that names the module, if no MODULE is given.",
 )
 @click.option("--no-run", is_flag=True, help="Only read the code.")
 @click.option(
@@ -40,22 +40,22 @@ QUIET_S: Final = 2.0
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="A call that takes longer is not decided.",
+    help="A call that takes longer remains undecided.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1),
     default=120.0,
     show_default=True,
-    help="What is not decided after so long is told as such.",
+    help="What is not decided after this time is reported as undecided.",
 )
 @json_option
 def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, seconds: float, as_json: bool) -> int:
-    """Look for what is not deterministic in a service: MODULE as package.module:attribute or path/to/file.py:attribute.
+    """Find non-deterministic code in a service. MODULE is package.module:attribute or path/to/file.py:attribute.
 
-    Reads the code for forbidden things (clock, random, threads, sockets, set order, ...), then runs drawn calls in
-    processes that differ: hash seed, locale, time zone, stack depth, clock. The exit code is 1 if something was
-    found, and 3 if nothing was found but something took too long to be decided.
+    Checks the code for forbidden things (clock, random, threads, sockets, set order, ...), then runs generated calls
+    in processes with different hash seeds, locales, time zones, stack depths and clocks. The exit code is 1 if
+    something was found, and 3 if nothing was found but something took too long to decide.
 
     \b
     deathless check examples/bank/service.py:bank

@@ -13,14 +13,14 @@ from deathless.cli.output import json_of, print_json, print_table, show_bytes, s
 
 @click.group("checkpoint")
 def checkpoint() -> None:
-    """Look at a service's checkpoints, or take one."""
+    """Inspect a service's checkpoints, or take one."""
 
 
 @checkpoint.command("ls")
 @service_options
 @json_option
 def ls(manifest: str, directory: str, as_json: bool) -> int:
-    """List checkpoints, newest first. Only verified ones count when the log is collected."""
+    """List checkpoints, newest first. Only verified ones count when old parts of the log are removed."""
     from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER
     from deathless.shell.inspection import inspect
 
@@ -57,11 +57,11 @@ def _size(path: str) -> int:
 
 @checkpoint.command("show")
 @click.argument("lsn", required=False, type=click.IntRange(min=0))
-@click.option("--state", is_flag=True, help="The state of every key as well.")
+@click.option("--state", is_flag=True, help="Also show the state of every key.")
 @service_options
 @json_option
 def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: bool) -> int:
-    """Show the checkpoint at LSN (the newest if none is named): read back whole, with its checksums."""
+    """Show the checkpoint at LSN (default: the newest), read completely and with its checksums verified."""
     from deathless.codec.map_entries import owner_of, show_key
     from deathless.codec.untrusted import read_msgpack
     from deathless.execution.journal import SuspendedSchedule, decode_record
@@ -103,7 +103,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
 @service_options
 @json_option
 def take(timeout: float, manifest: str, directory: str, as_json: bool) -> int:
-    """Have the service take a checkpoint now, and wait until it is announced."""
+    """Make the service take a checkpoint now, and wait until it is announced."""
     from deathless.cli.primary import ask_primary
 
     found = target(manifest, directory)

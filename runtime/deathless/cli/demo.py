@@ -64,16 +64,16 @@ TAIL = 6  # lines of what happened that stay on the screen
 
 @click.command()
 @click.option(
-    "--script", is_flag=True, help="Break everything in turn instead of asking for keys; so it is without a terminal."
+    "--script", is_flag=True, help="Cause every fault in turn instead of reading keys; the default without a terminal."
 )
 @click.option("--keep", is_flag=True, help="Keep the folder with log and checkpoints.")
-@click.option("--seed", default=1, show_default=True, help="Of amounts and accounts.")
+@click.option("--seed", default=1, show_default=True, help="Seed for random amounts and accounts.")
 @json_option
 def demo(script: bool, keep: bool, seed: int, as_json: bool) -> int:
-    """A bank with three replicas as real processes, a client that counts, and keys to kill and freeze them.
+    """Run a bank with three replicas as real processes and a client that counts; keys kill and freeze processes.
 
     Shows role, epoch, lsn and lag of each replica, calls sent and answered, and the seconds without service of each
-    takeover. At the end it compares what was answered with what the accounts say. The exit code is 0 only if nothing
+    takeover. At the end it compares the answers with the accounts. The exit code is 0 only if nothing
     was lost, nothing doubled and the total is conserved.
 
     \b

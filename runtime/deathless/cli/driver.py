@@ -10,7 +10,7 @@ from deathless.cli.output import print_json, print_table
 
 @click.group("driver")
 def driver() -> None:
-    """Look at the drivers of a manifest, or run one. `deathless peers list` shows how they stand."""
+    """Check the drivers of a manifest, or run one. `deathless peers list` shows their state."""
 
 
 @driver.command()

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Only say what is there.")
-@click.option("--service-id", default="", metavar="HEX", help="Only the keys of the service with this id.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Only show which keys exist.")
+@click.option("--service-id", default="", metavar="HEX", help="Only erase the keys of the service with this ID.")
 @click.option(
     "--wait",
     "wait_s",
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     show_default=True,
     type=click.FloatRange(min=0.0),
     metavar="SECONDS",
-    help="How long a holder may take to let go, and the store to answer.",
+    help="How long to wait for a holder to release the lock, and for the store to answer.",
 )
-@click.option("--order", default="", metavar="JSON", help="Whose keys, as the operator orders it; no manifest is read.")
-@click.option("--termination-file", default="", metavar="FILE", type=click.Path(), help="Leave an error there too.")
+@click.option(
+    "--order", default="", metavar="JSON", help="Whose keys to erase, as passed by the operator; no manifest is read."
+)
+@click.option(
+    "--termination-file", default="", metavar="FILE", type=click.Path(), help="Also write an error to this file."
+)
 @service_options
 @json_option
 def erase(
@@ -44,10 +48,10 @@ def erase(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Erase a service that is gone from its etcd, so that nothing of it stays there.
+    """Erase the keys of a deleted service from its etcd.
 
-    All replicas must be stopped: while one holds the lock, or takes it meanwhile, nothing is erased. The log is left
-    alone; without these keys it can be started only by `deathless adopt`.
+    All replicas must be stopped: while one holds the lock, or if one takes it meanwhile, nothing is erased. The
+    log is not changed; without these keys it can be started only after `deathless adopt`.
 
     \b
     deathless erase --dry-run
@@ -79,14 +83,14 @@ def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOr
     if text:
         return read_order(text)
     if named_shard() is not None:
-        raise InvalidArgument("a service is erased as a whole", remedy="leave --shard out")
+        raise InvalidArgument("a service is erased as a whole", remedy="omit --shard")
     config = target(manifest, directory, every=True).config
     if config.shards > 1 and service_id:
-        raise InvalidArgument("--service-id is of one shard, and this service has several", remedy="leave it out")
+        raise InvalidArgument("--service-id belongs to one shard, and this service has several", remedy="omit it")
     if config.lock != "etcd":
         raise InvalidArgument(
             f"the lock of {config.service!r} is its directory: no store knows anything of it",
-            remedy=f"delete {config.directory}, and all of it is gone",
+            remedy=f"delete {config.directory}, which contains everything",
         )
     etcd = config.etcd or EtcdConfig()
     return EraseOrder(service=config.service, etcd=etcd, service_id=service_id, shards=config.shards)
@@ -114,7 +118,7 @@ def _show(stands: Found) -> None:
 def _ask(stands: Found, *, json: bool) -> bool:
     if json or not sys.stdin.isatty():
         raise InvalidArgument(
-            "erasing needs a word: there is nobody to ask", remedy="look with --dry-run, then add --yes"
+            "erasing needs a confirmation, and there is nobody to ask", remedy="check with --dry-run, then add --yes"
         )
     _show(stands)
     return click.confirm("Erase these keys?", default=False)

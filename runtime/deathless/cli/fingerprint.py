@@ -24,26 +24,31 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="FILE",
     type=click.Path(),
-    help="The replica's config: its limits count, and its module where none is named.",
+    help="The replica's config, which gives the limits, and the module if no MODULE is given.",
 )
 @click.option(
     "--termination-file",
     default="",
     metavar="FILE",
     type=click.Path(),
-    help="Leave the answer, or the error, there too.",
+    help="Also write the answer, or the error, to this file.",
 )
-@click.option("--limits", default="", metavar="JSON", help="Limits, instead of those of the config.")
-@click.option("--shards", type=click.IntRange(1, SHARDS_MAX), help="Shards of the service, instead of the config's.")
-@click.option("--peers", default="", metavar="JSON", help='Shards of other services, {"stock": 4}, instead of those.')
+@click.option("--limits", default="", metavar="JSON", help="Limits instead of those in the config.")
+@click.option("--shards", type=click.IntRange(1, SHARDS_MAX), help="Number of shards instead of that in the config.")
+@click.option(
+    "--peers",
+    default="",
+    metavar="JSON",
+    help='Shards of other services, as {"stock": 4}, instead of those in the config.',
+)
 @json_option
 def fingerprint(
     module: str | None, path: str, termination_file: str, limits: str, shards: int | None, peers: str, as_json: bool
 ) -> int:
-    """Print the fingerprint of a service's code: what cuts and checkpoints of its log carry.
+    """Print the fingerprint of a service's code, which the cuts and checkpoints of its log contain.
 
-    MODULE is package.module:attribute or path/to/file.py:attribute. Equal fingerprints mean that this code may go on
-    with the log that other code wrote.
+    MODULE is package.module:attribute or path/to/file.py:attribute. Code with the same
+    fingerprint as the code that wrote a log may continue that log.
 
     \b
     deathless fingerprint bank.service:bank

@@ -92,18 +92,18 @@ class _Unknown(msgspec.Struct):
 
 @click.group("invocations", cls=ListedGroup)
 def invocations() -> None:
-    """Look at handlers that wait (for another service, a timer, an activity, a promise), and act on them.
+    """Inspect and control handlers that wait for another service, a timer, an activity or a promise.
 
-    Without a command they are listed.
+    Without a subcommand they are listed.
     """
 
 
 @invocations.command("list")
-@click.option("--from", "first", default=0, metavar="ID", type=click.IntRange(min=0), help="Begin at this one.")
+@click.option("--from", "first", default=0, metavar="ID", type=click.IntRange(min=0), help="Start at this ID.")
 @service_options
 @json_option
 def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
-    """List handlers that have begun and not ended, the oldest first."""
+    """List handlers that have started and not ended, the oldest first."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
     from deathless.shell.admin import fitted
@@ -144,9 +144,9 @@ def _age(one: Invocation, now_us: int) -> str:
 @service_options
 @json_option
 def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
-    """Show the handler whose call has this ID (the lsn of the message that began it), and its history.
+    """Show the handler with this invocation ID (the LSN of the message that started it), and its history.
 
-    The history is what it was given while it waited, in order; what it waits for now stands above it.
+    The history is the results it was given, in order; what it waits for now is shown above it.
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
@@ -215,10 +215,10 @@ def _order(command: str, invocation: int, manifest: str, directory: str, **more:
 @service_options
 @json_option
 def wait(invocation: int, timeout: float, manifest: str, directory: str, as_json: bool) -> int:
-    """Wait until the handler whose call has this ID has ended, and print its result, as its caller gets it.
+    """Wait until the handler with this invocation ID has ended, and print its result.
 
-    One that ended gives its result at once, as long as that is kept. Whoever waits changes nothing: the handler goes on
-    if the time is over, and may be waited for again.
+    If it has ended, its stored result is printed at once. Waiting does not affect the handler: it continues after the
+    timeout, and you may wait again.
 
     \b
     deathless invocations wait 512 --timeout 60
@@ -242,7 +242,7 @@ def wait(invocation: int, timeout: float, manifest: str, directory: str, as_json
 @service_options
 @json_option
 def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
-    """Cancel what a handler waits for: it sees Cancelled at its await, may compensate, and ends by itself."""
+    """Cancel what a handler waits for: it gets Cancelled at its await, may clean up, and then ends."""
     found = _order("cancel", invocation, manifest, directory)
     return _done(found, "cancelled", invocation, as_json=as_json)
 
@@ -252,19 +252,19 @@ def cancel(invocation: int, manifest: str, directory: str, as_json: bool) -> int
 @service_options
 @json_option
 def kill(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
-    """End a handler at once, with a recorded error; what its turns did stays, and nothing compensates for it."""
+    """End a handler at once, with a recorded error. The effects of its turns remain."""
     found = _order("kill", invocation, manifest, directory)
     return _done(found, "killed", invocation, as_json=as_json)
 
 
 @invocations.command("resume")
 @click.argument("invocation", metavar="ID", type=InvocationId())
-@click.option("--operation", default=0, metavar="N", help="Which of its operations; the one it waits for if 0.")
-@click.option("--value", default="null", metavar="JSON", help="What it gives.", show_default=True)
+@click.option("--operation", default=0, metavar="N", help="Which of its operations; 0: the one it waits for.")
+@click.option("--value", default="null", metavar="JSON", help="The promise's value.", show_default=True)
 @service_options
 @json_option
 def resume(invocation: int, operation: int, value: str, manifest: str, directory: str, as_json: bool) -> int:
-    """Complete the promise that a handler waits for, in place of who should have.
+    """Complete the promise that a handler waits for.
 
     \b
     deathless invocations resume 512 --value '{"approved": true}'
@@ -278,11 +278,12 @@ def resume(invocation: int, operation: int, value: str, manifest: str, directory
 @service_options
 @json_option
 def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
-    """Run a message again that was parked at LSN (see `deathless parked`), after its handler was mended.
+    """Run a message that was parked at LSN (see `deathless parked`) again, after its handler was fixed.
 
-    It becomes a new invocation, whose id is printed; its result is kept under that id. Once only: what was run again
-    leaves the list, and a message whose idempotency key was used again since then is refused. Who sent it has the
-    error Parked, and is told nothing more: do this only where nobody will send it again under another key.
+    It becomes a new invocation, whose ID is printed; its result is stored under that ID. This works only once: a
+    message that was run again leaves the list, and one whose idempotency key was used again since is refused. The
+    sender of the message has got the error Parked and gets no other answer: do this only if nobody will send it
+    again under another key.
 
     \b
     deathless invocations retry-parked 512
@@ -306,11 +307,11 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
 @service_options
 @json_option
 def unknown(manifest: str, directory: str, as_json: bool) -> int:
-    """List activities of which nobody knows whether they were done, the oldest first.
+    """List activities whose outcome is unknown, the oldest first.
 
-    One that must run at most once may have begun, and its primary was deposed, or its own process died or was ended
-    by a time limit. Or an activity said so itself, by raising OutcomeUnknown. Look at the world outside by the
-    activity's key; then do it again or undo it, and say so with `deathless invocations settle ID OPERATION`.
+    An at-most-once activity may have started before its primary was deposed, or before its own process died or was
+    ended by a time limit. Or the activity itself raised OutcomeUnknown. Look for the activity's key in the outside
+    system; then do it again or undo it, and settle it with `deathless invocations settle ID OPERATION`.
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
@@ -343,7 +344,7 @@ def unknown(manifest: str, directory: str, as_json: bool) -> int:
 @service_options
 @json_option
 def settle(invocation: int, operation: int, manifest: str, directory: str, as_json: bool) -> int:
-    """Take an activity of unknown outcome off the list, once somebody has seen to it; nothing else changes.
+    """Remove an activity from the list of unknown outcomes once it has been checked. Nothing else changes.
 
     \b
     deathless invocations settle 512 1

@@ -23,7 +23,7 @@ ARGS_SHOWN_MAX = 60
 
 @click.group("log")
 def log() -> None:
-    """Look at a service's log, while it runs or not. Nothing is changed by it."""
+    """Inspect a service's log, whether the service runs or not. Nothing is changed."""
 
 
 @log.command("ls")
@@ -33,9 +33,9 @@ def ls(manifest: str, directory: str, as_json: bool) -> int:
     """List the segment files: epoch, messages, size, and whether the log leads through them.
 
     \b
-    head      the epoch that writes, or wrote last
-    chain     the log goes through it
-    left      no cut leads there: its writer was deposed before it could confirm anything; nobody reads it
+    head      the epoch that writes now, or wrote last
+    chain     the log leads through it
+    left      unused: no cut leads there, because its writer was deposed before it could confirm anything
     """
     from deathless.engine.log_overview import describe
     from deathless.shell.inspection import inspect
@@ -106,12 +106,12 @@ def _places(look: Inspection) -> tuple[set[tuple[int, int]], str]:
 
 @log.command("show")
 @click.option(
-    "--from", "first", type=click.IntRange(min=1), metavar="LSN", help="First message; the last ones if none is named."
+    "--from", "first", type=click.IntRange(min=1), metavar="LSN", help="First message; default: show the last messages."
 )
 @click.option("--to", "last", type=click.IntRange(min=1), metavar="LSN", help="Last message.")
-@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="At most so many.")
-@click.option("--frames", is_flag=True, help="Frames instead of messages.")
-@click.option("--key", default="", help="Messages to this key alone.")
+@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Maximum number.")
+@click.option("--frames", is_flag=True, help="Show frames instead of messages.")
+@click.option("--key", default="", help="Only messages to this key.")
 @service_options
 @json_option
 def show(
@@ -124,7 +124,7 @@ def show(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Show messages of the log: lsn, sender, handler, key, arguments. With --json one object a line.
+    """Show messages of the log: lsn, sender, handler, key, arguments. With --json each line is one object.
 
     \b
     deathless log show                          the last 20
@@ -266,14 +266,14 @@ def _read(message: bytes) -> dict[str, object]:
 
 
 @log.command("verify")
-@click.option("--quick", is_flag=True, help="Only checksums and the hash chain; nothing is run.")
+@click.option("--quick", is_flag=True, help="Check only checksums and the hash chain; run nothing.")
 @service_options
 @json_option
 def verify(quick: bool, manifest: str, directory: str, as_json: bool) -> int:
-    """Check every frame's checksum and the hash chain, run all messages again, and read every checkpoint.
+    """Check every frame's checksum and the hash chain, replay all messages, and read every checkpoint.
 
-    A difference is named: file, offset and lsn for bytes that are not what was written; lsn, handler and key for a
-    handler that gives another state or reply than it gave first. The exit code is 65 then.
+    A difference is reported, with file, offset and LSN for damaged bytes, and with LSN, handler and key for a handler
+    that gives another state or reply than the first time. The exit code is then 65.
     """
     from deathless.shell.verification import verify_log
 

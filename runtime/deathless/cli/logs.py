@@ -33,23 +33,28 @@ _SHOWN_APART: Final = frozenset({"time", "level", "logger", "replica", "process"
 
 @click.command()
 @service_options
-@click.option("--replica", "names", multiple=True, metavar="NAME", help="Of this replica alone; may be given again.")
-@click.option("--since", default="", metavar="AGE|TIME", help="Not older than 90s, 10m, 2h, 1d, or an ISO 8601 time.")
+@click.option("--replica", "names", multiple=True, metavar="NAME", help="Only this replica; may be repeated.")
+@click.option(
+    "--since",
+    default="",
+    metavar="AGE|TIME",
+    help="Only lines since 90s, 10m, 2h or 1d ago, or since an ISO 8601 time.",
+)
 @click.option(
     "--level",
     default="info",
     show_default=True,
     type=click.Choice(LEVELS),
-    help="Lines from this level on.",
+    help="Lines of this level and above.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what is logged next, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep showing new lines until Ctrl-C.")
 @json_option
 def logs(
     manifest: str, directory: str, names: tuple[str, ...], since: str, level: str, follow: bool, as_json: bool
 ) -> int:
-    """Show what the replicas of a service have logged, of all of them in the order of time, with tracebacks.
+    """Show what all replicas of a service have logged, in the order of time, with tracebacks.
 
-    A service need not run. With --json each line is one JSON object. The files are replicas/ID/replica.log in the
+    The service need not run. With --json each line is one JSON object. The files are replicas/ID/replica.log in the
     service's folder; in a cluster `kubectl logs` shows what a pod logs.
 
     \b
@@ -65,7 +70,7 @@ def logs(
         where = ", ".join(str(part.directory) for part in parts)
         raise InvalidArgument(
             f"{where}: no replica has logged anything here",
-            remedy="start it with `deathless up`, or name its folder by --dir; in a cluster: kubectl logs POD",
+            remedy="start it with `deathless up`, or name its folder with --dir; in a cluster: kubectl logs POD",
         )
     _show(in_order(histories.values()), level, earliest, as_json)
     if follow:
@@ -84,7 +89,7 @@ def _since(text: str, now: datetime) -> str:
         return log_time(at)
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(
-            f"--since: {text!r} is neither an age nor a time", remedy="say 10m, or 2026-01-31T12:00:00"
+            f"--since: {text!r} is neither an age nor a time", remedy="write 10m, or 2026-01-31T12:00:00"
         ) from error
 
 
@@ -98,7 +103,7 @@ def _histories(parts: list[Part], names: tuple[str, ...]) -> dict[str, ReplicaHi
     for name in names:
         if name not in folders:
             known = ", ".join(folders) or "no replica"
-            raise InvalidArgument(f"--replica: {name!r} has no log here", remedy=f"there are: {known}")
+            raise InvalidArgument(f"--replica: {name!r} has no log here", remedy=f"known replicas: {known}")
     return {name: ReplicaHistory(name, folder) for name, folder in folders.items() if not names or name in names}
 
 

@@ -11,12 +11,12 @@ from deathless.cli.output import print_json
 @click.command()
 @click.argument("module", required=False)
 @service_options
-@click.option("--json", "_as_json", is_flag=True, help="It is JSON in any case.")
+@click.option("--json", "_as_json", is_flag=True, help="Accepted for consistency: the output is always JSON.")
 def openapi(module: str | None, manifest: str, directory: str, _as_json: bool) -> int:
     """Print an OpenAPI 3.1 document of a service: its handlers and queries with arguments, results and errors.
 
-    MODULE is package.module:attribute or path/to/file.py:attribute; without it the one that the manifest names. A
-    running ingress gives the same at /SERVICE/-/openapi.json.
+    MODULE is package.module:attribute or path/to/file.py:attribute; default: the one that the manifest names.
+    A running ingress returns the same document at /SERVICE/-/openapi.json.
 
     \b
     deathless openapi -f service.yaml > shop.json

@@ -43,7 +43,7 @@ class InvocationId(click.ParamType[int]):
         """See click."""
         found = _INVOCATION.fullmatch(str(value))
         if found is None:
-            self.fail(f"{value!r} is no id: 512, or 1-512 of shard 1", param, ctx)
+            self.fail(f"{value!r} is not an ID; expected 512, or 1-512 for shard 1", param, ctx)
         if found[1] is not None and ctx is not None:
             _note_shard(ctx, param, int(found[1]))
         return int(found[2])
@@ -57,7 +57,7 @@ def service_options(function: F) -> F:
         metavar="K",
         callback=_note_shard,
         expose_value=False,
-        help="Which shard, where the service has several.",
+        help="Which shard, if the service has several.",
     )(function)
     function = click.option(
         "--dir",

@@ -31,9 +31,9 @@ class _Parked(msgspec.Struct):
 @service_options
 @json_option
 def parked(manifest: str, directory: str, as_json: bool) -> int:
-    """List messages that were set aside: each killed its handler's process too often and was logged unrun.
+    """List parked messages: each killed its handler's process too often and was logged without being run.
 
-    Its caller got the error DL3015. Mend the handler, then let the caller send it again, or run it yourself with
+    Their callers got the error DL3015. Fix the handler, then let the caller send the message again, or run it with
     `deathless invocations retry-parked LSN`.
     """
     found = target(manifest, directory)

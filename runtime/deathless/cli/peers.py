@@ -43,9 +43,9 @@ class _Found(msgspec.Struct):
 
 @click.group("peers", cls=ListedGroup)
 def peers() -> None:
-    """Look at the services that this one sends to and hears from, and adopt one that was created anew.
+    """Inspect the services that this one exchanges messages with, and adopt one that was created anew.
 
-    Without a command they are listed.
+    Without a subcommand they are listed.
     """
 
 
@@ -53,9 +53,10 @@ def peers() -> None:
 @service_options
 @json_option
 def list_(manifest: str, directory: str, as_json: bool) -> int:
-    """List other services and drivers: connected, idle (nothing is to be sent) or not and why, and how many messages.
+    """List other services and drivers: whether they are connected, idle (nothing to send), or not and why.
 
-    Messages: sent to them, not confirmed by them (lag), and received from them; and why their forks are held back.
+    Also shows the messages sent to them, not confirmed by them (lag) and received from them, and why their forks
+    are held back.
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
@@ -105,19 +106,21 @@ def _named(peer: Peer, told: list[Peer]) -> str:
 
 @peers.command("adopt")
 @click.argument("service")
-@click.option("--service-id", default="", metavar="HEX", help="Its id, where its folder is out of reach.")
-@click.option("--incarnation", default=0, metavar="N", help="Likewise its incarnation.")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("--service-id", default="", metavar="HEX", help="The new service's ID, if its folder can't be read.")
+@click.option(
+    "--incarnation", default=0, metavar="N", help="The new service's incarnation, if its folder can't be read."
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @service_options
 @json_option
 def adopt(
     service: str, service_id: str, incarnation: int, yes: bool, manifest: str, directory: str, as_json: bool
 ) -> int:
-    """Take the SERVICE that was created anew under its old name for the peer from now on.
+    """Accept the SERVICE that was created anew under its old name as the peer from now on.
 
-    What this service sent to the one before and was not confirmed is dropped, and handlers that wait for it get the
-    error PeerReplaced. Nothing else can be done for it: the new one knows nothing of the old. Of a service with several
-    shards each is adopted by itself: SERVICE/0, SERVICE/1.
+    Messages to the old service that it had not confirmed are dropped, and handlers that wait for it get the error
+    PeerReplaced, since the new service has no record of the old one's calls. If it has several shards, adopt each of
+    them: SERVICE/0, SERVICE/1.
 
     \b
     deathless peers adopt stock
@@ -134,7 +137,7 @@ def adopt(
         service_id, incarnation = asyncio.run(_identity(found, name, int(shard or 0)))
     question = f"Drop what waits for the {service} of before, and go on with {service_id[:8]}/{incarnation}?"
     if not yes and (as_json or not click.confirm(question, default=False)):
-        raise InvalidArgument("adopting needs a word", remedy="add --yes")
+        raise InvalidArgument("adopting needs a confirmation", remedy="add --yes")
     asked = {"service": name, "service_id": service_id, "incarnation": str(incarnation)}
     if slash:
         asked["shard"] = shard

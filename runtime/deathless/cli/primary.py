@@ -25,5 +25,5 @@ async def ask_primary(found: Target, command: str, arguments: dict[str, str] | N
     if primary is None or not primary.client:
         if (down := await why_down(found)) is not None:
             raise down
-        raise NotPrimary(f"{view.service} has no primary now", remedy="see `deathless status`; is it up?")
+        raise NotPrimary(f"{view.service} has no primary now", remedy="see `deathless status`")
     return await ask(primary.client, command, found.access, arguments)

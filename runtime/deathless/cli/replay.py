@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     default="checkpoint",
     show_default=True,
     metavar="checkpoint|LSN",
-    help="The newest checkpoint that may be used, 0 for the log's beginning, or the lsn that --diff compares with.",
+    help="Start from the newest usable checkpoint, from 0 (the log's beginning), or from the LSN to --diff with.",
 )
 @click.option(
     "--to",
     type=click.IntRange(min=0),
     metavar="LSN",
-    help="Last message to run; the last confirmed one if none is named.",
+    help="Last message to run; default: the last confirmed one.",
 )
 @click.option("--print", "tell", flag_value="state", default="state", help="Print the state at the end (the default).")
 @click.option("--diff", "tell", flag_value="diff", help="Print the keys that changed since the start.")
-@click.option("--quiet", "tell", flag_value="nothing", help="Print neither: only that it ran.")
-@click.option("-k", "--key", default=None, help="Tell of this key alone.")
-@click.option("--any-code", is_flag=True, help="Run code that did not write the log: what would it have done?")
+@click.option("--quiet", "tell", flag_value="nothing", help="Print no state, only whether the replay succeeded.")
+@click.option("-k", "--key", default=None, help="Only show this key.")
+@click.option("--any-code", is_flag=True, help="Run code that did not write the log, to see what it would have done.")
 @service_options
 @json_option
 def replay(
     start: str, to: int | None, tell: str, key: str | None, any_code: bool, manifest: str, directory: str, as_json: bool
 ) -> int:
-    """Run the log again with the service's code, in a fresh process, while the service runs or not. Nothing is written.
+    """Replay the log with the service's code in a new process, whether the service runs or not. Nothing is written.
 
-    Every message is compared with the digest that was logged when it ran first; a difference names lsn, handler and
-    key, and the exit code is 65.
+    Every message is compared with the digest that was logged when it first ran; a difference is reported with LSN,
+    handler and key, and the exit code is then 65.
 
     \b
     deathless replay                                the state now

@@ -15,13 +15,13 @@ from deathless.base.errors import DeathlessError
     show_default=True,
     metavar="FILE",
     type=click.Path(),
-    help="What all replicas of the service share.",
+    help="The settings that all replicas of the service share.",
 )
 def replica(path: str) -> int:
     """Run one replica of a service in a pod, as the operator's StatefulSet starts it.
 
     Which replica it is comes from the environment: POD_NAME, POD_UID, POD_IP, POD_NAMESPACE. SIGTERM stops it in order:
-    a primary hands over first. The last error is left in the pod's termination message.
+    a primary hands over first. The last error is written to the pod's termination message.
     """
     from deathless.shell.output import never_wait
     from deathless.shell.pod_replica import run

@@ -12,14 +12,15 @@ from deathless.cli.output import print_json
 
 
 @click.command("resume-outside")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @service_options
 @json_option
 def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> int:
-    """Let messages to other services and drivers, and activities, of a service made of a copy go.
+    """Release the messages and activities that a copied or restored service holds back.
 
-    `deathless adopt --as-new` holds them, since the original sends the same, and `--restored` does, since what came
-    after the backup went out already. Look first what waits: `deathless peers`, `deathless invocations`.
+    `deathless adopt --as-new` holds them back because the original sends the same, and `--restored` because
+    messages from after the backup have already been sent. First look at what waits: `deathless peers`, `deathless
+    invocations`.
     """
     from deathless.shell.admin import ask
     from deathless.shell.adopted import let_outside_go

@@ -41,14 +41,14 @@ class _Found(msgspec.Struct, rename="camel"):
 
 @click.group("schedules", cls=ListedGroup)
 def schedules() -> None:
-    """Look at the schedules of a service: handlers that run at given times. Without a command they are listed."""
+    """Inspect the schedules of a service: handlers that run at given times. Without a subcommand they are listed."""
 
 
 @schedules.command("list")
 @service_options
 @json_option
 def list_(manifest: str, directory: str, as_json: bool) -> int:
-    """List schedules: when each ran last, when it runs next, and how it stands."""
+    """List schedules: when each ran last, when it runs next, and its status."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
     from deathless.shell.admin import fitted

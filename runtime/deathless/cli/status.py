@@ -22,20 +22,20 @@ EXIT_DOWN = 69
 @click.command()
 @service_options
 @json_option
-@click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Keep watching until Ctrl-C.")
 @click.option(
     "--interval",
     default=0.5,
     show_default=True,
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="With --watch.",
+    help="Refresh interval of --watch.",
 )
 def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: float) -> int:
     """Show role, epoch, lsn and lag of each replica. The exit code is 69 while there is no primary.
 
-    Below them stands what a primary waits for before it hands over, and other services and drivers that it does not
-    reach, since when and why.
+    Below the replicas it shows what a primary waits for before it hands over, and which other services and drivers the
+    primary can't reach, since when and why.
 
     \b
     deathless status

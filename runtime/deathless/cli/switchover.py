@@ -26,21 +26,21 @@ SWITCH_S: Final = 30.0  # how long a switchover may take, without the primary's 
     "to",
     default="",
     metavar="REPLICA",
-    help="Who shall be primary; the replica furthest ahead if none is named.",
+    help="The replica to become primary; default: the one furthest ahead.",
 )
 @click.option(
     "--timeout",
     default=None,
     type=click.FloatRange(min=0.05),
     metavar="SECONDS",
-    help=f"How long to wait.  [default: {SWITCH_S:g}, and limits.handoverWaitS on top]",
+    help=f"How long to wait.  [default: {SWITCH_S:g} plus limits.handoverWaitS]",
 )
 @service_options
 @json_option
 def switchover(to: str, timeout: float | None, manifest: str, directory: str, as_json: bool) -> int:
-    """Hand the primary's role to another replica: a planned takeover, for maintenance. No call fails by it.
+    """Hand over the primary's role to another replica, for maintenance. No call fails because of it.
 
-    The primary first lets activities end that must run at most once, for limits.handoverWaitS; it serves meanwhile.
+    The primary first waits up to limits.handoverWaitS for at-most-once activities to end; it serves meanwhile.
 
     \b
     deathless switchover

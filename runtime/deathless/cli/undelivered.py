@@ -38,18 +38,18 @@ class _Listed(msgspec.Struct):
 
 @click.group(cls=ListedGroup)
 def undelivered() -> None:
-    """Messages that drivers gave up: attempted too often, too old, refused for good, or in the way of others.
+    """Messages that drivers gave up: tried too often, too old, permanently refused, or blocking others.
 
-    They stay on this list until somebody sends them again or discards them, and count as room of the outbox.
+    They stay on this list until they are sent again or discarded, and count toward the size of the outbox.
     """
 
 
 @undelivered.command("list")
 @service_options
 @json_option
-@click.option("--from", "first", metavar="ID", type=click.IntRange(min=0), default=0, help="Begin at this id.")
+@click.option("--from", "first", metavar="ID", type=click.IntRange(min=0), default=0, help="Start at this ID.")
 def list_them(manifest: str, directory: str, as_json: bool, first: int) -> int:
-    """List them, the oldest first."""
+    """List the undelivered messages, the oldest first."""
     found = target(manifest, directory)
     told = _ask(found, first)
     if as_json:
@@ -68,14 +68,14 @@ def list_them(manifest: str, directory: str, as_json: bool, first: int) -> int:
 
 @undelivered.command("retry")
 @click.argument("numbers", metavar="ID...", type=click.IntRange(min=1), nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that are on the list now.")
-@click.option("--driver", "driver", default="", help="With --all: of this driver alone.")
+@click.option("--all", "everything", is_flag=True, help="All messages that are listed now.")
+@click.option("--driver", "driver", default="", help="With --all: only messages of this driver.")
 @service_options
 @json_option
 def retry(numbers: tuple[int, ...], everything: bool, driver: str, manifest: str, directory: str, as_json: bool) -> int:
-    """Send messages again, behind what their driver has to do already.
+    """Send messages again, after those that their driver already has to deliver.
 
-    Its receiver sees the same Idempotency-Key as at the first attempt.
+    The receiver gets the same Idempotency-Key as with the first attempt.
 
     \b
     deathless undelivered retry 4711
@@ -86,14 +86,14 @@ def retry(numbers: tuple[int, ...], everything: bool, driver: str, manifest: str
 
 @undelivered.command("discard")
 @click.argument("numbers", metavar="ID...", type=click.IntRange(min=1), nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that are on the list now.")
-@click.option("--driver", "driver", default="", help="With --all: of this driver alone.")
+@click.option("--all", "everything", is_flag=True, help="All messages that are listed now.")
+@click.option("--driver", "driver", default="", help="With --all: only messages of this driver.")
 @service_options
 @json_option
 def discard(
     numbers: tuple[int, ...], everything: bool, driver: str, manifest: str, directory: str, as_json: bool
 ) -> int:
-    """Take messages off the list for ever, without their being delivered.
+    """Drop messages permanently, without delivering them.
 
     \b
     deathless undelivered discard 4711

@@ -35,16 +35,18 @@ EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
 
 @click.command()
 @click.argument("manifest", default="service.yaml", envvar="DEATHLESS_MANIFEST", type=click.Path())
-@click.option("-d", "--detach", is_flag=True, help="Return when the service is up; it goes on in the background.")
+@click.option(
+    "-d", "--detach", is_flag=True, help="Return when the service is up, and leave it running in the background."
+)
 @click.option(
     "--logs",
     "level",
     default="warning",
     show_default=True,
     type=click.Choice(LEVELS),
-    help="Show log lines from this level on.",
+    help="Show log lines of this level and above.",
 )
-@click.option("--plain", is_flag=True, help="Lines instead of a live table.")
+@click.option("--plain", is_flag=True, help="Print lines instead of a live table.")
 @click.option(
     "--timeout",
     default=60.0,
@@ -57,7 +59,7 @@ EVENT_STYLES = {"ended": "red", "failed": "bold red", "stopping": "yellow"}
     "--if-copied",
     type=click.Choice(("as-new", "moved")),
     envvar="DEATHLESS_IF_COPIED",
-    help="If the service's folder is a copy: make it a service of its own, or say that it was moved.",
+    help="If the service's folder is a copy: make it a service of its own, or declare that it was moved.",
 )
 @json_option
 def up(
@@ -65,11 +67,10 @@ def up(
 ) -> int:
     """Run a service from its MANIFEST (default ./service.yaml): its replicas as processes of this machine.
 
-    Ctrl-C stops in order; a second one at once. Killing `up` kills nothing: run it again and it finds the replicas.
-    Where they run already Ctrl-C leaves them running, and `deathless down` stops them. With --detach it returns when a
-    primary serves and the HTTP ports listen.
-    The state is in .deathless/NAME beside the manifest, or where spec.logStorage.path says. Logs are in
-    replicas/ID/replica.log there.
+    Ctrl-C stops the replicas in order; a second one at once. Killing `up` stops no replica: run it again and it finds
+    them. If they are already running, Ctrl-C leaves them running, and `deathless down` stops them. With --detach it
+    returns when a primary serves and the HTTP ports listen. The state is in .deathless/NAME beside the manifest, or
+    where spec.logStorage.path says, and logs are in replicas/ID/replica.log there.
 
     \b
     deathless up examples/bank/service.yaml
@@ -322,7 +323,7 @@ class Voice:
 @service_options
 @json_option
 def down(manifest: str, directory: str, as_json: bool) -> int:
-    """Stop a service in order, whoever started it: followers first, the primary last; all its shards.
+    """Stop a service in order, with all its shards: followers first, the primary last.
 
     \b
     deathless down -f examples/bank/service.yaml
@@ -331,7 +332,7 @@ def down(manifest: str, directory: str, as_json: bool) -> int:
 
     found = target(manifest, directory, every=True)
     if named_shard() is not None:
-        raise InvalidArgument("a service is stopped as a whole", remedy="leave --shard out")
+        raise InvalidArgument("a service is stopped as a whole", remedy="omit --shard")
     voice = Voice("error", live=False, as_json=as_json)
     folder = Path(found.config.service_directory)
     wait_s = found.config.make_limits().handover_wait_s

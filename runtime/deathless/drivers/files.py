@@ -248,7 +248,7 @@ class FileSink:
         if size < self._end:
             raise SinkUnavailable(
                 f"{self._path} has {size} bytes, and {self._end} were written",
-                remedy=f"put it back; or remove {self._beside('.position').name}, to begin with what is still kept",
+                remedy=f"restore it; or remove {self._beside('.position').name}, to start with the messages still kept",
             )
 
     def _read_lines(self, offset: int, *, others: bool = False) -> tuple[list[_Written], int]:
@@ -313,7 +313,7 @@ def _locked(path: Path) -> Iterator[None]:
                 holder = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace").strip() or "another process"
                 raise SinkUnavailable(
                     f"{path} is held by {holder}",
-                    remedy="if that process is frozen, let it go on (kill -CONT) or end it (kill -KILL)",
+                    remedy="if that process is frozen, let it continue (kill -CONT) or end it (kill -KILL)",
                 )
             time.sleep(LOCK_AGAIN_S)
         us = f"process {os.getpid()} on {socket.gethostname()}\n".encode()[:HOLDER_BYTES_MAX]

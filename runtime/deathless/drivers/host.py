@@ -315,7 +315,7 @@ async def serve(config: ReplicaConfig, name: str) -> None:
     driver = next((each for each in config.drivers if each.name == name), None)
     if driver is None:
         known = ", ".join(each.name for each in config.drivers) or "none"
-        raise InvalidConfig(f"service {config.service} has no driver {name!r}", remedy=f"it has: {known}")
+        raise InvalidConfig(f"service {config.service} has no driver {name!r}", remedy=f"its drivers: {known}")
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

@@ -19,4 +19,4 @@ def as_ours(error: Exception, during: str) -> DeathlessError:
     if ours is not None:
         return ours
     what = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
-    return Internal(f"input/output: {what}", remedy="check the log's storage; the replica starts again by itself")
+    return Internal(f"input/output: {what}", remedy="check the log's storage; the replica restarts automatically")

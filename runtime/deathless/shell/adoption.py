@@ -132,7 +132,7 @@ def _record_of_directory(plan: Plan, filesystem: FileSystem) -> ServiceRecord:
         raise HalfCopy(
             f"{config.directory}: the lock store that knew this service is gone, and with service.json the seeds "
             "of its handlers",
-            remedy="restore the lock store from a backup, an old one too: `deathless adopt` brings it up to the log",
+            remedy="restore the lock store from a backup, even an old one: `deathless adopt` brings it up to the log",
         )
     plan.create = msgspec.structs.replace(known, fence=config.fence, live=False)
     plan.differences.append(
@@ -151,7 +151,7 @@ def _find_store(plan: Plan, view: LockView, newest: tuple[int, Opening] | None) 
         if view.epoch >= epoch:
             raise HalfCopy(
                 f"the lock store gave epoch {view.epoch} but its head is {view.head}, and the log opened epoch {epoch}",
-                remedy="restore a backup of the lock store from another moment",
+                remedy="restore another backup of the lock store",
             )
         plan.head = epoch
         plan.differences.append(

@@ -87,7 +87,7 @@ async def look_restored(config: ReplicaConfig, *, cut_only: bool) -> RestorePlan
     if not lock_store(config.lock).in_directory and view.holder is not None and view.holder.replica != NAME:
         raise OtherSupervisor(
             f"replica {view.holder.replica} holds the lock",
-            remedy="stop all replicas; after a kill -9 the lock store lets go by itself within seconds",
+            remedy="stop all replicas; after a kill -9 the lock expires within seconds",
         )
     record = adoption.apply(view.service)
     owner = Owner(record.service_id, record.incarnation, adoption.former_incarnations)

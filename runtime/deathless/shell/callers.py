@@ -193,7 +193,7 @@ class Callers:
             assert self._tokens is not None
             name = self._tokens.current().find(shown)
             if name is None:
-                raise NotAuthenticated("the token is nobody's", remedy="show a token that the service knows")
+                raise NotAuthenticated("the token is unknown", remedy="present a token that the service knows")
             caller = Caller(name, f"token:{name}")
         check_allowed(caller.name, self.how.allowed)
         return caller
@@ -202,7 +202,8 @@ class Callers:
         name = shown_name(transport)
         if not name:
             raise NotAuthenticated(
-                "no certificate with a name came", remedy="show one of the authority that spec.tls of the service names"
+                "no certificate with a name was presented",
+                remedy="use one of the authority that the service's spec.tls names",
             )
         # A session of before is bound to the name as it is, and goes on.
         caller = Caller(name, name)

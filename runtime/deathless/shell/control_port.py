@@ -116,7 +116,7 @@ class ControlPort:
         if report.replica != name and self._safeguards.own_reports_only:
             raise Forbidden(
                 f"a connection of replica {name!r} reported of {report.replica!r}",
-                remedy="each supervisor reports of its own replica alone",
+                remedy="each supervisor reports only about its own replica",
             )
         if connection.proved or self._door is None:
             return

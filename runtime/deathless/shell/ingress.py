@@ -389,7 +389,7 @@ class Ingress:
             try:
                 error = self.client.shard(pending.shard).give_up(pending, self._timeout_s)
                 if isinstance(error, OutcomeUnknown) and not pending.idempotency_key:
-                    error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="ask again")
+                    error = RetryLater(f"no answer within {self._timeout_s:g} s", remedy="retry")
                 pending.failed(error)
             except Exception:  # noqa: BLE001  the others are answered all the same
                 self._pending.pop(pending, None)

@@ -51,7 +51,9 @@ class Inspection:
 
 def _open_folder(directory: str) -> RealFileSystem:
     if not Path(directory).is_dir():
-        raise InvalidArgument(f"{directory} is no folder: nothing was started yet", remedy="`deathless up` first")
+        raise InvalidArgument(
+            f"{directory} is not a folder: nothing has been started yet", remedy="run `deathless up` first"
+        )
     return RealFileSystem(directory)
 
 
@@ -68,7 +70,8 @@ async def inspect(config: ReplicaConfig) -> Inspection:
         raise PermissionRefused(f"{error.filename or config.directory}: {error.strerror}") from None
     if view.service is None:
         raise HalfCopy(
-            f"{config.directory}: the lock store knows no service here", remedy="is it the right folder and lock?"
+            f"{config.directory}: the lock store knows no service here",
+            remedy="check that the folder and the lock store are the right ones",
         )
     return Inspection(config, filesystem, view, view.service)
 

@@ -128,7 +128,7 @@ def take_generation(folder: Path, replica: str, instance: str, *, anew: bool = F
         if own and not anew:
             raise OtherSupervisor(
                 f"replica {replica} is run by instance {standing[latest] or latest}, which started later",
-                remedy="nothing to do where its pod is being replaced; else delete this pod",
+                remedy="do nothing if its pod is being replaced; otherwise delete this pod",
             )
         if latest >= NUMBER_MAX:
             raise InvalidConfig(

@@ -98,7 +98,7 @@ class BrokenManifest(InvalidManifest):
 
     def __init__(self, path: str, problems: list[ManifestProblem]) -> None:
         lines = [problem.show(path) for problem in problems]
-        super().__init__("\n".join(lines), remedy="" if len(lines) == 1 else f"mend these {len(lines)} places")
+        super().__init__("\n".join(lines), remedy="" if len(lines) == 1 else f"correct these {len(lines)} places")
         self.problems = problems
 
 
@@ -180,7 +180,8 @@ def _read_text(path: str) -> str:
             data = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError:
         raise InvalidManifest(
-            f"{path}: there is no such file", remedy="name the manifest: -f PATH, or `deathless demo` without one"
+            f"{path}: there is no such file",
+            remedy="name the manifest: -f PATH, or run `deathless demo`, which needs none",
         ) from None
     except IsADirectoryError:
         raise InvalidManifest(f"{path}: is a folder", remedy="name the manifest in it: -f PATH") from None
@@ -189,7 +190,9 @@ def _read_text(path: str) -> str:
     except OSError as error:
         raise InvalidManifest(f"{path}: {error.strerror}") from None
     if len(data) > MANIFEST_BYTES_MAX:
-        raise InvalidManifest(f"{path}: is larger than {MANIFEST_BYTES_MAX} bytes", remedy="is it a manifest?")
+        raise InvalidManifest(
+            f"{path}: is larger than {MANIFEST_BYTES_MAX} bytes", remedy="check that it is a manifest"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -99,7 +99,7 @@ def pod_config(shared: Mapping[str, object], environment: Mapping[str, str], pat
     """
     for name in _OWN:
         if name in shared:
-            raise InvalidConfig(f"{path}: {name} comes from the pod's environment", remedy="leave it out")
+            raise InvalidConfig(f"{path}: {name} comes from the pod's environment", remedy="omit it")
     missing = [name for name in ("POD_NAME", "POD_UID", "POD_IP") if not environment.get(name)]
     if missing:
         raise InvalidConfig(

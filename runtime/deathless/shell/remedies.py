@@ -13,29 +13,29 @@ from typing import Final
 from deathless.base.errors import DeathlessError
 
 HTTP: Final[Mapping[str, str]] = {
-    "DL1001": "send the same again, with the same Idempotency-Key; a takeover takes well under a second",
-    "DL1002": "send the same again, with the same Idempotency-Key, after the seconds in Retry-After",
-    "DL1005": "send the same again, with the same Idempotency-Key; operators: is the service up? `deathless status`",
+    "DL1001": "send the same request again, with the same Idempotency-Key; a takeover takes well under a second",
+    "DL1002": "send the same request again, with the same Idempotency-Key, after the seconds in Retry-After",
+    "DL1005": "send the same request again, with the same Idempotency-Key; operators see `deathless status`",
     "DL1006": "send it again with the same Idempotency-Key, or find out by a query (GET)",
-    "DL1007": "send the same again later; operators see GET /SERVICE/-/peers what is not taken",
-    "DL3003": "send what GET /SERVICE/-/openapi.json says it takes; a corrected call needs another Idempotency-Key",
+    "DL1007": "send the same request again later; operators see the peer in question at GET /SERVICE/-/peers",
+    "DL3003": "send what GET /SERVICE/-/openapi.json describes; a corrected call needs another Idempotency-Key",
     "DL3004": "GET /SERVICE/-/openapi.json lists handlers (POST) and queries (GET)",
-    "DL3007": "send another Idempotency-Key with another request",
-    "DL3008": "send an Idempotency-Key that is drawn now; a query (GET) tells whether the old call was done",
+    "DL3007": "use another Idempotency-Key for another request",
+    "DL3008": "send a newly generated Idempotency-Key; a query (GET) shows whether the old call was applied",
     "DL3009": "find out by a query (GET) what was applied, then send the rest with another Idempotency-Key",
-    "DL3014": "nothing you send mends it: the service's author finds the traceback in the log of its primary",
-    "DL3015": "mend the handler; operators see GET /SERVICE/-/parked",
-    "DL3016": "an operator takes the new one (POST /SERVICE/-/peers/NAME/adopt); then another Idempotency-Key",
+    "DL3014": "callers can't fix this: the service's author finds the traceback in the log of its primary",
+    "DL3015": "fix the handler; operators see GET /SERVICE/-/parked",
+    "DL3016": "an operator accepts the new one (POST /SERVICE/-/peers/NAME/adopt); then use another Idempotency-Key",
     "DL3017": "find out by a query (GET) what was applied",
-    "DL3026": "see GET /SERVICE/-/parked; call the handler anew if that is wanted",
-    "DL3028": "see GET /SERVICE/-/unknown; somebody else may have settled it",
+    "DL3026": "see GET /SERVICE/-/parked; call the handler again if the work is still wanted",
+    "DL3028": "see GET /SERVICE/-/unknown; another operator may have settled it",
 }
 
 COMMAND: Final[Mapping[str, str]] = {
-    "DL3003": "`deathless openapi` shows what it takes; give each argument as --arg NAME=VALUE",
+    "DL3003": "`deathless openapi` shows its arguments; give each as --arg NAME=VALUE",
     "DL3004": "`deathless openapi` lists handlers (post) and queries (get)",
-    "DL3007": "give another --idempotency-key with another request, or none",
-    "DL3008": "leave --idempotency-key out, or give one that is drawn now",
+    "DL3007": "use another --idempotency-key for another request, or none",
+    "DL3008": "omit --idempotency-key, or give a newly generated one",
 }
 
 

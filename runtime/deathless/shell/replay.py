@@ -132,7 +132,7 @@ async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
         raise
     if not told:
         raise InvalidArgument(
-            f"the process that ran the log ended with status {process.returncode}", remedy="what it printed says why"
+            f"the process that ran the log ended with status {process.returncode}", remedy="its output says why"
         )
     result: ReplayResult | _Failure = msgspec.msgpack.decode(told, type=ReplayResult | _Failure)
     if isinstance(result, _Failure):
@@ -238,7 +238,7 @@ def _plan(look: Inspection, order: ReplayOrder, parts: Mapping[str, str], notes:
             told = what_differs(look.config.directory, survey.foreign_head, parts)
             raise UpgradeRequired(
                 f"the code, interpreter or libraries are not those that wrote the log{': ' if told else ''}{told}",
-                remedy="--any-code runs it all the same",
+                remedy="--any-code runs it nevertheless",
             )
     floor = max(floor, survey.rebased_to)
     wanted = to if order.start is None else min(order.start, to)

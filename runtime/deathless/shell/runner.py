@@ -137,19 +137,19 @@ class Runner:
             other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
             raise OtherSupervisor(
                 f"`deathless up` already runs this service (process {other}) in {self.directory}",
-                remedy="`deathless status --watch` looks on; `deathless down` stops it",
+                remedy="`deathless status --watch` shows it; `deathless down` stops it",
             ) from None
         except PermissionError as error:
             raise PermissionRefused(
                 f"{error.filename}: {error.strerror}",
-                remedy="give this user the folder, or choose another by spec.logStorage.path",
+                remedy="give this user the folder, or choose another with spec.logStorage.path",
             ) from None
         except OSError as error:
             # Where a replica has run there is a lock file, which may be read-only: this is a place that never was one.
             full = None if error.errno == errno.EROFS else storage_error(error)
             raise full or InvalidConfig(
                 f"spec.logStorage.path {self.directory}: {error.strerror}",
-                remedy="name a folder that can be written by spec.logStorage.path",
+                remedy="name a writable folder with spec.logStorage.path",
             ) from None
         with contextlib.suppress(OSError):  # the lock counts; the number in it is for people
             os.ftruncate(self._lock_file, 0)
@@ -469,7 +469,7 @@ async def stop_all(
                 if not await _wait_end(fd, stop_s):
                     raise OtherSupervisor(
                         f"{name} (process {running[name]}) has not stopped after {stop_s:g} s",
-                        remedy="kill -9 it: nothing confirmed is lost by that",
+                        remedy="kill -9 it: that loses nothing confirmed",
                     )
                 tell(RunnerEvent(change=Change.STOPPED, replica=name, pid=running[name]))
     finally:

@@ -112,7 +112,8 @@ def read_copy(directory: str) -> ServiceCopy | None:
     except (OSError, msgspec.MsgspecError) as error:
         said = storage_error(error) if isinstance(error, OSError) else None
         raise said or HalfCopy(
-            f"{path}: {error}", remedy="restore the file; where the lock store is whole, remove it: it is written again"
+            f"{path}: {error}",
+            remedy="restore the file; if the lock store is intact, remove the file: it is then recreated",
         ) from None
 
 

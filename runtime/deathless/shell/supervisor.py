@@ -362,7 +362,7 @@ class Supervisor:
         why = f"replica {self.config.replica} is run by instance {later}, which started later"
         if not self._superseded:
             _LOG.error("a later instance runs", extra={"why": why})
-            self._superseded = str(OtherSupervisor(why, remedy="nothing to do where this pod is being replaced"))
+            self._superseded = str(OtherSupervisor(why, remedy="do nothing if this pod is being replaced"))
             self._hold()
 
     def _hold(self) -> None:

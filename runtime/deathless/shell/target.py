@@ -101,4 +101,4 @@ def read_config(path: Path) -> ReplicaConfig:
     except PermissionError:
         raise PermissionRefused(f"{path}: may not be read by this user") from None
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidConfig(f"{path}: {error}", remedy="`deathless up` writes it anew") from None
+        raise InvalidConfig(f"{path}: {error}", remedy="`deathless up` rewrites it") from None

@@ -61,7 +61,7 @@ def test_problem_tells_code_text_remedy_and_page() -> None:
     assert json.loads(problem(Overloaded("busy"), field="$.a", kind="K")) == {
         "code": "DL1002",
         "error": "busy",
-        "remedy": "send the same again, with the same Idempotency-Key, after the seconds in Retry-After",
+        "remedy": "send the same request again, with the same Idempotency-Key, after the seconds in Retry-After",
         "docs": "docs/errors/DL1002.md",
         "field": "$.a",
         "type": "K",

@@ -253,7 +253,7 @@ def test_answer_above_the_limit_is_an_error_that_names_it(
     assert plugin.main(words.split()) == TooLarge.exit_code
     told = json.loads(capsys.readouterr().err)["error"]
     assert (told["code"], "more than 4096 bytes" in told["what"]) == (TooLarge.code, True)
-    assert "ask for less" in told["remedy"]
+    assert "request less" in told["remedy"]
 
 
 @pytest.mark.usefixtures("server")
@@ -276,5 +276,5 @@ def test_order_that_makes_no_sense_is_not_sent(door: Door, capsys: pytest.Captur
 @pytest.mark.parametrize("words", ["order bank 1/5 cancel", "order bank 64-5 kill", "settle bank 0 1"])
 def test_what_is_no_id_goes_into_no_address(door: Door, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert plugin.main(words.split()) != 0
-    assert "is no id: 512, or 1-512 of shard 1" in capsys.readouterr().err
+    assert "is not an ID; expected 512, or 1-512 for shard 1" in capsys.readouterr().err
     assert door.seen == []

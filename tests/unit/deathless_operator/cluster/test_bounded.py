@@ -67,5 +67,5 @@ async def test_an_api_server_that_says_too_much_has_refused(server: str, monkeyp
     async with Api(Connection(server=server)) as api:
         assert await api.get(POD, "ns", "bank-0") == {"kind": "Pod", "metadata": {"name": "bank-0"}}
         monkeypatch.setattr(bounded, "ANSWER_BYTES_MAX", 1 << 16)
-        with pytest.raises(ApiRefused, match=r"more than 65536 bytes; see who answers"):
+        with pytest.raises(ApiRefused, match=r"more than 65536 bytes; check what answers"):
             await api.get(POD, "ns", "endless")
