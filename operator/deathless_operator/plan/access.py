@@ -137,14 +137,14 @@ def _named(snapshot: Snapshot, etcd: EtcdSpec) -> Access:
             return Access(
                 lock=None,
                 reason="SecretMissing",
-                message=f"spec.lock.etcd.{place} names Secret {name}, which is not there: create it",
+                message=f"spec.lock.etcd.{place} names Secret {name}, which does not exist: create it",
             )
         if found[name].hidden and place == "tlsSecretRef":
             return Access(
                 lock=None,
                 reason="SecretHidden",
-                message=f"Secret {name} (spec.lock.etcd.{place}) may not be looked at, and whether it holds a client "
-                f"certificate can't be said: kubectl label secret {name} {names.LABEL_READABLE}=true",
+                message=f"Secret {name} (spec.lock.etcd.{place}) may not be read by the operator, so whether it "
+                f"holds a client certificate can't be said: kubectl label secret {name} {names.LABEL_READABLE}=true",
             )
         if found[name].hidden:
             continue

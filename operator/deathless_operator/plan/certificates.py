@@ -79,7 +79,7 @@ def plan_certificates(
     """Plan both certificates of a service."""
     issuer = tls_of(spec).issuer
     if issuer == "Off":
-        return Certificates(reason="Off", message="TLS is off: callers and replicas are not told apart")
+        return Certificates(reason="Off", message="TLS is off: callers and replicas are not distinguished")
     if issuer == "CertManager":
         return _ask_cert_manager(snapshot, spec, settings, objects)
     return _issue(snapshot, settings, objects)
@@ -160,7 +160,7 @@ def _why_issue(facts: CertificateFacts, snapshot: Snapshot, wanted: tuple[str, .
     if set(facts.dns_names) != set(wanted) or facts.uris != (uri,):
         return "it carries other names"
     if facts.signed_by not in authority.trusts:
-        return "it was signed by an authority that is not trusted any more"
+        return "it was signed by an authority that is no longer trusted"
     if snapshot.now >= _renewal(facts, snapshot):
         return "two thirds of its life are over"
     return ""
@@ -173,7 +173,7 @@ def _ask_cert_manager(
         return Certificates(
             usable=False,
             reason="CertManagerMissing",
-            message="spec.tls.issuer is CertManager, and the cluster has none: install it, or use issuer Operator",
+            message="spec.tls.issuer is CertManager, but there is no cert-manager: install it, or use issuer Operator",
             requeue_s=30.0,
         )
     issuer = tls_of(spec).issuer_ref
@@ -234,7 +234,7 @@ def _ask_cert_manager(
             f"{show_time(overdue[0].not_after)}: {why}",
             requeue_s=60.0,
         )
-    late = f"; it can't renew them as things stand: {trouble[1]}" if trouble else ""
+    late = f"; it currently can't renew them: {trouble[1]}" if trouble else ""
     return Certificates(message=f"issued by {shown}, which renews them{late}")
 
 
@@ -286,7 +286,10 @@ def _issuer_trouble(snapshot: Snapshot, issuer: IssuerRef) -> tuple[str, str] | 
     found, shown = snapshot.issuer, f"{issuer.kind} {issuer.name}"
     if not found.found:
         place = "" if issuer.kind == "ClusterIssuer" else f" in namespace {snapshot.resource.namespace}"
-        return "IssuerMissing", f"spec.tls.issuerRef names {shown}, and there is none{place}: make it, or name another"
+        return (
+            "IssuerMissing",
+            f"spec.tls.issuerRef names {shown}, and there is none{place}: create it, or name another",
+        )
     if not found.ready:
         return "IssuerNotReady", f"{shown} of cert-manager is not ready: {found.message}"
     return None
@@ -299,8 +302,8 @@ def _waiting(snapshot: Snapshot, secret: str) -> tuple[str, str]:
     said = read_condition(child.raw, "Ready") if child is not None else {}
     if text(said, "status") == "True" and found is not None and not found.readable:
         lacks = f"Secret {secret} lacks a readable ca.crt, tls.crt or tls.key"
-        why = "replicas and callers check each other against ca.crt, which an ACME issuer does not give"
-        return "SecretIncomplete", f"{lacks}: {why}; name an issuer of an authority of yours"
+        why = "replicas and callers verify each other with ca.crt, which an ACME issuer does not provide"
+        return "SecretIncomplete", f"{lacks}: {why}; use an issuer with an authority of your own"
     if text(tried, "status") == "False" and text(tried, "message"):
         return "CertManagerFailed", f"cert-manager could not issue {secret}: {text(tried, 'message')}"
     return (

@@ -76,7 +76,7 @@ def make_drill_plan(snapshot: DrillSnapshot, settings: OperatorSettings) -> Dril
     resource = snapshot.resource
     owner = owner_of(snapshot.target) if snapshot.target is not None else ""
     if owner not in ("", settings.namespace):
-        said = f"the operator in namespace {owner} looks after its service, and drills it"
+        said = f"the operator in namespace {owner} manages its service, and runs its drills"
         return DrillPlan(actions=(), status=None, events=(), requeue_s=None, sentence=said)
     if resource.deleted:
         return _leave(snapshot, settings)
@@ -106,7 +106,9 @@ def _leave(snapshot: DrillSnapshot, settings: OperatorSettings) -> DrillPlan:
     if names.DRILL_FINALIZER in resource.finalizers:
         kept = tuple(one for one in resource.finalizers if one != names.DRILL_FINALIZER)
         actions.append(_finalizers(resource, kept, "what the drill did is undone"))
-    return DrillPlan(actions=tuple(actions), status=None, events=(), requeue_s=None, sentence="the drill is going")
+    return DrillPlan(
+        actions=tuple(actions), status=None, events=(), requeue_s=None, sentence="the drill is being deleted"
+    )
 
 
 def _refuse_spec(draft: _Draft, snapshot: DrillSnapshot, settings: OperatorSettings, problem: str) -> None:
@@ -165,7 +167,7 @@ def _idle(draft: _Draft, snapshot: DrillSnapshot, spec: DrillSpec, settings: Ope
         if names.DRILL_FINALIZER in resource.finalizers:
             rest = tuple(one for one in resource.finalizers if one != names.DRILL_FINALIZER)
             draft.actions.append(_finalizers(resource, rest, "no run is active"))
-        draft.requeue_s, draft.sentence = ACTIVE_REQUEUE_S, "tidying up behind the last run"
+        draft.requeue_s, draft.sentence = ACTIVE_REQUEUE_S, "cleaning up after the last run"
         return
     slot = _due(snapshot, spec)
     if slot is None:
@@ -213,7 +215,7 @@ def _foreign_pod(snapshot: DrillSnapshot) -> Refusal | None:
     runner = snapshot.runner
     if runner is None or (_is_over(runner) and not _is_claimed(snapshot, runner)):
         return None
-    return Refusal("AnotherDrill", f"pod {runner.name} of run {_mark(runner) or 'unknown'} is still there")
+    return Refusal("AnotherDrill", f"pod {runner.name} of run {_mark(runner) or 'unknown'} still exists")
 
 
 def _is_claimed(snapshot: DrillSnapshot, runner: PodView) -> bool:
@@ -386,7 +388,7 @@ def _next_time(draft: _Draft, snapshot: DrillSnapshot, spec: DrillSpec) -> None:
     due = _due(snapshot, spec)
     if snapshot.resource.status.active is not None and due is not None and spec.concurrency_policy == "Forbid":
         status = msgspec.structs.replace(status, last_schedule_time=show_moment(due))
-        text = f"the run due at {show_moment(due)} is left out: run {snapshot.resource.status.active.id} is active"
+        text = f"the run due at {show_moment(due)} is skipped: run {snapshot.resource.status.active.id} is active"
         draft.events.append(Event(type="Normal", reason="DrillSkipped", message=text))
     draft.status = msgspec.structs.replace(status, next_schedule_time=show_moment(upcoming) if upcoming else "")
     reason = "Suspended" if spec.suspend else "Scheduled" if spec.schedule else "Once"

@@ -104,13 +104,15 @@ def _drain(snapshot: DrillSnapshot, spec: DrillSpec, run: DrillRun) -> Step:
         if node is not None and node.mark == mark:
             return Step(actions=(_uncordon(run.node),), run=run)
         stayed = _victim(snapshot, run) is not None
-        why = {"reason": "NotEvicted", "message": "the disruption budget did not let the pod go"} if stayed else {}
+        why = {"reason": "NotEvicted", "message": "the disruption budget did not allow the eviction"} if stayed else {}
         return Step(actions=(), run=msgspec.structs.replace(_over(run, snapshot.now), **why))
     actions: list[DrillAction] = []
     if node is not None and not node.cordoned and not node.mark:
         actions.append(SetCordon(node=run.node, cordon=True, mark=mark, why=f"drill run {run.id}"))
     elif node is not None and node.mark != mark:
-        told = msgspec.structs.replace(run, reason="NodeCordoned", message=f"node {run.node} was cordoned by another")
+        told = msgspec.structs.replace(
+            run, reason="NodeCordoned", message=f"node {run.node} was cordoned by somebody else"
+        )
         return Step(actions=(), run=_over(told, snapshot.now))
     pods = replicas(snapshot.target) if snapshot.target is not None else []
     words = f"drill run {run.id} drains node {run.node}"

@@ -62,13 +62,13 @@ def _refusals(snapshot: DrillSnapshot, spec: DrillSpec, settings: OperatorSettin
         return
     count = target.resource.spec.shards if target.resource.spec is not None else 0
     if spec.fault.shard >= count > 0:
-        yield Refusal("NoSuchShard", f"{name} has {count} shards, and none is {spec.fault.shard}", True)
+        yield Refusal("NoSuchShard", f"{name} has {count} shards, and none has the number {spec.fault.shard}", True)
     yield from _not_ready(target, spec)
     yield from _disrupted(snapshot, target, mark)
     for other in snapshot.others:
         aims = other.spec is not None and other.spec.service_ref.name == name
         if not mark and aims and other.status.active is not None:  # a run with its runner has the service's one place
-            yield Refusal("AnotherDrill", f"drill {other.name} breaks {name} just now")
+            yield Refusal("AnotherDrill", f"drill {other.name} is running on {name}")
     yield from _budget_spent(snapshot, spec)
 
 
@@ -79,7 +79,9 @@ def _not_permitted(spec: DrillSpec, settings: OperatorSettings) -> Iterator[Refu
             "AgentsNotAllowed", f"{kind} needs a privileged agent: install with drills.privileged.enabled", True
         )
     if kind == "NodeDrain" and not settings.drill_node_drain:
-        yield Refusal("NodeDrainNotAllowed", "nodes may not be cordoned: install with drills.nodeDrain.enabled", True)
+        yield Refusal(
+            "NodeDrainNotAllowed", "draining nodes is not allowed: install with drills.nodeDrain.enabled", True
+        )
 
 
 def _not_ready(target: Snapshot, spec: DrillSpec) -> Iterator[Refusal]:

@@ -69,7 +69,7 @@ def _verdict(run: DrillRun, report: RunnerReport) -> tuple[Verdict, str, str]:
     if run.reason:
         return "Inconclusive", run.reason, run.message
     if not run.fault_time:
-        return "Inconclusive", "NoFault", "the calls ended before anything was broken"
+        return "Inconclusive", "NoFault", "the calls ended before the fault began"
     if report.verdict != "Passed":
         return report.verdict, report.reason, report.message
     last = max(read_time(run.fault_time) or 0.0, read_time(run.healed_time) or 0.0)

@@ -22,7 +22,7 @@ def _local(schedule: str, time_zone: str, now: float) -> dt.datetime:
     try:
         zone: dt.tzinfo = zoneinfo.ZoneInfo(time_zone) if time_zone else dt.UTC
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ScheduleError(f"time zone {time_zone!r} is not known") from None
+        raise ScheduleError(f"time zone {time_zone!r} is unknown") from None
     return dt.datetime.fromtimestamp(int(now), tz=zone)
 
 

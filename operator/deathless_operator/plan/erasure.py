@@ -149,7 +149,7 @@ def plan_erasure(remains: Remains, settings: OperatorSettings) -> Erasure:
     record = read_record(remains.record)
     if record is None:
         return Erasure(
-            sentence=f"ConfigMap {remains.record.name} can't be read: nothing is erased. See it, or delete it",
+            sentence=f"ConfigMap {remains.record.name} can't be read: nothing is erased. Repair or delete it",
             requeue_s=None,
         )
     what = f"the keys of {record.namespace}/{record.service} in the lock store"
@@ -168,7 +168,7 @@ def plan_erasure(remains: Remains, settings: OperatorSettings) -> Erasure:
             sentence=f"erasing {what}", actions=(Apply(manifest=eraser_manifest(record, settings), why=why),)
         )
     if pod.phase == "Succeeded":
-        return _end(remains, settings, "Normal", "KeysErased", f"{what} are erased: nothing of it is left")
+        return _end(remains, settings, "Normal", "KeysErased", f"{what} are erased: nothing is left")
     if pod.phase == "Failed" and pod.deleted_at is None:
         return _judge(remains, settings, pod, record, what)
     return Erasure(sentence=f"erasing {what}; waiting for pod {pod.name}")
@@ -183,7 +183,7 @@ def _judge(remains: Remains, settings: OperatorSettings, pod: PodView, record: R
     ended = found.finished_at if found is not None and found.finished_at is not None else pod.created_at
     left_s = ended + RETRY_S - remains.now
     told = Event(type="Warning", reason="EraseFailed", message=f"{what} are not erased yet: {said[:600]}")
-    again: tuple[Action, ...] = () if left_s > 0 else (_delete(pod, record, "it is tried again"),)
+    again: tuple[Action, ...] = () if left_s > 0 else (_delete(pod, record, "the operator retries"),)
     return Erasure(
         sentence=f"{what} are not erased yet: {said[:300]}",
         actions=again,

@@ -175,7 +175,7 @@ def _waiting(code: Code, spec: ServiceSpec, actions: tuple[Action, ...], requeue
         code=code,
         outcome="Checking",
         reason="CheckingImage",
-        message=f"finding out whether {spec.image} holds the code that serves",
+        message=f"checking whether {spec.image} contains the code that serves",
         actions=actions,
         requeue_s=requeue_s,
     )
@@ -203,8 +203,8 @@ def _judge(
                 outcome="Unanswered",
                 reason="ImagePullFailed" if reason in PULL_REASONS else "CheckStalled",
                 message=(
-                    f"{spec.image} can't be looked into: {what or reason or 'its pod does not start'}. "
-                    f"{accepted.image} goes on; correct spec.image, or see pod {pod.name}"
+                    f"{spec.image} can't be checked: {what or reason or 'its pod does not start'}. "
+                    f"{accepted.image} continues; correct spec.image, or see pod {pod.name}"
                 ),
                 actions=stale,
             )
@@ -216,7 +216,7 @@ def _judge(
             code=wanted,
             outcome="Accepted",
             reason="Accepted",
-            message=f"{spec.image} holds the code that serves",
+            message=f"{spec.image} contains the code that serves",
             actions=(*stale, *_remove([pod], "it has told its fingerprint")),
         )
     if told:
@@ -226,7 +226,7 @@ def _judge(
             reason="OtherFingerprint",
             message=(
                 f"{spec.image} with {spec.module} and spec.limits is other code ({told[:12]}) than what serves "
-                f"({known[:12]}); {accepted.image} goes on. Set them back, or suspend the service and "
+                f"({known[:12]}); {accepted.image} continues. Revert them, or suspend the service and "
                 "`kubectl deathless adopt --code`"
             ),
             actions=stale,
@@ -239,8 +239,8 @@ def _judge(
         outcome="Unanswered",
         reason="CheckFailed",
         message=(
-            f"{spec.image} did not tell its fingerprint: {found.message[:500].strip() or found.reason or 'no word'}. "
-            f"{accepted.image} goes on; correct spec.image or spec.module, or see pod {pod.name}"
+            f"{spec.image} did not report its fingerprint: {found.message[:500].strip() or found.reason or 'no word'}. "
+            f"{accepted.image} continues; correct spec.image or spec.module, or see pod {pod.name}"
         ),
         actions=(*stale, *(_remove([pod], "it gave no answer and is tried again") if retried else ())),
         requeue_s=max(1.0, again) if not found.message.startswith("DL") else None,

@@ -58,8 +58,8 @@ def claim_or_leave(snapshot: Snapshot, settings: OperatorSettings) -> Plan | Non
         return Plan(actions=(), status=status, events=(), requeue_s=0.0, sentence=f"it is claimed by {mine}")
     how = f"kubectl -n {snapshot.resource.namespace} annotate --overwrite deathlessservice {snapshot.resource.name}"
     told = (
-        f"the operator in namespace {looks_after} looks after it, so the one in {mine} does not. Where that one is "
-        f"gone for good, or this one is to take over: {how} {names.INSTALLATION_ANNOTATION}={mine}"
+        f"the operator in namespace {looks_after} manages it, so the one in {mine} does not. If that one is "
+        f"permanently gone, or this one is to take over: {how} {names.INSTALLATION_ANNOTATION}={mine}"
     )
     event = Event(type="Warning", reason="OtherInstallation", message=told)
     return Plan(actions=(), status=None, events=(event,), requeue_s=None, sentence=told)

@@ -53,8 +53,8 @@ def replace_lost(snapshot: Snapshot, after_s: int) -> Lost:
         return Lost(
             pods=names_of,
             message=(
-                f"all {len(nodes)} nodes of the service are unreachable for the control plane; pods stay, since they "
-                "may well run. Look at the control plane first"
+                f"all {len(nodes)} nodes of the service are unreachable for the control plane; pods are kept, since "
+                "they may still run. Check the control plane first"
             ),
         )
     actions: list[Action] = []
@@ -67,7 +67,7 @@ def replace_lost(snapshot: Snapshot, after_s: int) -> Lost:
             continue
         why = f"node {node.name} has been unreachable for {after_s} s"
         actions.append(DeletePod(name=pod.name, uid=pod.uid, grace_s=0, force=True, why=why))
-        events.append(Event(type="Warning", reason="ReplicaReplaced", message=f"{pod.name} is made anew: {why}"))
+        events.append(Event(type="Warning", reason="ReplicaReplaced", message=f"{pod.name} is recreated: {why}"))
     shown = ", ".join(f"{pod.name} on {node.name}" for pod, node in lost)
     return Lost(
         actions=tuple(actions),
@@ -139,7 +139,7 @@ def replace_former(snapshot: Snapshot) -> Lost:
             continue
         why = "a later instance of it is unknown to the API server, as after its data were restored"
         actions.append(DeletePod(name=pod.name, uid=pod.uid, grace_s=None, force=False, why=why))
-        events.append(Event(type="Warning", reason="ReplicaReplaced", message=f"{pod.name} is made anew: {why}"))
+        events.append(Event(type="Warning", reason="ReplicaReplaced", message=f"{pod.name} is recreated: {why}"))
     return Lost(actions=tuple(actions), events=tuple(events), requeue_s=min(waits) if waits else None)
 
 

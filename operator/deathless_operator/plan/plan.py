@@ -60,7 +60,7 @@ def make_plan(snapshot: Snapshot, settings: OperatorSettings, safeguards: PlanSa
     """
     resource = snapshot.resource
     if resource.deleted_at is not None:
-        sentence = "the service is going, and its objects with it"
+        sentence = "the service is being deleted, with its objects"
         return Plan(actions=(), status=None, events=(), requeue_s=None, sentence=sentence)
     leaves = claim_or_leave(snapshot, settings) if safeguards.claim_first else None
     if leaves is not None:
@@ -76,10 +76,10 @@ def _plan_own(snapshot: Snapshot, settings: OperatorSettings, safeguards: PlanSa
     if resource.spec is None:
         findings = Findings()
         findings.tell("Accepted", "False", "InvalidSpec", "; ".join(resource.problems) or "the spec can't be read")
-        return only_remedy(snapshot, settings, findings, "only what is lost is replaced until the spec is mended")
+        return only_remedy(snapshot, settings, findings, "only lost pods are replaced until the spec is corrected")
     if resource.annotations.get(names.PAUSED_ANNOTATION) == "true":
         findings = Findings()
-        told = f"nothing is changed until the annotation {names.PAUSED_ANNOTATION} is taken away"
+        told = f"nothing is changed until the annotation {names.PAUSED_ANNOTATION} is removed"
         findings.tell("Paused", "True", "ByAnnotation", told)
         tell_waiting(findings, _Planner(snapshot, resource.spec, settings, safeguards).make())
         return only_tell(snapshot, settings, findings, told)
@@ -269,14 +269,14 @@ class _Planner:
         self.actions += found.actions
         self.events += found.events
         self._look_again(found.requeue_s)
-        self.findings.tell("LockReady", "False", "ErasingKeys", f"a former service of this name: {found.sentence}")
+        self.findings.tell("LockReady", "False", "ErasingKeys", f"a previous service of this name: {found.sentence}")
         wanted = 0 if self.spec.suspend else self.spec.replicas
         return self._finish(
             Facts(
                 wanted=wanted,
                 suspended=self.spec.suspend,
                 progressing="Waiting",
-                waits="the former service's keys to be erased",
+                waits="the previous service's keys to be erased",
                 doing=found.sentence,
             )
         )
@@ -483,10 +483,10 @@ class _Planner:
         tell_fenced(snapshot, findings)
         tell_access(snapshot.resource.name, self.spec, self.settings, findings)
         findings.tell("LockReady", "True", "Configured", "no replica complains about the lock store")
-        findings.tell("Accepted", "True", "SpecAccepted", "the spec is being carried out")
-        findings.tell("ObjectsOwned", "True", "Owned", "every object of the service is its own")
-        findings.tell("UpgradeRequired", "False", "SameCode", "the code that serves is what the spec names")
-        findings.tell("Paused", "False", "NotPaused", "the operator works on it")
+        findings.tell("Accepted", "True", "SpecAccepted", "the spec is being applied")
+        findings.tell("ObjectsOwned", "True", "Owned", "every object belongs to the service")
+        findings.tell("UpgradeRequired", "False", "SameCode", "the spec names the code that serves")
+        findings.tell("Paused", "False", "NotPaused", "the operator manages it")
         facts = replace(facts, said=said)
         status, events = sum_up(snapshot, findings, facts, self.safeguards)
         return Plan(

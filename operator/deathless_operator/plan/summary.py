@@ -119,7 +119,7 @@ def _shard_status(shard: _Shard, facts: Facts) -> tuple[ShardStatus, Event | Non
     moved = Event(
         type="Normal",
         reason="PrimaryChanged",
-        message=f"{status.primary} leads now, before it {before.primary or 'another'}; epoch {status.epoch}",
+        message=f"{status.primary} is primary now, before it {before.primary or 'another'}; epoch {status.epoch}",
     )
     return msgspec.structs.replace(status, last_takeover_time=show_time(now)), moved
 
@@ -206,7 +206,7 @@ def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts, safeguard
     ready, wanted = sum(shard.ready for shard in shards), facts.wanted * len(shards)
     whole = all(shard.ready >= facts.wanted > 0 for shard in shards)
     leads = all(shard.leads for shard in shards)
-    leaders = shards[0].primary if len(shards) == 1 else f"a primary of each of {len(shards)} shards"
+    led = f"{shards[0].primary} is primary" if len(shards) == 1 else f"each of {len(shards)} shards has a primary"
     short = f"{ready} of {wanted} replicas are ready"
     if facts.stalled:
         findings.tell("Progressing", "False", "Stalled", f"waiting too long for {facts.waits}")
@@ -215,18 +215,18 @@ def _tell_sums(shards: list[_Shard], findings: Findings, facts: Facts, safeguard
     else:
         findings.tell("Progressing", "False", "Done", "nothing is being changed")
     if leads:
-        findings.tell("Available", "True", "PrimaryServes", f"{leaders} leads")
+        findings.tell("Available", "True", "PrimaryServes", led)
     elif facts.suspended:
-        findings.tell("Available", "False", "Suspended", "spec.suspend is true: nobody serves")
+        findings.tell("Available", "False", "Suspended", "spec.suspend is true: no replica serves")
     else:
         findings.tell("Available", "False", *_why_unled(shards, short))
     if facts.suspended and not any(shard.pods for shard in shards):
         # Before the root causes: it was asked for.
-        findings.tell("Ready", "False", "Suspended", "spec.suspend is true: set it to false to start again")
+        findings.tell("Ready", "False", "Suspended", "spec.suspend is true: set it to false to start the service again")
     elif whole and leads and safeguards.ready_needs_the_spec and (behind := _behind(findings, facts)):
         findings.tell("Ready", "False", *behind)
     elif whole and leads:
-        findings.tell("Ready", "True", "AllReplicasReady", f"{short}, {leaders} leads")
+        findings.tell("Ready", "True", "AllReplicasReady", f"{short}, {led}")
     else:
         _tell_cause(findings, facts, short)
     if not whole and not facts.progressing and facts.wanted > 0:
@@ -260,15 +260,17 @@ def _behind(findings: Findings, facts: Facts) -> tuple[str, str] | None:
 def _why_unled(shards: list[_Shard], short: str) -> tuple[str, str]:
     """Say of which shards callers are not served: reason and message."""
     silent = [
-        f"{shard.primary} led last and is not ready" for shard in shards if shard.leader is not None and not shard.leads
+        f"{shard.primary} was primary last and is not ready"
+        for shard in shards
+        if shard.leader is not None and not shard.leads
     ]
     unled = [shard.part.shard for shard in shards if shard.leader is None]
     if not unled:
         return "PrimaryNotReady", ", ".join(silent)
     if len(shards) == 1:
-        return "NoPrimary", f"no replica leads; {short}"
+        return "NoPrimary", f"no replica is primary; {short}"
     shown = ", ".join(map(str, unled))
-    return "NoPrimary", "; ".join([f"no replica leads of shard {shown}", *silent, short])
+    return "NoPrimary", "; ".join([f"no replica of shard {shown} is primary", *silent, short])
 
 
 def _tell_cause(findings: Findings, facts: Facts, short: str) -> None:

@@ -34,15 +34,17 @@ class Meaning(NamedTuple):
 
 
 MEANINGS: Final = {
-    "DL1003": Meaning("StorageReady", "OutOfSpace", "grow the volume; the service goes on by itself"),
-    "DL1004": Meaning("LockReady", "LockUnavailable", "look at etcd, and at the network between it and the pods"),
-    "DL1007": Meaning("Degraded", "OutboxFull", "bring back whoever takes nothing; the service goes on by itself"),
-    "DL1012": Meaning("StorageReady", "ReadOnly", "make the volume writable again; the service goes on by itself"),
-    "DL1013": Meaning("StorageReady", "StorageFailed", "look at the storage; the replica starts again by itself"),
-    "DL1014": Meaning("Degraded", "SlowStorage", "look at what else uses the volume, or move the log to a faster one"),
-    "DL1015": Meaning("StorageReady", "NoInodes", "remove small files from the volume; the service goes on by itself"),
-    "DL3001": Meaning("Degraded", "InvalidConfig", "correct what it names in the spec"),
-    "DL3010": Meaning("CertificateReady", "Unauthorized", "look at certificates and token of both sides"),
+    "DL1003": Meaning("StorageReady", "OutOfSpace", "grow the volume; the service then continues"),
+    "DL1004": Meaning("LockReady", "LockUnavailable", "check etcd, and the network between it and the pods"),
+    "DL1007": Meaning(
+        "Degraded", "OutboxFull", "bring back the peer that does not accept messages; the service then continues"
+    ),
+    "DL1012": Meaning("StorageReady", "ReadOnly", "make the volume writable again; the service then continues"),
+    "DL1013": Meaning("StorageReady", "StorageFailed", "check the storage; the replica restarts automatically"),
+    "DL1014": Meaning("Degraded", "SlowStorage", "check what else uses the volume, or move the log to a faster one"),
+    "DL1015": Meaning("StorageReady", "NoInodes", "remove small files from the volume; the service then continues"),
+    "DL3001": Meaning("Degraded", "InvalidConfig", "correct the named field of the spec"),
+    "DL3010": Meaning("CertificateReady", "Unauthorized", "check the certificates and tokens of both sides"),
     "DL3012": Meaning("StorageReady", "PermissionRefused", "see podTemplate.securityContext.fsGroup"),
     "DL3013": Meaning("Degraded", "InvalidService", "correct spec.module, or the image"),
     "DL3020": Meaning("LockReady", "LockRefused", "see user, password and prefix of spec.lock.etcd"),
@@ -50,8 +52,8 @@ MEANINGS: Final = {
     "DL3050": Meaning(
         "StorageReady", "VolumeTooSmall", "grow the volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"
     ),
-    "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see runbook"),
-    "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see runbook"),
+    "DL4001": Meaning("StorageReady", "CorruptFrame", "stop, keep the volume, see the runbook"),
+    "DL4002": Meaning("StorageReady", "CorruptCheckpoint", "stop, keep the volume, see the runbook"),
     "DL4003": Meaning(
         "StorageReady",
         "LogTruncated",
@@ -63,11 +65,11 @@ MEANINGS: Final = {
     "DL4007": Meaning(
         "StorageReady",
         "HalfCopy",
-        "use the right volume and lock store; if its data are lost for good, `kubectl deathless adopt`",
+        "use the right volume and lock store; if its data is permanently lost, `kubectl deathless adopt`",
     ),
-    "DL4008": Meaning("Degraded", "Diverged", "a handler is not deterministic: `deathless check`"),
+    "DL4008": Meaning("Degraded", "Diverged", "a handler is not deterministic: find it with `deathless check`"),
     "DL4009": Meaning(
-        "UpgradeRequired", "OtherCode", "set spec.image and spec.module back, or `kubectl deathless adopt --code`"
+        "UpgradeRequired", "OtherCode", "revert spec.image and spec.module, or `kubectl deathless adopt --code`"
     ),
 }
 # Those that say "wait": told about the service only when nobody serves.
@@ -75,20 +77,20 @@ PASSING: Final = ("DL1001", "DL1005", "DL2001", "DL2002", "DL1018")
 BAD_STATUS: Final = {"UpgradeRequired": "True", "Degraded": "True"}
 REMEDIES: Final = (
     ("exceeded quota", "raise the quota, or lower spec.replicas and spec.resources"),
-    ("violates podsecurity", "allow the namespace's pods what spec.podTemplate asks for, or ask for less there"),
-    ("failed calling webhook", "look at the webhook that it names: it does not answer"),
-    ("denied", "admit objects with the label app.kubernetes.io/managed-by=deathless-operator in the policy it names"),
-    ("attempting to grant", "give the operator's role what it hands on: `helm upgrade` the chart"),
-    ("is being terminated", "nothing can be made in a namespace that ends"),
+    ("violates podsecurity", "allow what spec.podTemplate requires in the namespace, or require less there"),
+    ("failed calling webhook", "check the named webhook: it does not answer"),
+    ("denied", "admit objects with the label app.kubernetes.io/managed-by=deathless-operator in the named policy"),
+    ("attempting to grant", "give the operator's role the rights that it grants: `helm upgrade` the chart"),
+    ("is being terminated", "nothing can be created in a namespace that is being deleted"),
     ("cannot ", "the operator's role lacks this: `helm upgrade` the chart"),
 )
 """What to do, by a word of the API server's; the first that fits."""
 REMEDY_BY_STATUS: Final = {
-    400: "correct the field that it names in the spec",
+    400: "correct the named field of the spec",
     403: "give the operator this right, or admit the object in the policy that refuses it",
-    404: "make what it names",
-    409: "another writer owns the field that it names: `kubectl get --show-managed-fields` says who",
-    422: "correct the field that it names in the spec",
+    404: "create the named object",
+    409: "another writer owns the named field: `kubectl get --show-managed-fields` shows which",
+    422: "correct the named field of the spec",
 }
 MADE_TOGETHER_S: Final = 60.0
 """Pods of one set that are made so soon after each other may be of one attempt, in which one was refused."""
@@ -117,8 +119,8 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
                 "Degraded",
                 "True",
                 "OtherSettings",
-                f"{pod.name} does not serve, and was started with other settings than its template's. It is made anew, "
-                "one pod at a time. What to do: nothing, unless it goes on",
+                f"{pod.name} does not serve, and was started with settings that differ from its template's. Such pods "
+                "are recreated one at a time. What to do: nothing, unless it persists",
             )
         code, words = trouble(pod)
         pod_words = words or _pod_words(pod)
@@ -139,20 +141,20 @@ def tell_replicas(snapshot: Snapshot, findings: Findings) -> dict[str, str]:
         _tell_holding(holding, snapshot, findings)
     if stepped is not None and stepped.announced is not None:  # it keeps nobody from being served, so it comes last
         message = (
-            f"{stepped.name}: its wall clock is {stepped.announced.clock} of the service's time, which goes on without "
-            "it: nothing is forgotten and no timer is early. A step ahead is followed after five minutes. What to do: "
-            "correct the clock of its node"
+            f"{stepped.name}: its wall clock is {stepped.announced.clock} of the service's time, which continues "
+            "unaffected: nothing expires early and no timer fires early. A step ahead is followed after five minutes. "
+            "What to do: correct the clock of its node"
         )
         findings.tell("Degraded", "True", "ClockStepped", message)
     return said
 
 
 def _tell_full(primary: str, findings: Findings) -> None:
-    """Tell that a primary refuses calls for want of room: it is ready, and callers are not served all the same."""
+    """Tell that a primary refuses calls because the log is full: it is ready, but callers are not served."""
     meaning = MEANINGS["DL1003"]
     message = (
-        f"{primary}: the log has no room. Calls are refused with DL1003, queries are answered, what was confirmed "
-        f"stays. What to do: {meaning.remedy}"
+        f"{primary}: the log is full. Calls are refused with DL1003, queries are answered, what was confirmed "
+        f"is kept. What to do: {meaning.remedy}"
     )
     for kind in (meaning.condition, "Available", "Ready"):
         findings.tell(kind, "False", meaning.reason, message)
@@ -163,9 +165,9 @@ def _tell_crowded(primary: str, snapshot: Snapshot, findings: Findings) -> None:
     meaning = MEANINGS["DL1007"]
     resource = snapshot.resource
     message = (
-        f"{primary}: messages to other services have no room. Calls are refused with DL1007, queries are answered, "
-        f"nothing that was sent is lost. `kubectl deathless peers {resource.name} -n {resource.namespace}` says who "
-        f"has not confirmed them (lag) and why. What to do: {meaning.remedy}"
+        f"{primary}: there is no room for messages to other services. Calls are refused with DL1007, queries are "
+        f"answered, no sent message is lost. `kubectl deathless peers {resource.name} -n {resource.namespace}` shows "
+        f"which peer has not confirmed them (lag) and why. What to do: {meaning.remedy}"
     )
     findings.tell(meaning.condition, "True", meaning.reason, message)
     for kind in ("Available", "Ready"):
@@ -179,10 +181,10 @@ def _tell_holding(holding: list[tuple[Snapshot, PodView]], snapshot: Snapshot, f
     which = f" --shard {part.shard}" if snapshot.shards > 1 else ""
     more = f", and likewise for {len(holding) - 1} more shards" if len(holding) > 1 else ""
     message = (
-        f"{pod.name}: messages to other services and drivers, and activities, are held, since the log was put back "
-        "from a backup or copied. Callers are served. What to do: see what waits, by "
-        f"`kubectl deathless peers {whose}{which}` and `kubectl deathless invocations {whose}{which}`, then let it go "
-        f"by `kubectl deathless resume-outside {whose}{which}`{more}"
+        f"{pod.name}: messages to other services and drivers, and activities, are held back, since the log was "
+        "restored from a backup or copied. Callers are served. What to do: look at what waits, with "
+        f"`kubectl deathless peers {whose}{which}` and `kubectl deathless invocations {whose}{which}`, then release "
+        f"it with `kubectl deathless resume-outside {whose}{which}`{more}"
     )
     findings.tell("Degraded", "True", "OutsideHeld", message)
     findings.tell("Ready", "False", "OutsideHeld", message)
@@ -197,7 +199,7 @@ def _pod_words(pod: PodView) -> str:
     if found is None or found.running:
         return ""
     if found.reason == "OOMKilled":
-        return "OOMKilled: it needs more memory than spec.resources.limits allows"
+        return "OOMKilled: it needed more memory than spec.resources.limits allows"
     return f"{found.waiting_reason}: {found.waiting_message}".strip(": ") if found.waiting_reason else ""
 
 
@@ -213,7 +215,7 @@ def tell_refused(snapshot: Snapshot, findings: Findings) -> None:
     message = "; ".join(map(_refusal, refused))
     held = sorted({name for failure in snapshot.failures for name in failure.holds})
     waiting = f"{', '.join(held)} {'waits' if len(held) == 1 else 'wait'} for it" if held else "nothing waits for it"
-    message = f"{message}. Everything else goes on; {waiting}"
+    message = f"{message}. Everything else continues; {waiting}"
     reason = "QuotaExceeded" if quota else "ObjectRefused"
     findings.tell("Degraded", "True", reason, message)
     findings.tell("Ready", "False", reason, message)
@@ -223,7 +225,7 @@ def _refusal(failure: Failure) -> str:
     """Give a refusal with the API server's words and what to do about it."""
     said = failure.message.lower()
     remedy = next((found for word, found in REMEDIES if word in said), "")
-    remedy = remedy or REMEDY_BY_STATUS.get(failure.status, "see its words; it is tried again each minute")
+    remedy = remedy or REMEDY_BY_STATUS.get(failure.status, "see its message; the operator retries each minute")
     code = f"{failure.status} {failure.reason}"
     return f"{failure.kind} {failure.name} was refused ({code}): {failure.message[:600]}. What to do: {remedy}"
 
@@ -238,9 +240,9 @@ def tell_tokens(snapshot: Snapshot, findings: Findings) -> None:
             "Degraded",
             "True",
             "TokensEnded",
-            f"ServiceAccount {snapshot.resource.name} was made anew after {', '.join(mute)} had started, and their "
-            "tokens ended with the old one: they serve, but labels and endpoints no longer follow them. They are made "
-            "anew one by one",
+            f"ServiceAccount {snapshot.resource.name} was recreated after {', '.join(mute)} had started, and their "
+            "tokens became invalid with the old one: they serve, but labels and endpoints are no longer updated. "
+            "They are recreated one by one",
         )
 
 
@@ -267,7 +269,7 @@ def tell_kubernetes(snapshot: Snapshot, findings: Findings) -> None:
                 "Degraded",
                 "True",
                 "Unschedulable",
-                f"{pod.name} is not placed: {pod.unschedulable}. Add nodes, or lower what it asks for",
+                f"{pod.name} is not placed: {pod.unschedulable}. Add nodes, or lower its requests",
             )
 
 
@@ -286,7 +288,7 @@ def _tell_warning(warned: Warned, findings: Findings, snapshot: Snapshot) -> Non
             "Degraded",
             "True",
             "QuotaExceeded" if quota else "PodsRefused",
-            f"pods can't be made: {warned.message[:800]}. "
+            f"pods can't be created: {warned.message[:800]}. "
             + (
                 "Raise the quota, or lower spec.replicas and spec.resources"
                 if quota
@@ -312,20 +314,20 @@ def tell_storage(snapshot: Snapshot, findings: Findings, claim_name: str, *, mad
     claim = snapshot.claim
     if claim is None:
         if made_here:
-            findings.tell("StorageReady", "Unknown", "ClaimBeingMade", f"claim {claim_name} is being made")
+            findings.tell("StorageReady", "Unknown", "ClaimBeingMade", f"claim {claim_name} is being created")
         else:
             findings.tell(
                 "StorageReady",
                 "False",
                 "ClaimNotFound",
-                f"spec.logStorage.claimName names {claim_name}, which is not there: create it (ReadWriteMany)",
+                f"spec.logStorage.claimName names {claim_name}, which does not exist: create it (ReadWriteMany)",
             )
     elif claim.deleted_at is not None:
         findings.tell(
             "StorageReady",
             "False",
             "ClaimGoing",
-            f"claim {claim.name} is marked for deletion and goes when the last pod ends: save the log first",
+            f"claim {claim.name} is marked for deletion and disappears when the last pod ends: save the log first",
         )
     elif claim.phase == "Lost":
         findings.tell("StorageReady", "False", "VolumeLost", f"the volume of claim {claim.name} is gone: restore it")
@@ -363,7 +365,7 @@ def _too_small(snapshot: Snapshot, claim: ClaimView) -> str:
         return ""
     size = billionths(claim.capacity or spec.log_storage.size) or 0
     lacks = volume_problem(spec, size // 10**9)
-    return f". Once it is full it may stay so: {lacks}. What to do: {MEANINGS['DL3050'].remedy}" if lacks else ""
+    return f". Once it is full it may remain full: {lacks}. What to do: {MEANINGS['DL3050'].remedy}" if lacks else ""
 
 
 def tell_fenced(snapshot: Snapshot, findings: Findings) -> None:
@@ -374,7 +376,7 @@ def tell_fenced(snapshot: Snapshot, findings: Findings) -> None:
             "Fenced",
             "True",
             "ByAnnotation",
-            f"stopped until the annotation {names.FENCED_ANNOTATION} is taken away: {', '.join(shown)}",
+            f"stopped until the annotation {names.FENCED_ANNOTATION} is removed: {', '.join(shown)}",
         )
     else:
         findings.tell("Fenced", "False", "NotFenced", "no replica is stopped on purpose")

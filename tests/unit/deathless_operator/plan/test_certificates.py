@@ -95,7 +95,7 @@ def change(world: World, **facts: Any) -> None:
         ({"dns_names": ("x",)}, ["it carries other names"]),
         ({"uris": ()}, ["it carries other names"]),
         ({"uris": ("spiffe://cluster.local/ns/other/service/bank/replica",)}, ["it carries other names"]),
-        ({"signed_by": "k0"}, ["it was signed by an authority that is not trusted any more"]),
+        ({"signed_by": "k0"}, ["it was signed by an authority that is no longer trusted"]),
         ({"trusts": ("k1", "k2")}, []),
         ({"not_before": 0.0}, ["two thirds of its life are over"]),
     ],
@@ -165,7 +165,7 @@ def test_certificate_that_ends_soon_is_not_left_to_end() -> None:
 def test_certificates_of_an_authority_that_is_distrusted_are_replaced_at_once() -> None:
     world = running()
     world.authority = AuthorityFacts(ready=True, signs="k2", trusts=("k2",))
-    assert reasons(world) == ["it was signed by an authority that is not trusted any more"] * 2
+    assert reasons(world) == ["it was signed by an authority that is no longer trusted"] * 2
 
 
 def test_certificates_are_renewed_at_two_thirds_and_looked_at_then() -> None:
@@ -257,8 +257,8 @@ def test_word_about_an_older_certificate_is_not_believed() -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("Issuer", "Issuer ca, and there is none in namespace prod: make it"),
-        ("ClusterIssuer", "ClusterIssuer ca, and there is none: make it"),
+        ("Issuer", "Issuer ca, and there is none in namespace prod: create it"),
+        ("ClusterIssuer", "ClusterIssuer ca, and there is none: create it"),
     ],
 )
 def test_issuer_that_is_missing_is_named(kind: str, words: str) -> None:

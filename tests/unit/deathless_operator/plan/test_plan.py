@@ -200,7 +200,7 @@ def test_image_that_cannot_be_pulled_leaves_the_old_one() -> None:
     assert (world.status["image"], world.condition("Accepted")["reason"]) == ("bank:1", "ImagePullFailed")
     assert world.condition("Available")["status"] == "True"
     assert world.condition("Ready")["reason"] == "ImagePullFailed"
-    assert "bank:1 goes on" in world.condition("Accepted")["message"]
+    assert "bank:1 continues" in world.condition("Accepted")["message"]
 
 
 def test_other_code_is_refused_and_said_how_to_go_back() -> None:
@@ -238,7 +238,7 @@ def test_pods_stay_when_every_node_seems_lost() -> None:
         world.lose_node(node)
     world.pass_time(1000)
     assert world.plan().actions == ()
-    assert "Look at the control plane" in world.plan().sentence
+    assert "Check the control plane" in world.plan().sentence
 
 
 def test_single_replica_on_its_only_node_is_replaced_all_the_same() -> None:

@@ -93,17 +93,17 @@ def test_status_tells_of_each_shard_and_is_ready_once_all_are() -> None:
         ("bank-s1-0", "3/3"),
     ]
     assert {member["name"] for member in world.status["members"]} == {f"{s}/r{i}" for s in (0, 1) for i in range(3)}
-    assert world.condition("Ready")["message"] == "6 of 6 replicas are ready, a primary of each of 2 shards leads"
+    assert world.condition("Ready")["message"] == "6 of 6 replicas are ready, each of 2 shards has a primary"
     set_ready(world.pods["bank-s1-1"], ready=False)
     world.operate()
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Available")["status"] == "True"
     set_ready(world.pods["bank-s1-0"], ready=False)
     world.operate()
-    assert world.condition("Available")["message"] == "bank-s1-0 led last and is not ready"
+    assert world.condition("Available")["message"] == "bank-s1-0 was primary last and is not ready"
     del world.pods["bank-s1-0"]
     world.operate()
-    assert world.condition("Available")["message"].startswith("no replica leads of shard 1; ")
+    assert world.condition("Available")["message"].startswith("no replica of shard 1 is primary; ")
     assert (world.status["primary"], world.status["shards"][0]["primary"]) == ("1 of 2 shards led", "bank-0")
 
 

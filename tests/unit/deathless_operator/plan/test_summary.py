@@ -90,13 +90,13 @@ def test_change_of_the_primary_is_told() -> None:
     assert events[0].reason == "PrimaryChanged"
     world.status["primary"] = ""
     assert not [
-        event for event in sum_up(world.snapshot(), Findings(), Facts(wanted=3))[1] if "leads now" in event.message
+        event for event in sum_up(world.snapshot(), Findings(), Facts(wanted=3))[1] if "is primary now" in event.message
     ]
     world.status["epoch"] = world.epoch
     world.epoch += 1
     world._say("bank-0", world.pods["bank-0"], "primary")
     _, events = sum_up(world.snapshot(), Findings(), Facts(wanted=3))
-    assert events[0].message == "bank-0 leads now, before it another; epoch 2"
+    assert events[0].message == "bank-0 is primary now, before it another; epoch 2"
 
 
 def test_what_a_primary_waits_for_stands_in_what_is_done() -> None:

@@ -187,7 +187,7 @@ def test_passing_trouble_and_fenced_replicas_are_no_condition() -> None:
         ({"unschedulable": "no room"}, "not placed: no room"),
         ({"phase": "Failed", "phase_reason": "Evicted", "phase_message": "disk"}, "Evicted: disk"),
         ({"phase": "Failed"}, "Failed"),
-        ({"containers": (ContainerView(name="replica", reason="OOMKilled"),)}, "OOMKilled: it needs more memory"),
+        ({"containers": (ContainerView(name="replica", reason="OOMKilled"),)}, "OOMKilled: it needed more memory"),
         ({"containers": (ContainerView(name="replica", waiting_reason="X", waiting_message="y"),)}, "X: y"),
         ({"containers": (ContainerView(name="replica"),)}, None),
         ({"containers": (ContainerView(name="replica", running=True),)}, None),
