@@ -177,7 +177,7 @@ def maintained(
     alive = tuple(each for each in authority.old if _ends(each) > now and not ended)
     if alive != authority.old:
         until = authority.old_until if alive else None
-        return replace(authority, old=alive, old_until=until), "An authority that has ended is not trusted any more."
+        return replace(authority, old=alive, old_until=until), "An authority that has expired is no longer trusted."
     return authority, None
 
 

@@ -73,7 +73,7 @@ class Trust:
             wanted, sentence = stored, None
         elif found is not None and is_distrusted(found):
             wanted, sentence = certificates.maintained(None, now, self._life_s)
-            sentence = f"{sentence} The one before is not trusted any more, as its annotation asks."
+            sentence = f"{sentence} The previous one is no longer trusted, as its annotation requests."
         elif stored is None:
             former, until = await self._noted(), now + self._certificate_life_s
             wanted, sentence = certificates.maintained(None, now, self._life_s, former=former, former_until=until)

@@ -46,7 +46,7 @@ FAULTS: Final[dict[FaultType, FaultKind]] = {
         outlived=False,
     ),
     "NodeDrain": FaultKind(
-        text="its node is cordoned and emptied politely, and uncordoned afterwards.",
+        text="its node is cordoned and drained, and uncordoned afterwards.",
         agent=False,
         lasting=True,
         outlived=False,
@@ -58,13 +58,13 @@ FAULTS: Final[dict[FaultType, FaultKind]] = {
         outlived=True,
     ),
     "Partition": FaultKind(
-        text="its pod is cut from the other replicas.",
+        text="its pod is cut off from the other replicas.",
         agent=True,
         lasting=True,
         outlived=True,
     ),
     "LockOutage": FaultKind(
-        text="its pod is cut from the lock store.",
+        text="its pod is cut off from the lock store.",
         agent=True,
         lasting=True,
         outlived=True,
@@ -98,7 +98,7 @@ class Fault(Part, frozen=True):
         told(" ".join(f"{name}: {kind.text}" for name, kind in FAULTS.items())),
     ]
     shard: Annotated[
-        int, Meta(ge=0, lt=SHARDS_MAX), told("Of which shard, where the service has several; calls go to it alone.")
+        int, Meta(ge=0, lt=SHARDS_MAX), told("The shard to hit, if the service has several; calls go only to it.")
     ] = 0
     role: Annotated[
         Literal["Primary", "Checkpointer", "Standby", "Any"],
@@ -113,9 +113,9 @@ class Fault(Part, frozen=True):
         Literal["Worker", "Replica"], told("ProcessKill: the replica's worker, or the first process of its container.")
     ] = "Worker"
     grace_seconds: Annotated[
-        int, Meta(ge=0, le=600), told("PodDelete: 0 is a crash; more is a polite end, which hands over first.")
+        int, Meta(ge=0, le=600), told("PodDelete: 0 is a crash; more is a graceful shutdown, which hands over first.")
     ] = 0
-    cut: Annotated[Literal["Peers", "All"], told("Partition: from the other replicas alone, or from everything.")] = (
+    cut: Annotated[Literal["Peers", "All"], told("Partition: only from the other replicas, or from everything.")] = (
         "Peers"
     )
 
@@ -134,12 +134,12 @@ class Probe(Part, frozen=True):
             "for a fault that leaves nobody behind. When 0, a missing fence may go unnoticed."
         ),
     ] = 4
-    warm_up_seconds: Annotated[int, Meta(ge=1, le=600), told("How long calls must go well before the fault.")] = 5
+    warm_up_seconds: Annotated[int, Meta(ge=1, le=600), told("How long calls must succeed before the fault.")] = 5
     settle_seconds: Annotated[
         int, Meta(ge=1, le=3600), told("How long calls go on after the service answers again and the fault is undone.")
     ] = 10
     call_timeout_seconds: Annotated[
-        int, Meta(ge=1, le=300), told("After this a call is given up and counts as not answered.")
+        int, Meta(ge=1, le=300), told("Seconds after which a call is abandoned and counts as not answered.")
     ] = 30
 
 
@@ -155,7 +155,7 @@ class AbortIf(Part, frozen=True):
     """When a drill does not begin, or ends before its fault."""
 
     ready_replicas_below: Annotated[
-        int, Meta(ge=1, le=7), told("Fewer ready replicas than this: nothing is broken.")
+        int, Meta(ge=1, le=7), told("With fewer ready replicas than this no fault is caused.")
     ] = 2
     conditions: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...],
@@ -164,7 +164,7 @@ class AbortIf(Part, frozen=True):
     ] = ("Degraded", "UpgradeRequired")
     unavailable_budget_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=86400)],
-        told("Nothing is broken once earlier runs have cost this many seconds in budgetWindowSeconds; 0: no budget."),
+        told("No fault is caused once earlier runs have cost this many seconds in budgetWindowSeconds; 0: no budget."),
     ] = 0.0
     budget_window_seconds: Annotated[
         int, Meta(ge=60, le=31536000), told("How far back unavailableBudgetSeconds looks.")
@@ -175,15 +175,15 @@ class DrillSpec(Part, frozen=True):
     """What to break, and when."""
 
     service_ref: Annotated[ServiceRef, told("The service.")]
-    fault: Annotated[Fault, told("What is broken.")]
+    fault: Annotated[Fault, told("The fault.")]
     probe: Annotated[Probe, told("The calls that measure.")] = Probe()
-    limits: Annotated[Limits, told("What passes.")] = Limits()
-    abort_if: Annotated[AbortIf, told("When nothing is broken.")] = AbortIf()
+    limits: Annotated[Limits, told("What a run must meet to pass.")] = Limits()
+    abort_if: Annotated[AbortIf, told("When no fault is caused.")] = AbortIf()
     schedule: Annotated[
         Annotated[str, Meta(max_length=128)],
-        told("When to repeat, as cron has it: minute hour day month weekday. When empty: once."),
+        told("When to repeat, as a cron expression: minute hour day month weekday. When empty: once."),
     ] = ""
-    time_zone: Annotated[Annotated[str, Meta(max_length=64)], told("Time zone of the schedule; UTC when empty.")] = ""
+    time_zone: Annotated[Annotated[str, Meta(max_length=64)], told("Time zone of the schedule; if empty, UTC.")] = ""
     concurrency_policy: Annotated[
         Literal["Allow", "Forbid", "Replace"],
         told(
@@ -193,16 +193,16 @@ class DrillSpec(Part, frozen=True):
         ),
     ] = "Forbid"
     starting_deadline_seconds: Annotated[
-        int, Meta(ge=10, le=86400), told("A run that could not begin so long after its time is left out.")
+        int, Meta(ge=10, le=86400), told("A run that could not begin this long after its time is skipped.")
     ] = 300
     active_deadline_seconds: Annotated[
-        int, Meta(ge=30, le=7200), told("A run ends after this whatever happens; its fault is undone.")
+        int, Meta(ge=30, le=7200), told("A run ends after this time in any case; its fault is undone.")
     ] = 600
-    suspend: Annotated[bool, told("Begin no further run; one that runs goes on.")] = False
+    suspend: Annotated[bool, told("Begin no further run; a running one continues.")] = False
     successful_runs_history_limit: Annotated[int, Meta(ge=0, le=50), told("Passed runs kept in status.history.")] = 5
     failed_runs_history_limit: Annotated[int, Meta(ge=0, le=50), told("Other runs kept in status.history.")] = 5
     runner_image: Annotated[
-        Text, told("Image of the runner; the operator's own when empty. It needs the operator's command.")
+        Text, told("Image of the runner; if empty, the operator's own. It needs the operator's command.")
     ] = ""
 
 
@@ -217,9 +217,9 @@ class DrillRun(StatusPart, frozen=True):
     phase: Annotated[Phase, told("How far it is: Pending, Warm, Fault, Healing, Judged.")] = ""
     healed_time: Annotated[Time, told("When the fault was over.")] = ""
     target: Annotated[str, Meta(max_length=253), told("The pod it happened to.")] = ""
-    target_uid: Annotated[str, Meta(max_length=64), told("That pod's uid: its successor is not touched.")] = ""
+    target_uid: Annotated[str, Meta(max_length=64), told("That pod's uid: its successor is not affected.")] = ""
     node: Annotated[str, Meta(max_length=253), told("The node it happened on.")] = ""
-    fault: Annotated[str, Meta(max_length=32), told("What was broken.")] = ""
+    fault: Annotated[str, Meta(max_length=32), told("The fault.")] = ""
     verdict: Annotated[Verdict, told("Passed, Failed, Aborted (ended before it could be judged) or Inconclusive.")] = ""
     reason: Annotated[str, Meta(max_length=128), told("Why, in one word.")] = ""
     message: Annotated[str, Meta(max_length=4096), told("Why, in a sentence.")] = ""
@@ -228,11 +228,11 @@ class DrillRun(StatusPart, frozen=True):
     ] = None
     takeover_seconds: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        told("From the fault to the successor's word that it leads; absent when nobody took over."),
+        told("From the fault to the successor's announcement that it is primary; absent when no replica took over."),
     ] = None
     calls_sent: Annotated[int, Meta(ge=0), told("Calls that the client sent.")] = 0
     calls_answered: Annotated[int, Meta(ge=0), told("Calls that were answered.")] = 0
-    calls_failed: Annotated[int, Meta(ge=0), told("Calls that had no answer in their time.")] = 0
+    calls_failed: Annotated[int, Meta(ge=0), told("Calls that got no answer in time.")] = 0
     calls_lost: Annotated[int, Meta(ge=0), told("Answered calls whose effect is missing: must be 0.")] = 0
     calls_doubled: Annotated[int, Meta(ge=0), told("Calls whose effect happened twice: must be 0.")] = 0
     epoch_before: Annotated[int, Meta(ge=0), told("Epoch before the fault.")] = 0
@@ -250,7 +250,7 @@ class DrillStatus(StatusPart, frozen=True):
     """The status of a FailoverDrill."""
 
     observed_generation: Annotated[int, Meta(ge=0), told("The generation of the spec this status was made for.")] = 0
-    active: Annotated[DrillRun | None, told("The run that is going on.")] = None
+    active: Annotated[DrillRun | None, told("The current run.")] = None
     last: Annotated[DrillRun | None, told("The run that ended last.")] = None
     last_schedule_time: Annotated[Time, told("When a run was due last.")] = ""
     next_schedule_time: Annotated[Time, told("When the next run is due.")] = ""
@@ -268,7 +268,7 @@ class DrillStatus(StatusPart, frozen=True):
         Meta(max_length=SPENT_MAX),
         told("What runs have cost in budgetWindowSeconds, the latest first, whatever history keeps."),
     ] = ()
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16), told("What holds, what does not, and why.")] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16), told("The conditions, with their reasons.")] = ()
 
 
 class DrillResource(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,9 +27,9 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One condition, as Kubernetes' conventions ask for."""
 
     type: Annotated[
-        str, Meta(max_length=316, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"), told("What is told about.")
+        str, Meta(max_length=316, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"), told("The condition's type.")
     ]
-    status: Annotated[ConditionStatus, told("Whether it holds.")]
+    status: Annotated[ConditionStatus, told("Whether the condition is met.")]
     reason: Annotated[
         str,
         Meta(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
@@ -45,13 +45,13 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ReplicaStatus(StatusPart, frozen=True):
     """One replica, as its pod and its own announcement show it."""
 
-    name: Annotated[str, Meta(max_length=63), told("Its name: r0, r1, ...; of several shards 0/r0, 1/r0, ...")]
+    name: Annotated[str, Meta(max_length=63), told("Its name: r0, r1, ...; with several shards 0/r0, 1/r0, ...")]
     pod: Annotated[str, Meta(max_length=253), told("Its pod.")] = ""
     node: Annotated[str, Meta(max_length=253), told("The node the pod runs on.")] = ""
     role: Annotated[str, Meta(max_length=63), told("Its role, as it announces it.")] = ""
     ready: Annotated[bool, told("Whether its pod is ready.")] = False
     epoch: Annotated[int, Meta(ge=0), told("The epoch it knows.")] = 0
-    problem: Annotated[Text, told("What keeps it from serving, in its own words.")] = ""
+    problem: Annotated[Text, told("What prevents it from serving, in its own words.")] = ""
 
 
 class ShardStatus(StatusPart, frozen=True):
@@ -59,7 +59,7 @@ class ShardStatus(StatusPart, frozen=True):
 
     shard: Annotated[int, Meta(ge=0), told("Which one: 0, 1, ...")]
     ready: Annotated[str, Meta(max_length=16), told("Its ready pods of wanted pods, as text.")] = ""
-    primary: Annotated[str, Meta(max_length=253), told("The pod that leads it.")] = ""
+    primary: Annotated[str, Meta(max_length=253), told("Its primary's pod.")] = ""
     epoch: Annotated[int, Meta(ge=0), told("The highest epoch that its replicas announced.")] = 0
     service_id: Annotated[str, Meta(max_length=64), told("Id the shard got at its first start.")] = ""
     incarnation: Annotated[int, Meta(ge=0), told("Changes when the shard is adopted anew.")] = 0
@@ -72,17 +72,17 @@ class ServiceStatus(StatusPart, frozen=True):
     """The status of a DeathlessService."""
 
     observed_generation: Annotated[int, Meta(ge=0), told("The generation of the spec this status was made for.")] = 0
-    installation: Annotated[
-        str, Meta(max_length=63), told("Namespace of the operator that looks after the service.")
-    ] = ""
+    installation: Annotated[str, Meta(max_length=63), told("Namespace of the operator that manages the service.")] = ""
     replicas: Annotated[int, Meta(ge=0), told("Pods that exist.")] = 0
     ready_replicas: Annotated[int, Meta(ge=0), told("Pods that are ready.")] = 0
-    updated_replicas: Annotated[int, Meta(ge=0), told("Pods that run the spec as it stands.")] = 0
+    updated_replicas: Annotated[int, Meta(ge=0), told("Pods that run the current spec.")] = 0
     selector: Annotated[Text, told("Label selector of the pods, for the scale subresource.")] = ""
     ready: Annotated[str, Meta(max_length=16), told("Ready pods of wanted pods, as text.")] = ""
-    primary: Annotated[str, Meta(max_length=253), told("The pod that leads; of several shards, how many are led.")] = ""
+    primary: Annotated[
+        str, Meta(max_length=253), told("The primary's pod; with several shards, how many have a primary.")
+    ] = ""
     epoch: Annotated[int, Meta(ge=0), told("The highest epoch announced.")] = 0
-    image: Annotated[Text, told("The image that replicas are made from; spec.image once it is accepted.")] = ""
+    image: Annotated[Text, told("The image of the replicas; spec.image once it is accepted.")] = ""
     module: Annotated[Text, told("The module that was accepted with the image.")] = ""
     accepted_with: Annotated[
         Text, told("Limits and numbers of peers' shards that were accepted with the image, as JSON.")
@@ -95,12 +95,12 @@ class ServiceStatus(StatusPart, frozen=True):
     ] = ""
     doing: Annotated[Text, told("What the operator is doing, in one sentence.")] = ""
     shards: Annotated[
-        tuple[ShardStatus, ...], Meta(max_length=SHARDS_MAX), told("The shards, where there are several.")
+        tuple[ShardStatus, ...], Meta(max_length=SHARDS_MAX), told("The shards, if there are several.")
     ] = ()
     members: Annotated[
         tuple[ReplicaStatus, ...], Meta(max_length=MEMBERS_MAX), told("The replicas, of all shards.")
     ] = ()
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=32), told("What holds, what does not, and why.")] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=32), told("The conditions, with their reasons.")] = ()
 
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -86,71 +86,77 @@ class ServiceSpec(Part, frozen=True):
     ] = ""
     image_pull_policy: Annotated[
         Literal["", "Always", "IfNotPresent", "Never"],
-        told("When the image is pulled; the operator's default when empty."),
+        told("When the image is pulled; if empty, the operator's default."),
     ] = ""
     replicas: Annotated[
         int,
         Meta(ge=1, le=REPLICAS_MAX),
-        told("How many run: one leads, one takes checkpoints, the others stand by."),
+        told("Number of replicas: one is primary, one takes checkpoints, the others are standbys."),
     ] = 3
     shards: Annotated[
         int,
         Meta(ge=1, le=SHARDS_MAX),
         told(
-            "Into how many logs keys are divided, each with replicas of its own. Fixed at creation.",
+            "Number of logs among which keys are divided, each with replicas of its own. Fixed at creation.",
         ),
     ] = 1
-    log_storage: Annotated[LogStorage, told("Where the log lives.")] = LogStorage()
+    log_storage: Annotated[LogStorage, told("Where the log is stored.")] = LogStorage()
     lock: Annotated[LockSpec, told("What elects the primary.")] = LockSpec()
     fence: Annotated[
         Literal["seal", "etcd"] | None,
-        told("What proves that a primary is still the one before it releases; follows the lock when absent."),
+        told("What proves, before replies are sent, that a primary is still the primary; if absent, the lock's."),
     ] = None
-    retention: Annotated[Retention, told("How much of the log is kept.")] = Retention()
+    retention: Annotated[Retention, told("How much of the log is retained.")] = Retention()
     ingress: Annotated[
         Ingress | None, told("The HTTP interface. When absent: none on a laptop, port 8080 in a cluster.")
     ] = None
     peers: Annotated[
         tuple[PeerService, ...],
         Meta(max_length=PEERS_MAX),
-        told("Where other services are that this one sends to; one shard beside this service needs no entry."),
+        told("Where to find services that this one sends to; a service of one shard beside this one needs no entry."),
     ] = ()
-    activities: Annotated[Activities, told("Who runs activities.")] = Activities()
+    activities: Annotated[Activities, told("The processes that run activities.")] = Activities()
     drivers: Annotated[
         tuple[Driver, ...],
         Meta(max_length=DRIVERS_MAX),
-        told("Processes beside each replica that bring what is sent to them to databases, files and HTTP addresses."),
+        told("Processes beside each replica that deliver messages to databases, files and HTTP addresses."),
     ] = ()
     tracing: Annotated[Tracing | None, told("Traces of what handlers and activities do. When absent: none.")] = None
-    network_policy: Annotated[NetworkPolicySpec, told("Whom replicas may talk to, in a cluster.")] = NetworkPolicySpec()
+    network_policy: Annotated[NetworkPolicySpec, told("What replicas may connect to, in a cluster.")] = (
+        NetworkPolicySpec()
+    )
     tls: Annotated[
         TlsSpec | None, told("Certificates. When absent: none on a laptop, the operator's in a cluster.")
     ] = None
-    token_file: Annotated[FilePath, told("File with the token that callers must show, on a laptop.")] = ""
+    token_file: Annotated[FilePath, told("File with the token that callers must present, on a laptop.")] = ""
     operator_token_file: Annotated[
         FilePath,
-        told("File with the token that operators show at the ingress, on a laptop; with it `token` opens calls alone."),
+        told(
+            "File with the operators' token for the ingress, on a laptop; the callers' token then permits only calls."
+        ),
     ] = ""
     token_secret_ref: Annotated[
-        SecretKeyRef | None, told("Secret with the token that callers must show, in a cluster.")
+        SecretKeyRef | None, told("Secret with the token that callers must present, in a cluster.")
     ] = None
-    update_strategy: Annotated[UpdateStrategy | None, told("How a cluster rolls a change out.")] = None
+    update_strategy: Annotated[UpdateStrategy | None, told("How a change is rolled out in a cluster.")] = None
     promote_checkpointer: Annotated[
         Literal["WhenAlone", "Always"],
-        told("When the replica that takes checkpoints may lead: if no other is there, or as any other."),
+        told(
+            "When the replica that takes checkpoints may become primary: only if there is no other, or like any other."
+        ),
     ] = "WhenAlone"
     suspend: Annotated[
-        bool, told("Stop every replica, the primary last; the log and all settings stay. No effect on a laptop.")
+        bool, told("Stop every replica, the primary last; the log and all settings are kept. No effect on a laptop.")
     ] = False
     replace_after_seconds: Annotated[
         int,
         Meta(ge=5, le=86400),
-        told("How long a node must be unreachable before the replica on it is made anew on another one."),
+        told("How long a node must be unreachable before its replica is recreated on another one."),
     ] = 30
-    resources: Annotated[Resources, told("What each replica asks for and may use, in a cluster.")] = Resources()
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], told("How much replicas tell.")] = "info"
+    resources: Annotated[Resources, told("Resource requests and limits of each replica, in a cluster.")] = Resources()
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], told("How much replicas log.")] = "info"
     limits: Annotated[LimitsSpec, told("Maximums and periods of the runtime.")] = LimitsSpec()
-    pod_template: Annotated[PodTemplate, told("What may be changed about the pods.")] = PodTemplate()
+    pod_template: Annotated[PodTemplate, told("Changes to the pods.")] = PodTemplate()
 
 
 class Manifest(Part, frozen=True):

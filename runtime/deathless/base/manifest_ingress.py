@@ -34,7 +34,7 @@ class NamedService(Part, frozen=True):
     namespace: Annotated[ObjectName, told("Its namespace.")]
     name: Annotated[
         Annotated[str, Meta(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=63)],
-        told("Its name; every service of the namespace when empty."),
+        told("Its name; if empty, every service of the namespace."),
     ] = ""
 
 
@@ -76,21 +76,21 @@ class OidcCallers(Part, frozen=True):
     algorithms: Annotated[
         tuple[Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...],
         Meta(min_length=1, max_length=10),
-        told("Signatures that are taken."),
+        told("Accepted signature algorithms."),
     ] = ("RS256", "ES256")
     keys_url: Annotated[
         Annotated[str, Meta(pattern=r"^$|^https?://[^\s#]+$", max_length=512)],
-        told("Where the issuer's keys are (JWKS); found by the issuer's /.well-known/openid-configuration when empty."),
+        told(
+            "URL of the issuer's keys (JWKS); if empty, found through the issuer's /.well-known/openid-configuration."
+        ),
     ] = ""
-    ca_file: Annotated[
-        FilePath, told("File with the authorities that the issuer's certificate is checked by, on a laptop.")
-    ] = ""
+    ca_file: Annotated[FilePath, told("File with the authorities for the issuer's certificate, on a laptop.")] = ""
     ca_secret_ref: Annotated[
         SecretKeyRef | None,
         told("In a cluster: the Secret with these authorities, in the key named. The image's own when empty."),
     ] = None
     leeway_seconds: Annotated[
-        int, Meta(ge=0, le=300), told("By so much the issuer's clock may differ from a replica's.")
+        int, Meta(ge=0, le=300), told("How far the issuer's clock may differ from a replica's.")
     ] = 30
 
 
@@ -113,7 +113,7 @@ class Authentication(Part, frozen=True):
         ),
     ] = ()
     token: Annotated[TokenCallers | None, told("Where the tokens are, with type Token.")] = None
-    oidc: Annotated[OidcCallers | None, told("Whose tokens are taken, with type OIDC.")] = None
+    oidc: Annotated[OidcCallers | None, told("Whose tokens are accepted, with type OIDC.")] = None
 
 
 class Ingress(Part, frozen=True):
@@ -125,7 +125,7 @@ class Ingress(Part, frozen=True):
         Literal["ClusterIP", "NodePort", "LoadBalancer"],
         told("Type of the Service that any replica answers on, in a cluster."),
     ] = "ClusterIP"
-    service_annotations: Annotated[Texts, told("Annotations of that Service, as load balancers ask for.")] = (
+    service_annotations: Annotated[Texts, told("Annotations of that Service, for example for load balancers.")] = (
         msgspec.field(default_factory=dict)
     )
     allow_from: Annotated[

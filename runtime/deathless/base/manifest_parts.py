@@ -126,10 +126,10 @@ class LogStorage(Part, frozen=True):
     ] = ""
     claim_name: Annotated[
         Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)],
-        told("An existing PersistentVolumeClaim with access mode ReadWriteMany. Instead of size. It is never deleted."),
+        told("An existing PersistentVolumeClaim with access mode ReadWriteMany, instead of size. It is never deleted."),
     ] = ""
     class_name: Annotated[
-        Text, told("Storage class of the claim that the operator makes; the cluster's default when empty.")
+        Text, told("Storage class of the claim that the operator creates; if empty, the cluster's default.")
     ] = ""
     size: Annotated[
         Annotated[str, Meta(pattern=r"^$|^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$", max_length=32)],
@@ -141,7 +141,7 @@ class LogStorage(Part, frozen=True):
     ] = ""
     sub_path: Annotated[
         Annotated[str, Meta(pattern=r"^$|^[^/.][^/]*(/[^/.][^/]*)*$", max_length=512)],
-        told("Folder of the volume that holds this service's log; the volume itself when empty."),
+        told("Folder of the volume for this service's log; if empty, the volume itself."),
     ] = ""
     deletion_policy: Annotated[
         Literal["Retain", "Delete"],
@@ -158,10 +158,12 @@ class LogStorage(Part, frozen=True):
 class TlsFiles(Part, frozen=True):
     """PEM files on this machine. No effect in a cluster."""
 
-    ca: Annotated[FilePath, told("File with the authorities that are trusted.")] = ""
-    certificate: Annotated[FilePath, told("File with the certificate that is shown.")] = ""
-    key: Annotated[FilePath, told("File with its key.")] = ""
-    server_name: Annotated[Text, told("Name that the other side's certificate must carry; its host when empty.")] = ""
+    ca: Annotated[FilePath, told("File with the trusted authorities.")] = ""
+    certificate: Annotated[FilePath, told("File with the certificate.")] = ""
+    key: Annotated[FilePath, told("File with the certificate's key.")] = ""
+    server_name: Annotated[Text, told("Name that the other side's certificate must have; if empty, its host name.")] = (
+        ""
+    )
 
 
 class EtcdSpec(Part, frozen=True):
@@ -196,7 +198,9 @@ class EtcdSpec(Part, frozen=True):
         SecretRef | None, told("In a cluster: the Secret with username and password to log in with.")
     ] = None
     lease_ttl_s: Annotated[
-        int, Meta(ge=2, le=3600), told("Seconds after which a silent holder loses the lock even if nobody takes it.")
+        int,
+        Meta(ge=2, le=3600),
+        told("Seconds after which a silent holder loses the lock, even if no other replica takes it."),
     ] = 10
 
 
@@ -220,17 +224,21 @@ class Retention(Part, frozen=True):
     """When checkpoints are taken and how many are kept; the log below the oldest one is collected."""
 
     checkpoints_kept: Annotated[
-        Annotated[int, Meta(ge=2)] | None, told("Checkpoints that are kept; 2 when absent.")
+        Annotated[int, Meta(ge=2)] | None, told("Number of checkpoints to keep; if absent, 2.")
     ] = None
-    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after so many messages.")] = None
-    checkpoint_every_bytes: Annotated[Count | None, told("A checkpoint is due after so many bytes of log.")] = None
+    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after this number of messages.")] = (
+        None
+    )
+    checkpoint_every_bytes: Annotated[Count | None, told("A checkpoint is due after this number of bytes of log.")] = (
+        None
+    )
 
 
 class Peer(Part, frozen=True):
     """Who may call, as a NetworkPolicy says it: selectors together, or an address range alone."""
 
-    namespace_selector: Annotated[AsIs | None, told("Namespaces by label; this one when absent.")] = None
-    pod_selector: Annotated[AsIs | None, told("Pods by label; all when absent.")] = None
+    namespace_selector: Annotated[AsIs | None, told("Namespaces by label; if absent, this one.")] = None
+    pod_selector: Annotated[AsIs | None, told("Pods by label; if absent, all.")] = None
     ip_block: Annotated[AsIs | None, told("Addresses: cidr, except.")] = None
 
 
@@ -248,7 +256,7 @@ class NetworkPolicySpec(Part, frozen=True):
         ),
     ] = "Restricted"
     allow_to: Annotated[
-        tuple[Peer, ...], Meta(max_length=32), told("What activities may reach besides, with egress Restricted.")
+        tuple[Peer, ...], Meta(max_length=32), told("What activities may additionally reach, with egress Restricted.")
     ] = ()
 
 
@@ -257,7 +265,7 @@ class IssuerRef(Part, frozen=True):
 
     name: Annotated[ObjectName, told("Name of the issuer.")]
     kind: Annotated[KindName, told("Its kind: Issuer, ClusterIssuer, or one of `group`.")] = "Issuer"
-    group: Annotated[Text, told("Its API group; another than the default for an issuer outside cert-manager.")] = (
+    group: Annotated[Text, told("Its API group; differs from the default for an issuer outside cert-manager.")] = (
         "cert-manager.io"
     )
 
@@ -272,12 +280,12 @@ class TlsSpec(Part, frozen=True):
     issuer_ref: Annotated[IssuerRef | None, told("The issuer to ask, with issuer CertManager.")] = None
     require_client_certificate: Annotated[
         bool | None,
-        told("Whether callers must show a certificate of the same authority. When absent: yes in a cluster."),
+        told("Whether callers must present a certificate of the same authority. When absent: yes in a cluster."),
     ] = None
     ca: Annotated[FilePath, told("File with the trusted authorities, on a laptop.")] = ""
     certificate: Annotated[FilePath, told("File with the certificate, on a laptop.")] = ""
     key: Annotated[FilePath, told("File with its key, on a laptop.")] = ""
-    server_name: Annotated[Text, told("Name that certificates of replicas carry, on a laptop.")] = ""
+    server_name: Annotated[Text, told("Name in the certificates of replicas, on a laptop.")] = ""
 
 
 class PeerService(Part, frozen=True):
@@ -296,15 +304,13 @@ class PeerService(Part, frozen=True):
         ),
     ] = ()
     token_file: Annotated[
-        FilePath, told("File with the token it wants to be shown, on a laptop; this service's own when empty.")
+        FilePath, told("File with the token that it requires, on a laptop; if empty, this service's own.")
     ] = ""
-    server_name: Annotated[
-        Text, told("Name that its certificates carry; as this service's own certificates when empty.")
-    ] = ""
+    server_name: Annotated[Text, told("Name in its certificates; if empty, as in this service's own.")] = ""
     shards: Annotated[
         int,
         Meta(ge=1, le=SHARDS_MAX),
-        told("How many shards it has, as its own manifest says. Fixed as there."),
+        told("Its number of shards, as in its own manifest. Fixed, as there."),
     ] = 1
 
 
@@ -329,14 +335,14 @@ class Tracing(Part, frozen=True):
     sample_ratio: Annotated[
         float,
         Meta(ge=0, le=1),
-        told("Part of the requests that begin a trace where their caller has none. A caller's own decision is kept."),
+        told("Fraction of requests without a caller's trace that start one. A caller's own decision is kept."),
     ] = 1.0
 
 
 class Driver(Part, frozen=True):
     """An out-driver: what this service sends to its name reaches a database, a file or an HTTP address."""
 
-    name: Annotated[Name, told("What handlers send to. Drivers and services share one space of names.")]
+    name: Annotated[Name, told("The name that handlers send to. Drivers and services share one namespace.")]
     kind: Annotated[
         Annotated[
             str,
@@ -371,7 +377,9 @@ class Driver(Part, frozen=True):
             "operators. 0: no limit."
         ),
     ] = 86_400
-    batch_messages: Annotated[int, Meta(ge=1, le=10_000), told("Messages that are delivered together at most.")] = 256
+    batch_messages: Annotated[
+        int, Meta(ge=1, le=10_000), told("Maximum number of messages that are delivered together.")
+    ] = 256
     options: Annotated[AsIs, told("Options of the kind; docs/drivers.md lists them. Secrets come from files.")] = {}
     secret_ref: Annotated[
         SecretRef | None,
@@ -404,9 +412,9 @@ class Resources(Part, frozen=True):
     """What a replica's container asks for and may use."""
 
     requests: Annotated[
-        Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("What is set aside for it: cpu, memory, ...")
+        Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("Requested resources: cpu, memory, ...")
     ] = {}
-    limits: Annotated[Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("What it may use at most.")] = {}
+    limits: Annotated[Annotated[dict[str, int | Quantity], Meta(max_length=16)], told("Maximum resources.")] = {}
 
 
 class LimitsSpec(Part, frozen=True):
@@ -425,68 +433,87 @@ class LimitsSpec(Part, frozen=True):
     pending_messages_max: Annotated[Count | None, told("Admitted, not yet in a frame.")] = None
     pending_bytes_max: Annotated[Count | None, told("The same, bytes.")] = None
     pending_queries_max: Annotated[Count | None, told("Queries that wait for a proof.")] = None
-    waiting_results_max: Annotated[Count | None, told("Who waits for results of invocations.")] = None
+    waiting_results_max: Annotated[Count | None, told("Connections that wait for results of invocations.")] = None
     connections_max: Annotated[Count | None, told("Per worker.")] = None
     session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
     session_reply_bytes_max: Annotated[
-        Count | None, told("Replies of one session that are not acknowledged; then it admits nothing.")
+        Count | None, told("Unacknowledged replies of one session; at the maximum its messages are not admitted.")
     ] = None
-    sessions_max: Annotated[Count | None, told("Registered sessions; the longest idle goes first.")] = None
-    session_idle_max_s: Annotated[Count | None, told("Time of service without a message of it.")] = None
-    idempotency_keys_max: Annotated[Count | None, told("Keys remembered; the oldest goes first.")] = None
-    idempotency_bytes_max: Annotated[Count | None, told("Of keys remembered and their replies; likewise.")] = None
+    sessions_max: Annotated[Count | None, told("Registered sessions; evicts the least recently used.")] = None
+    session_idle_max_s: Annotated[
+        Count | None, told("Time of service without a message of a session until it expires.")
+    ] = None
+    idempotency_keys_max: Annotated[Count | None, told("Idempotency keys remembered; evicts the oldest.")] = None
+    idempotency_bytes_max: Annotated[
+        Count | None, told("Bytes of remembered idempotency keys and their replies; evicts the oldest.")
+    ] = None
     idempotency_window_s: Annotated[Count | None, told("Time of service for which a key is remembered.")] = None
     peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
     targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
     peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
     outbox_bytes_max: Annotated[
         Count | None,
-        told("Messages that peers did not confirm; then no call is let in. A node's disk may need twice it."),
+        told("Messages that peers have not confirmed; at the maximum no call is admitted. Disks may need twice that."),
     ] = None
-    outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones stand in files.")] = None
-    invocations_max: Annotated[Count | None, told("Handlers that have begun and not ended.")] = None
+    outbox_memory_bytes_max: Annotated[
+        Count | None, told("The part of these in memory; older ones are kept in files.")
+    ] = None
+    invocations_max: Annotated[Count | None, told("Handlers that have started and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
     waiting_messages_max: Annotated[
-        Count | None, told("Messages that wait for keys that are held; then forks of other services are held back.")
+        Count | None, told("Messages that wait for held keys; at the maximum forks of other services are held back.")
     ] = None
     suspended_bytes_max: Annotated[
-        Count | None, told("All that suspended handlers and messages that wait keep; then nothing more is suspended.")
+        Count | None,
+        told("Memory of suspended handlers and waiting messages; at the maximum nothing more is suspended."),
     ] = None
-    journal_bytes_max: Annotated[Count | None, told("What one handler was given; then it is given errors.")] = None
-    operations_max: Annotated[Count | None, told("Operations that one invocation asks for.")] = None
-    activities_max: Annotated[Count | None, told("Activities that run at a time.")] = None
+    journal_bytes_max: Annotated[
+        Count | None, told("Recorded results of one handler; above the maximum it gets errors.")
+    ] = None
+    operations_max: Annotated[Count | None, told("Operations that one invocation starts.")] = None
+    activities_max: Annotated[Count | None, told("Activities that run at the same time.")] = None
     results_max: Annotated[
-        Count | None, told("Results of ended invocations that callers may still ask for; the oldest goes first.")
+        Count | None, told("Results of ended invocations that are kept for callers; evicts the oldest.")
     ] = None
-    results_bytes_max: Annotated[Count | None, told("Of these results; likewise.")] = None
+    results_bytes_max: Annotated[Count | None, told("Bytes of these results; evicts the oldest.")] = None
     results_kept_s: Annotated[Count | None, told("Time of service for which a result is kept.")] = None
     unknown_outcomes_max: Annotated[Count | None, told("Activities listed as of unknown outcome.")] = None
     unconfirmed_bytes_max: Annotated[
-        Count | None, told("Synced frames that wait for a proof; then no further one is written.")
+        Count | None, told("Synced frames that wait for a proof; at the maximum no further frame is written.")
     ] = None
     stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
-    follower_lag_messages_max: Annotated[Count | None, told("Admission slows at this lag of the best standby.")] = None
+    follower_lag_messages_max: Annotated[
+        Count | None, told("Calls are refused while the best standby lags by more than this.")
+    ] = None
     time_jump_max_s: Annotated[
-        Count | None, told("The time in a UUIDv7 key may lie ahead of the service's by at most this.")
+        Count | None, told("How far the time in a UUIDv7 key may be ahead of the service's.")
     ] = None
     clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
-    turn_max_s: Annotated[Seconds | None, told("A turn longer than this ends the worker.")] = None
-    log_call_max_s: Annotated[Seconds | None, told("A longer call to the log's storage: another takes over.")] = None
+    turn_max_s: Annotated[Seconds | None, told("A turn that takes longer ends the worker.")] = None
+    log_call_max_s: Annotated[
+        Seconds | None, told("If a call to the log's storage takes longer, another replica takes over.")
+    ] = None
     suspect_after_s: Annotated[Seconds | None, told("Silence of worker AND supervisor before a takeover.")] = None
     heartbeat_s: Annotated[Seconds | None, told("Between supervisors.")] = None
-    idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed lsn after this.")] = None
+    idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed LSN after this time.")] = None
     witness_s: Annotated[
         Annotated[float, Meta(ge=0.2, le=60)] | None,
-        told("Between two writes to the lock store of what is confirmed."),
+        told("Time between two writes of the confirmed position to the lock store."),
     ] = None
     handover_wait_s: Annotated[
         Annotated[float, Meta(ge=0, le=600)] | None,
-        told("A planned hand-over waits so long, at most, for at-most-once activities that run; 0: not at all."),
+        told("Maximum time that a planned handover waits for running at-most-once activities; 0: not at all."),
     ] = None
-    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after so many messages.")] = None
-    checkpoint_every_bytes: Annotated[Count | None, told("Or after so many bytes of log.")] = None
+    checkpoint_every_messages: Annotated[Count | None, told("A checkpoint is due after this number of messages.")] = (
+        None
+    )
+    checkpoint_every_bytes: Annotated[Count | None, told("Or after this number of bytes of log.")] = None
     checkpoints_kept: Annotated[Count | None, told("Checkpoints that are kept.")] = None
-    reign_min_s: Annotated[Seconds | None, told("First minimum between two steals; doubles.")] = None
+    reign_min_s: Annotated[Seconds | None, told("Initial minimum time between two takeovers of the lock; doubles.")] = (
+        None
+    )
     reign_max_s: Annotated[Seconds | None, told("Cap of the doubling.")] = None
     deaths_before_parking: Annotated[Count | None, told("Deaths in one message before it is parked.")] = None
-    rebases_per_hour_max: Annotated[Count | None, told("Then the differing replica stays stopped.")] = None
+    rebases_per_hour_max: Annotated[
+        Count | None, told("Number of differences per hour after which the differing replica stays stopped.")
+    ] = None
