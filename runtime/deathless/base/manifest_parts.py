@@ -436,63 +436,43 @@ class LimitsSpec(Part, frozen=True):
     waiting_results_max: Annotated[Count | None, told("Connections that wait for results of invocations.")] = None
     connections_max: Annotated[Count | None, told("Per worker.")] = None
     session_window_max: Annotated[Count | None, told("Messages of one session without an acknowledged reply.")] = None
-    session_reply_bytes_max: Annotated[
-        Count | None, told("Unacknowledged replies of one session; at the maximum its messages are not admitted.")
-    ] = None
+    session_reply_bytes_max: Annotated[Count | None, told("Unacknowledged replies of one session.")] = None
     sessions_max: Annotated[Count | None, told("Registered sessions; evicts the least recently used.")] = None
-    session_idle_max_s: Annotated[
-        Count | None, told("Time of service without a message of a session until it expires.")
-    ] = None
+    session_idle_max_s: Annotated[Count | None, told("Time of service after which a silent session expires.")] = None
     idempotency_keys_max: Annotated[Count | None, told("Idempotency keys remembered; evicts the oldest.")] = None
-    idempotency_bytes_max: Annotated[
-        Count | None, told("Bytes of remembered idempotency keys and their replies; evicts the oldest.")
-    ] = None
+    idempotency_bytes_max: Annotated[Count | None, told("Bytes of these keys and their replies.")] = None
     idempotency_window_s: Annotated[Count | None, told("Time of service for which a key is remembered.")] = None
     peers_max: Annotated[Count | None, told("Other services, by shard, that send to this one.")] = None
     targets_max: Annotated[Count | None, told("Other services that handlers send to.")] = None
     peer_window_bytes_max: Annotated[Count | None, told("Sent to one peer and not confirmed by it.")] = None
     outbox_bytes_max: Annotated[
         Count | None,
-        told("Messages that peers have not confirmed; at the maximum no call is admitted. Disks may need twice that."),
+        told("Messages that peers have not confirmed; then no call is admitted. Disks may need twice that."),
     ] = None
-    outbox_memory_bytes_max: Annotated[
-        Count | None, told("The part of these in memory; older ones are kept in files.")
-    ] = None
+    outbox_memory_bytes_max: Annotated[Count | None, told("Of these in memory; older ones are in files.")] = None
     invocations_max: Annotated[Count | None, told("Handlers that have started and not ended.")] = None
     key_queue_max: Annotated[Count | None, told("Messages that wait for the invocation that holds their key.")] = None
-    waiting_messages_max: Annotated[
-        Count | None, told("Messages that wait for held keys; at the maximum forks of other services are held back.")
-    ] = None
+    waiting_messages_max: Annotated[Count | None, told("Messages that wait for held keys.")] = None
     suspended_bytes_max: Annotated[
         Count | None,
-        told("Memory of suspended handlers and waiting messages; at the maximum nothing more is suspended."),
+        told("Memory of suspended handlers and waiting messages; then nothing more is suspended."),
     ] = None
-    journal_bytes_max: Annotated[
-        Count | None, told("Recorded results of one handler; above the maximum it gets errors.")
-    ] = None
+    journal_bytes_max: Annotated[Count | None, told("Recorded results of one handler.")] = None
     operations_max: Annotated[Count | None, told("Operations that one invocation starts.")] = None
     activities_max: Annotated[Count | None, told("Activities that run at the same time.")] = None
-    results_max: Annotated[
-        Count | None, told("Results of ended invocations that are kept for callers; evicts the oldest.")
-    ] = None
+    results_max: Annotated[Count | None, told("Results kept for callers; evicts the oldest.")] = None
     results_bytes_max: Annotated[Count | None, told("Bytes of these results; evicts the oldest.")] = None
     results_kept_s: Annotated[Count | None, told("Time of service for which a result is kept.")] = None
     unknown_outcomes_max: Annotated[Count | None, told("Activities listed as of unknown outcome.")] = None
-    unconfirmed_bytes_max: Annotated[
-        Count | None, told("Synced frames that wait for a proof; at the maximum no further frame is written.")
-    ] = None
+    unconfirmed_bytes_max: Annotated[Count | None, told("Synced frames that wait for a proof.")] = None
     stream_buffer_bytes_max: Annotated[Count | None, told("Confirmed frames kept for followers.")] = None
-    follower_lag_messages_max: Annotated[
-        Count | None, told("Calls are refused while the best standby lags by more than this.")
-    ] = None
-    time_jump_max_s: Annotated[
-        Count | None, told("How far the time in a UUIDv7 key may be ahead of the service's.")
-    ] = None
+    follower_lag_messages_max: Annotated[Count | None, told("Calls are refused at this lag of the best standby.")] = (
+        None
+    )
+    time_jump_max_s: Annotated[Count | None, told("How far a UUIDv7 key's time may be ahead.")] = None
     clock_step_us: Annotated[Count | None, told("A time record is written when time moved by this much.")] = None
     turn_max_s: Annotated[Seconds | None, told("A turn that takes longer ends the worker.")] = None
-    log_call_max_s: Annotated[
-        Seconds | None, told("If a call to the log's storage takes longer, another replica takes over.")
-    ] = None
+    log_call_max_s: Annotated[Seconds | None, told("A longer call to the log's storage causes a takeover.")] = None
     suspect_after_s: Annotated[Seconds | None, told("Silence of worker AND supervisor before a takeover.")] = None
     heartbeat_s: Annotated[Seconds | None, told("Between supervisors.")] = None
     idle_confirm_s: Annotated[Seconds | None, told("An idle primary writes its confirmed LSN after this time.")] = None
