@@ -33,6 +33,8 @@ spec:
   replicas: {replicas}
 {more}"""
 
+PATIENT_LINE = "  limits: {suspectAfterS: 2.0, logCallMaxS: 30.0}\n"
+"""`replica_set.PATIENT` as a line of the manifest's spec."""
 Done = subprocess.CompletedProcess[str]
 
 

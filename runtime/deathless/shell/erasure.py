@@ -30,7 +30,7 @@ from deathless.shell.etcd_open import key_prefix, settings_of
 
 QUIET_S: Final = 3.0  # a replica that finds nobody holding the lock takes it well within this
 AGAIN_S: Final = 0.5  # after a store that gave no answer
-LOOK_EVERY_S: Final = 1.0  # while a replica holds the lock; one read for the service and one for each shard
+LOOK_EVERY_S: Final = 1.0  # while one waits; one read for the service and one for each shard
 
 
 class EraseOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -176,9 +176,14 @@ class _Eraser:
                 )
 
     async def _stays_quiet(self, seen: list[LockView], quiet_s: float) -> bool:
-        """Wait for `quiet_s`; False: a shard's keys are not what they were. What comes later the erasing finds."""
-        await asyncio.sleep(quiet_s)
-        return [_keys_of(view) for view in await self.views()] == [_keys_of(view) for view in seen]
+        """Look for `quiet_s`; False, at once: a shard's keys are not what they were. Erasing finds what comes later."""
+        now = asyncio.get_running_loop().time
+        end = now() + quiet_s
+        while (left_s := end - now()) > 0:
+            await asyncio.sleep(min(left_s, LOOK_EVERY_S))
+            if [_keys_of(view) for view in await self.views()] != [_keys_of(view) for view in seen]:
+                return False
+        return True
 
     async def _erase_seen(self, views: list[LockView]) -> bool:
         """Erase each shard's keys as they were seen; False: one changed, and those of the shards behind it stay."""
