@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Final, Self
 
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "bench" / "etcd_load" / "main.go"

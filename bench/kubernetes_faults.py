@@ -115,7 +115,7 @@ def _is_replaced(cluster: Lab, old: Pod) -> bool:
 
 def kill(ledger: Ledger, pod: Pod, _: ExitStack) -> None:
     """Kill -9 of the worker."""
-    ledger.cluster.kill_process(pod, "deathless.shell.worker")
+    ledger.cluster.kill_process(pod, "deathless.shell.worker.worker")
 
 
 def delete(ledger: Ledger, pod: Pod, _: ExitStack) -> None:

@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-LAYERS = ("base", "codec", "core", "execution", "engine", "shell", "simulation", "sdk", "drivers", "cli")
+RUNTIME = ROOT / "runtime" / "deathless"
 
 
 def run(*command: str, cwd: Path = ROOT, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -38,12 +38,12 @@ def run(*command: str, cwd: Path = ROOT, text: str = "") -> subprocess.Completed
 
 @pytest.fixture(name="tree")
 def small_tree(tmp_path: Path) -> Path:
-    """A copy of the settings over a package that has every layer and no code."""
+    """A copy of the settings over a package that has every folder and no code."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for folder in ("", *LAYERS):
-        package = tmp_path / "runtime/deathless" / folder
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text('"""A layer."""\n')
+    for found in RUNTIME.rglob("__init__.py"):
+        package = tmp_path / "runtime/deathless" / found.parent.relative_to(RUNTIME)
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").write_text('"""A folder."""\n')
     for module in named_modules():
         (tmp_path / "runtime" / module.replace(".", "/")).with_suffix(".py").write_text(
             '"""One that a contract names."""\n'
@@ -97,9 +97,12 @@ def test_pure_layer_that_imports_the_outside_world_is_refused(layer: str, module
         ("engine/loop.py", "import deathless.shell"),
         ("sdk/client.py", "import deathless.cli"),
         ("engine/loop.py", "import msgspec, rich"),
-        ("shell/packets.py", "import deathless.core.primary"),
-        ("shell/supervisor.py", "import yaml"),
-        ("shell/worker.py", "import deathless.base.manifest"),
+        ("shell/net/connections.py", "import deathless.core.primary"),
+        ("shell/supervisor/supervisor.py", "import yaml"),
+        ("shell/worker/worker.py", "import deathless.base.manifest"),
+        ("shell/net/ports.py", "import deathless.shell.client"),
+        ("shell/worker/errands.py", "import deathless.shell.supervisor"),
+        ("shell/novelty/__init__.py", "x = 1"),
         ("novelty/__init__.py", "x = 1"),
     ],
 )

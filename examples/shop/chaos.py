@@ -53,12 +53,12 @@ HERE: Final = Path(__file__).parent
 PROGRAM: Final = (sys.executable, "-m", "deathless.cli.main")
 MANIFESTS: Final = {"stock": "stock.yaml", "payments": "payments-ledger.yaml", "shop": "shop.yaml"}
 KINDS: Final = {
-    "deathless.shell.supervisor": "supervisor",
-    "deathless.shell.worker": "worker",
-    "deathless.shell.ingress": "ingress",
+    "deathless.shell.supervisor.supervisor": "supervisor",
+    "deathless.shell.worker.worker": "worker",
+    "deathless.shell.ingress.ingress": "ingress",
     "deathless.drivers.host": "driver",
-    "deathless.shell.activity_worker": "activity worker",
-    "deathless.shell.span_exporter": "span exporter",
+    "deathless.shell.worker.activity_process": "activity worker",
+    "deathless.shell.worker.span_exporter": "span exporter",
 }
 """What a process is, by the module it runs."""
 POSTGRES: Final = "PostgreSQL"

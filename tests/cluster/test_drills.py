@@ -76,7 +76,7 @@ def instead(owner, name, ours):
 
 def worker():
     from deathless.core.replica import Replica
-    from deathless.shell.etcd_lock import EtcdLock
+    from deathless.shell.lock_stores.etcd.lock import EtcdLock
 
     async def owns(self, holder):
         return True
@@ -98,7 +98,7 @@ def ingress():
 
 
 try:
-    for name, sabotage in (("deathless.shell.worker", worker), ("deathless.shell.ingress", ingress)):
+    for name, sabotage in (("deathless.shell.worker.worker", worker), ("deathless.shell.ingress.ingress", ingress)):
         if any(name in word for word in sys.orig_argv):
             sabotage()
 except BaseException:  # Python itself would go on without it

@@ -16,7 +16,7 @@ from deathless_operator.model import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
-WORKER = "deathless.shell.worker"
+WORKER = "deathless.shell.worker.worker"
 
 
 def owner(ledger: Ledger, kind: str, name: str) -> str:

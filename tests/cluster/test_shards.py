@@ -62,7 +62,7 @@ def test_every_shard_has_its_pods_and_the_status_tells_of_each(ledger: Ledger) -
 def test_killed_primary_of_a_shard_loses_nothing(ledger: Ledger, shard: int) -> None:
     with called(ledger) as callers:
         before = epochs(ledger)[shard]
-        ledger.cluster.kill_process(primary(ledger, shard), "deathless.shell.worker")
+        ledger.cluster.kill_process(primary(ledger, shard), "deathless.shell.worker.worker")
         ledger.wait_for(lambda: epochs(ledger)[shard] > before, f"shard {shard} has a later epoch than {before}")
         callers.wait_more()
 

@@ -23,7 +23,7 @@ DIAL = """
 import asyncio, ssl, sys
 from deathless.base.config import TlsConfig
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_struct, packet, struct_packet
-from deathless.shell.tls import client_context
+from deathless.shell.net.tls import client_context
 
 host, port, name, kind = sys.argv[1:]
 folder = "/etc/deathless-tls"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deathless.engine.ports import FileSystem, Handle
-from deathless.shell.filesystem import RealFileSystem
+from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.simulation.disk import SimDisk
 
 Views = Callable[[], FileSystem]

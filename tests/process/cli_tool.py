@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from replica_set import DEADLINE_S, send_signal
 
-from deathless.shell.runner import running_runner, running_supervisor
+from deathless.shell.operate.runner import running_runner, running_supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "deathless.cli.main"]

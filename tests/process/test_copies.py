@@ -12,8 +12,8 @@ import pytest
 from cli_tool import PATIENT_LINE, PROGRAM, ROOT, Bank
 
 from deathless.base.errors import CopiedDirectory, InvalidArgument, OtherSupervisor
-from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
-from deathless.shell.place import LENIENT
+from deathless.shell.directory.place import LENIENT
+from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
 
 pytestmark = pytest.mark.skipif(
     filesystem_type("/tmp") not in LOCAL_TYPES - LENIENT,

@@ -12,7 +12,7 @@ from etcd_server import EtcdCluster, EtcdMember
 from test_copies import copied, deposit
 
 from deathless.base.errors import InvalidArgument
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
 
 pytestmark = pytest.mark.etcd
 

@@ -16,8 +16,8 @@ from test_etcd_set import over
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import Unauthorized
-from deathless.shell.erasure import EraseOrder, erase
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.erasing import EraseOrder, erase
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
 
 pytestmark = pytest.mark.etcd
 

@@ -29,8 +29,8 @@ from replica_set import (
 
 from deathless.base.errors import PortTaken
 from deathless.codec.wire import PREFIX, Hello, Type, struct_packet
-from deathless.shell.listening import split_address
-from deathless.shell.members import Member, read_members, write_member
+from deathless.shell.directory.members import Member, read_members, write_member
+from deathless.shell.net.listening import split_address
 
 
 def is_alive(pid: int) -> bool:
@@ -69,7 +69,7 @@ def test_killed_ingress_is_started_again_and_its_callers_lose_nothing(tmp_path: 
             for _ in range(3):
                 before = len(load.history)
                 wait_for(partial(grew, load, before + 20), "calls over HTTP", replicas.describe)
-                for pid in children_of(supervisor, "deathless.shell.ingress"):
+                for pid in children_of(supervisor, "deathless.shell.ingress.ingress"):
                     send_signal(pid, signal.SIGKILL)
             before = len(load.history)
             wait_for(lambda: len(load.history) > before + 5, "calls over HTTP", replicas.describe)

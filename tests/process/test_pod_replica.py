@@ -17,7 +17,7 @@ from replica_set import ALL, DEADLINE_S, ReplicaSet, called, judge, send_signal,
 
 from deathless.base.config import ReplicaConfig
 from deathless.core.detection import Report
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
 
 
 class PodSet(ReplicaSet):

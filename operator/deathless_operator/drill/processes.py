@@ -25,7 +25,7 @@ from deathless.base.errors import InvalidArgument
 
 PROC: Final = Path("/proc")
 SANDBOX_NAMES: Final = frozenset({"pause"})
-WORKER_MODULE: Final = "deathless.shell.worker"
+WORKER_MODULE: Final = "deathless.shell.worker.worker"
 FREEZE_PASSES_MAX: Final = 100  # a process that is born meanwhile is met in the next pass
 FREEZE_PAUSE_S: Final = 0.01
 STOPPED_STATES: Final = "TtZXx"

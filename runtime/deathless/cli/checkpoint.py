@@ -22,7 +22,7 @@ def checkpoint() -> None:
 def ls(manifest: str, directory: str, as_json: bool) -> int:
     """List checkpoints, newest first. Only verified ones count when the log is collected."""
     from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER
-    from deathless.shell.inspection import inspect
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     store = look.checkpoints
@@ -65,7 +65,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     from deathless.codec.map_entries import owner_of, show_key
     from deathless.codec.untrusted import read_msgpack
     from deathless.execution.journal import SuspendedSchedule, decode_record
-    from deathless.shell.inspection import inspect
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     names = [each for each in look.checkpoints.names(announced_only=False) if lsn is None or each.lsn == lsn]
@@ -109,7 +109,7 @@ def take(timeout: float, manifest: str, directory: str, as_json: bool) -> int:
     found = target(manifest, directory)
 
     async def work() -> int:
-        from deathless.shell.inspection import inspect
+        from deathless.shell.lock_stores.inspection import inspect
 
         answer = await ask_primary(found, "checkpoint")
         lsn = answer.get("lsn")

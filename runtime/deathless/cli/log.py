@@ -16,7 +16,7 @@ from deathless.cli.output import count, json_of, print_json, print_json_line, pr
 if TYPE_CHECKING:
     from deathless.engine.log_reader import Step
     from deathless.engine.log_route import Route
-    from deathless.shell.inspection import Inspection
+    from deathless.shell.lock_stores.inspection import Inspection
 
 ARGS_SHOWN_MAX = 60
 
@@ -38,7 +38,7 @@ def ls(manifest: str, directory: str, as_json: bool) -> int:
     left      no cut leads there: its writer was deposed before it could confirm anything; nobody reads it
     """
     from deathless.engine.log_overview import describe
-    from deathless.shell.inspection import inspect
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     places, problem = _places(look)
@@ -132,7 +132,7 @@ def show(
     deathless log show --key alice -n 100
     deathless log show --frames
     """
-    from deathless.shell.inspection import inspect
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     if not look.view.head:
@@ -188,7 +188,7 @@ def _route(look: Inspection, first: int | None) -> Route:
 
 def _frame_rows(look: Inspection, first: int | None) -> Iterator[dict[str, object]]:
     from deathless.codec.frames import FrameKind
-    from deathless.shell.inspection import place_of
+    from deathless.shell.lock_stores.inspection import place_of
 
     for step in look.steps(_route(look, first)):
         frame = step.found.frame
@@ -275,7 +275,7 @@ def verify(quick: bool, manifest: str, directory: str, as_json: bool) -> int:
     A difference is named: file, offset and lsn for bytes that are not what was written; lsn, handler and key for a
     handler that gives another state or reply than it gave first. The exit code is 65 then.
     """
-    from deathless.shell.verification import verify_log
+    from deathless.shell.operate.verification import verify_log
 
     found = target(manifest, directory)
     report = asyncio.run(verify_log(found.config, run=not quick))
@@ -287,7 +287,7 @@ def verify(quick: bool, manifest: str, directory: str, as_json: bool) -> int:
 
 
 def _show_report(report: object, *, quick: bool) -> None:
-    from deathless.shell.verification import Verification
+    from deathless.shell.operate.verification import Verification
 
     assert isinstance(report, Verification)
     parts = (count(report.files, "file"), count(report.frames, "frame"), count(report.messages, "message"))

@@ -21,9 +21,9 @@ def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> i
     `deathless adopt --as-new` holds them, since the original sends the same, and `--restored` does, since what came
     after the backup went out already. Look first what waits: `deathless peers`, `deathless invocations`.
     """
-    from deathless.shell.admin import ask
-    from deathless.shell.adopted import let_outside_go
-    from deathless.shell.status import look
+    from deathless.shell.directory.adopted import let_outside_go
+    from deathless.shell.net.admin_call import ask
+    from deathless.shell.operate.status import look
 
     async def tell() -> bool:
         view = await look(found.directory, found.access)

@@ -4,7 +4,7 @@
     is a copy it does not fit, inodes mean something here, and the directory is not at the path where it was written
     neither   overlay, tmpfs, network storage; or something was put back in place: told in the log, never refused
 
-Does not: look anything up (shell.place and the simulation do). Imports nothing of ours.
+Does not: look anything up (shell.directory.place and the simulation do). Imports nothing of ours.
 """
 
 from __future__ import annotations

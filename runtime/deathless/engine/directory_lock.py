@@ -26,7 +26,7 @@ grows with every change (a new epoch adds at least 4 and takes back at most 2).
 
 Guarantees: of two takes with one `seen` at most one succeeds; a `LockView` is not older than the call. An outcome
 that is not known (an error while reading or linking) is LockUnavailable; an error while syncing leaves as OSError:
-stop (I8). Does not: expire anything, or work where look-ups are stale (`shell.filesystem.check_local` keeps it off
+stop (I8). Does not: expire anything, or work where look-ups are stale (`shell.disk.filesystem.check_local` keeps it off
 such file systems). May import codec and base.
 """
 

@@ -1,4 +1,4 @@
-"""What a simulated worker shows its supervisor beside what it says: twin of `shell/page.py`.
+"""What a simulated worker shows its supervisor beside what it says: twin of `shell/link/status_page.py`.
 
 Guarantees: it outlives its worker, and a power cut ends it. Does not: decide anything. May import engine and below.
 """

@@ -44,10 +44,10 @@ from deathless.core.outbox import Outbox
 from deathless.core.outreach import Outreach
 from deathless.core.peer_table import PeerTable
 from deathless.drivers.host import Host
-from deathless.shell.listening import listen
-from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.directory.members import Member, write_member
+from deathless.shell.net.connections import ServerConnection
+from deathless.shell.net.listening import listen
+from deathless.shell.worker.peer_links import PeerLinks
 
 LEDGER = Target("ledger", 0)
 PATIENCE_S = 60.0

@@ -18,7 +18,7 @@ from deathless.codec.wire import ReplyError, ok_reply
 from deathless.core import outreach
 from deathless.drivers import answers, host, session
 from deathless.drivers.host import factory_of, make_sink
-from deathless.shell import peer_links
+from deathless.shell.worker import peer_links
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervi
 
 from deathless.base.errors import PermissionRefused
 from deathless.engine.failures import as_ours
-from deathless.shell import child
-from deathless.shell import supervisor as module
-from deathless.shell.page import Page, open_page
-from deathless.shell.supervisor import Supervisor
+from deathless.shell.link.status_page import Page, open_page
+from deathless.shell.process import restarts as child
+from deathless.shell.supervisor import supervisor as module
+from deathless.shell.supervisor.supervisor import Supervisor
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EROFS, errno.ENOSPC, errno.EMFILE])

@@ -34,9 +34,9 @@ from deathless.execution.maps import Map
 from deathless.execution.ordered import encode_any
 from deathless.execution.running import PAGE_BYTES, Cells
 from deathless.execution.service import Service
-from deathless.shell.client import Client
-from deathless.shell.openapi import encode_document
-from deathless.shell.routes import Route
+from deathless.shell.client.shard_client import Client
+from deathless.shell.ingress.openapi import encode_document
+from deathless.shell.ingress.routes import Route
 
 
 def ids(case: object) -> str:

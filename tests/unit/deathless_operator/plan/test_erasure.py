@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, START, Broken, Raw, World, is_going, is_ready
 from tests.unit.deathless_operator.plan.storing import copied
 
-from deathless.shell.erasure import read_order
+from deathless.shell.lock_stores.erasing import read_order
 from deathless_operator.model import names
 from deathless_operator.model.values import text
 from deathless_operator.plan import erasure

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.unit.deathless_operator.cluster.lock_users_world import Broken, Cluster, Cut, Fuse, Store
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World, is_ready, running
 
-from deathless.shell.erasure import read_order
+from deathless.shell.lock_stores.erasing import read_order
 from deathless_operator.cluster.lock_users import LockUsers
 from deathless_operator.model import names
 from deathless_operator.plan import erasure, lock_users

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
 
 from deathless.base.manifest import ServiceSpec
-from deathless.shell.pod import OPERATOR_TOKEN_PATH
-from deathless.shell.spool import SPOOL_FACTOR
+from deathless.shell.disk.spool_files import SPOOL_FACTOR
+from deathless.shell.pod.pod_config import OPERATOR_TOKEN_PATH
 from deathless_operator.model import names
 from deathless_operator.model.grace import DRAIN_S
 from deathless_operator.plan.placement import (

@@ -21,7 +21,7 @@ from tests.unit.deathless_operator.plan.plan_world import (
 )
 
 from deathless.base.manifest import ServiceSpec
-from deathless.shell.erasure import read_order
+from deathless.shell.lock_stores.erasing import read_order
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun
 from deathless_operator.plan.actions import DeletePod
