@@ -62,7 +62,7 @@ FILES: Final = {
     "plan": "tests/unit/deathless_operator/plan/test_plan.py",
     "proof": "tests/unit/deathless/shell/net/test_proof.py",
     "rule": "tests/test_limits_of_time.py",
-    "schedules": "tests/unit/deathless/execution/test_schedules.py",
+    "schedules": "tests/unit/deathless/execution/invocations/test_schedules.py",
     "timers": "tests/sim/test_timers.py",
     "trouble": "tests/unit/deathless_operator/plan/test_trouble.py",
 }
@@ -188,27 +188,27 @@ OTHERS: Final = (
         "",
     ),
     Limit(
-        "runtime/deathless/execution/activity.py",
+        "runtime/deathless/execution/turn/activity.py",
         ("Policy.first_delay", "Policy.delay_max"),
         Clock.SERVICE,
         "elapsed: logged with the failure, so that each replica waits as long",
         ("activities:test_one_that_is_tried_again_later_waits_for_its_time", SERVICES),
     ),
     Limit(
-        "runtime/deathless/execution/activity.py",
+        "runtime/deathless/execution/turn/activity.py",
         ("Policy.timeout", "Policy.heartbeat"),
         Clock.STEADY,
         "",
         (RULE, SERVICES),
     ),
     Limit(
-        "runtime/deathless/execution/activity.py",
+        "runtime/deathless/execution/turn/activity.py",
         ("SECOND_US", "DURATION_MAX_US"),
         Clock.NONE,
         "",
     ),
     Limit(
-        "runtime/deathless/execution/context.py",
+        "runtime/deathless/execution/turn/context.py",
         ("call.deadline", "timer.after"),
         Clock.SERVICE,
         "elapsed: no step moves it; time for a moment that is named",
@@ -219,19 +219,19 @@ OTHERS: Final = (
         ),
     ),
     Limit(
-        "runtime/deathless/execution/context.py",
+        "runtime/deathless/execution/turn/context.py",
         ("MOMENT_MAX_US",),
         Clock.NONE,
         "",
     ),
     Limit(
-        "runtime/deathless/execution/cron.py",
+        "runtime/deathless/execution/author/cron.py",
         ("SECOND_US",),
         Clock.NONE,
         "",
     ),
     Limit(
-        "runtime/deathless/execution/schedules.py",
+        "runtime/deathless/execution/invocations/schedules.py",
         ("ON_TIME_US", "NEW_US"),
         Clock.SERVICE,
         "time: a schedule names moments",
@@ -506,7 +506,7 @@ STEADY: Final = {
     "runtime/deathless/drivers/session.py": ("AGAIN_MIN_S", "AGAIN_MAX_S", "REFUSED_MAX_S"),
     "runtime/deathless/engine/replica_engine.py": ("READ_AGAIN_S", "ANCHOR_US", "SLEPT_MIN_US"),
     "runtime/deathless/engine/witness_keeper.py": ("BEHIND_S",),
-    "runtime/deathless/execution/cron.py": ("_SPAN_US",),
+    "runtime/deathless/execution/author/cron.py": ("_SPAN_US",),
     "runtime/deathless/shell/worker/activities.py": ("PATIENCE_S",),
     "runtime/deathless/shell/net/admin_call.py": ("ANSWER_S",),
     "runtime/deathless/shell/pod/announcement.py": ("HANDED_ON_S", "BACK_MIN_S", "BACK_MAX_S", "STEADY_S"),
@@ -679,8 +679,8 @@ SETTINGS: Final = (
 )
 """Modules whose classes are settings; `LimitsSpec` of the manifest is `Limits` once more."""
 
-POLICY: Final = "runtime/deathless/execution/activity.py"
+POLICY: Final = "runtime/deathless/execution/turn/activity.py"
 COUNTS: Final = frozenset({"attempts_max", "factor", "at_most_once"})
 """Fields of an activity's Policy that are no times."""
 
-CONTEXT: Final = "runtime/deathless/execution/context.py"
+CONTEXT: Final = "runtime/deathless/execution/turn/context.py"

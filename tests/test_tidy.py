@@ -46,7 +46,7 @@ LONG_MODULES: dict[str, str] = {
     "runtime/deathless/shell/worker/worker.py": "the engine's whole Outside, as in its twin in the simulation",
     "runtime/deathless/simulation/worker_node.py": "twin of shell/worker/worker.py",
     "runtime/deathless/execution/executor.py": "the loop of all turns; the rest of the port is a line each",
-    "runtime/deathless/execution/invocations.py": "who runs next; tables and what arrives stand beside it",
+    "runtime/deathless/execution/invocations/all_invocations.py": "who runs next; tables stand beside it",
     "tests/unit/deathless/execution/test_executor.py": "one table of what a turn may do",
 }
 # Test functions over 40 lines, as path::name, and why.

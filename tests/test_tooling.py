@@ -38,26 +38,13 @@ def run(*command: str, cwd: Path = ROOT, text: str = "") -> subprocess.Completed
 
 @pytest.fixture(name="tree")
 def small_tree(tmp_path: Path) -> Path:
-    """A copy of the settings over a package that has every folder and no code."""
+    """A copy of the settings over a package that has every module and no code."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for found in RUNTIME.rglob("__init__.py"):
-        package = tmp_path / "runtime/deathless" / found.parent.relative_to(RUNTIME)
-        package.mkdir(parents=True, exist_ok=True)
-        (package / "__init__.py").write_text('"""A folder."""\n')
-    for module in named_modules():
-        (tmp_path / "runtime" / module.replace(".", "/")).with_suffix(".py").write_text(
-            '"""One that a contract names."""\n'
-        )
+    for found in RUNTIME.rglob("*.py"):
+        module = tmp_path / "runtime/deathless" / found.relative_to(RUNTIME)
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text('"""A module."""\n')
     return tmp_path
-
-
-def named_modules() -> set[str]:
-    """Modules of the runtime that a contract names one by one."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    named = {
-        each for one in contracts for kind in ("source_modules", "forbidden_modules") for each in one.get(kind, ())
-    }
-    return {each for each in named if each.startswith("deathless.") and each.count(".") > 1}
 
 
 def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:

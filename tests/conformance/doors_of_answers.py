@@ -19,8 +19,8 @@ from deathless.drivers.port import Source
 from deathless.drivers.source_link import Policy, SourceLink
 from deathless.drivers.webhook import _packed
 from deathless.engine.ports import Holder, ServiceRecord
-from deathless.execution.activity import final_reply
-from deathless.execution.operations import error_of
+from deathless.execution.turn.activity import final_reply
+from deathless.execution.turn.operations import error_of
 from deathless.shell.client.waiters import reply_error
 from deathless.shell.lock_stores.erasing import EraseOrder, read_order
 from deathless.shell.lock_stores.etcd import gateway as etcd_gateway
@@ -147,8 +147,8 @@ ANSWERS = [
         "an ERROR reply",
         (
             "shell/client/waiters.py::<module>",
-            "execution/operations.py::<module>",
-            "execution/activity.py::final_reply",
+            "execution/turn/operations.py::<module>",
+            "execution/turn/activity.py::final_reply",
         ),
         of(failure),
         msgspec.msgpack.encode(FAILURE),

@@ -18,7 +18,7 @@ from deathless.core.suspicion import method_of
 from deathless.drivers.files import FileSink, Line
 from deathless.drivers.files import Place as SinkPlace
 from deathless.engine.log_route import decode_cut
-from deathless.execution.journal import SuspendedSchedule, decode_record, encode_record
+from deathless.execution.invocations.journal import SuspendedSchedule, decode_record, encode_record
 from deathless.shell.directory.adopted import Adoption, read_adoption
 from deathless.shell.directory.identity import Identity, read_identities
 from deathless.shell.directory.members import Member, announced_in
@@ -310,7 +310,7 @@ LOG = [
     ),
     Door(
         "a record that a checkpoint keeps of a handler",
-        ("execution/journal.py::<module>",),
+        ("execution/invocations/journal.py::<module>",),
         of(decode_record),
         encode_record(SuspendedSchedule(0, "a", "* * * * *", "UTC", 1, 0, "")),
         msgpack_bytes,

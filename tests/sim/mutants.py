@@ -32,10 +32,10 @@ from deathless.core.primary import Primary
 from deathless.core.results import Results
 from deathless.core.sessions import Session, SessionTable
 from deathless.engine.shard import Shard
-from deathless.execution.invocations import Invocations
-from deathless.execution.journal import FORK, Event, Origin, SuspendedMessage
-from deathless.execution.operations import Call
-from deathless.execution.turn import Asked
+from deathless.execution.invocations.all_invocations import Invocations
+from deathless.execution.invocations.journal import FORK, Event, Origin, SuspendedMessage
+from deathless.execution.turn.operations import Call
+from deathless.execution.turn.turn import Asked
 from deathless.simulation.peer_links import PeerLink, PeerLinks
 from deathless.simulation.spool import SimPiece
 

@@ -5,8 +5,8 @@ import datetime as dt
 import msgspec
 import pytest
 
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 from deathless.simulation.cluster import SPAN_US, Cluster, draw_setup
 from deathless.simulation.faults import DRAWN, FaultKind, draw_plan
 from deathless.simulation.injector import Injector

@@ -64,7 +64,7 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     """Show the checkpoint at LSN (the newest if none is named): read back whole, with its checksums."""
     from deathless.codec.map_entries import owner_of, show_key
     from deathless.codec.untrusted import read_msgpack
-    from deathless.execution.journal import SuspendedSchedule, decode_record
+    from deathless.execution.invocations.journal import SuspendedSchedule, decode_record
     from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))

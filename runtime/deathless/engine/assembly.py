@@ -23,10 +23,10 @@ from deathless.core.replica import ShardPlace
 from deathless.core.sessions import SessionTable
 from deathless.engine.ports import Executor
 from deathless.engine.shard import Shard
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor, Hide, nothing_hidden
-from deathless.execution.failure import Tell, untold
-from deathless.execution.running import PAGE_BYTES, Cells, RunningPage
-from deathless.execution.service import Service
+from deathless.execution.turn.running import PAGE_BYTES, Cells, RunningPage
+from deathless.execution.values.failure import Tell, untold
 
 
 def open_shard(  # noqa: PLR0913 - what the executor and the shard may be given, each by its name

@@ -22,7 +22,7 @@ from deathless.core import events as ev
 from deathless.core.logical_time import Anchor
 from deathless.core.witness import Sighting
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 
 T = TypeVar("T")
 

@@ -51,7 +51,7 @@ from deathless.engine.outside import Outside
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView, LogStore, ServiceRecord, Tail
 from deathless.engine.shard import Shard
 from deathless.engine.witness_keeper import WitnessKeeper
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 
 READ_BYTES = 32 << 20  # of log applied between two looks at the rest of the world
 READ_AGAIN_S = 0.1  # between two readings of a log's end that found bytes changed

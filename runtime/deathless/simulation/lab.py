@@ -18,8 +18,8 @@ import msgspec
 from deathless.base.errors import Invalid, Parked, SessionExpired
 from deathless.codec.messages import Kind, encode
 from deathless.codec.wire import ReplyError, Status
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 from deathless.simulation.checkers.history import Value
 from deathless.simulation.checkers.models import FUNDS
 from deathless.simulation.workload import Request

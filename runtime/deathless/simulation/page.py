@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from deathless.codec.witness import Point
-from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
+from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 
 SLOW_CALL_US: Final = 250_000  # a call that took less is no news
 SLOW_KEPT_US: Final = 60_000_000  # one that took longer is told for so long

@@ -33,7 +33,7 @@ from typing import Final
 
 import greenlet
 
-from deathless.execution.failure import ProcessEnds
+from deathless.execution.values.failure import ProcessEnds
 
 TRACE_TAIL_LINES: Final = 400
 TRACE_BLOCK_LINES: Final = 128

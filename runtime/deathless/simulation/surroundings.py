@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from deathless.base.shards import Sharding, shard_name
 from deathless.codec.peer_messages import Target
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
 from deathless.simulation.lab import lab
 from deathless.simulation.network import Network
 from deathless.simulation.scheduler import Scheduler

@@ -31,9 +31,9 @@ from deathless.base.errors import CallFailed, Invalid, OutcomeUnknown
 from deathless.base.shards import Sharding
 from deathless.codec.map_entries import PREFIX, take_apart
 from deathless.codec.messages import Kind, encode
-from deathless.execution.context import Context
-from deathless.execution.maps import Map, decode_map
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.maps.map import Map, decode_map
+from deathless.execution.turn.context import Context
 from deathless.simulation.workload import Request
 
 NAMES: Final = ("ant", "bee", "cat", "dog", "elk")

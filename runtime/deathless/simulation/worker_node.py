@@ -57,8 +57,8 @@ from deathless.engine.log_store import ShardLog
 from deathless.engine.own_history import counted_on_log
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 from deathless.simulation.clock import SimClock
 from deathless.simulation.directory import Stands
 from deathless.simulation.line import (

@@ -53,8 +53,8 @@ from deathless.base.limits import Limits
 from deathless.base.shards import shard_of
 from deathless.core.callers import KeysWanted
 from deathless.core.client_link import State
-from deathless.execution.probe import SPECS as PROBE_SPECS
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.handlers.probe import SPECS as PROBE_SPECS
 from deathless.shell.client.active_trace import tracer
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.members import announce_at, announce_later, ingress_address_path

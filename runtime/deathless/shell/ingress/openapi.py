@@ -19,8 +19,8 @@ import msgspec
 
 from deathless.base import errors
 from deathless.base.errors import DeathlessError
-from deathless.execution.schema import REFERENCE, json_schemas
-from deathless.execution.service import HandlerSpec, Service
+from deathless.execution.author.schema import REFERENCE, json_schemas
+from deathless.execution.author.service import HandlerSpec, Service
 
 OPENAPI: Final = "3.1.0"
 Json = dict[str, object]

@@ -1,6 +1,6 @@
 """From an address and a request's bytes to typed arguments, and from a recorded result to JSON.
 
-Types are the handlers' own (see execution.signature), so what does not fit is refused here, with the path of the
+Types are the handlers' own (see execution.author.signature), so what does not fit is refused here, with the path of the
 field (`$.amount`), before it costs the log anything. Guarantees: what `from_json` and `from_query` give encodes to what
 the executor decodes. Does not: check that a handler would succeed. Imports execution and errors.
 """
@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
-from deathless.execution.service import HandlerSpec
+from deathless.execution.author.service import HandlerSpec
 from deathless.shell.web.json_bodies import check_body
 from deathless.shell.web.json_results import result_as_json
 

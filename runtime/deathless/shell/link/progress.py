@@ -20,7 +20,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 
 ASLEEP_S: Final = 1.0  # not having looked for so long, we stood still ourselves
 

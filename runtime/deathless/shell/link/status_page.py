@@ -1,6 +1,6 @@
 """A file-backed page that a worker writes and its supervisor reads, also after the worker's death (I11).
 
-Cells of u64 in the machine's byte order; the first three are `execution.running`'s:
+Cells of u64 in the machine's byte order; the first three are `execution.turn.running`'s:
 
     0 to 2   the message being run
     3        ticks: one more each time the worker's loop comes round
@@ -53,7 +53,7 @@ import msgspec
 from deathless.base.errors import PermissionRefused
 from deathless.codec.witness import SLOT_BYTES, Point, decode_slot, encode_slot, newest
 from deathless.core.witness import Sighting
-from deathless.execution.running import Cells, Running, read_running
+from deathless.execution.turn.running import Cells, Running, read_running
 from deathless.shell.disk.durable import closing_file
 from deathless.shell.disk.filesystem import on_local_mounts
 from deathless.shell.disk.small_files import read_small

@@ -24,7 +24,7 @@ import msgspec
 from deathless.base.ids import Fingerprint
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.shards import Sharding
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
 from deathless.shell.service_code.sources import code_of
 
 SEMANTICS = "4"

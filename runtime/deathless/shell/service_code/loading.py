@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from deathless.base.errors import InvalidService
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
 from deathless.shell.service_code.fingerprint import describe_code, differences, fingerprint
 
 FRAMES_SHOWN_MAX = 5

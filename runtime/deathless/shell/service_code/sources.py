@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from deathless.base.errors import InvalidService
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
 
 _INSTALLED = tuple(
     {

@@ -53,7 +53,7 @@ from deathless.core.divergences import Divergences
 from deathless.core.missing import Missing
 from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 from deathless.shell.directory.identity import prepare
 from deathless.shell.directory.instance import clear_former, lock_replica
 from deathless.shell.directory.later_instance import take_generation_after

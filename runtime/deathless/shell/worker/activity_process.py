@@ -34,10 +34,10 @@ from deathless.base.errors import InvalidArgument, TooLarge, UnknownHandler
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.untrusted import read_msgpack
 from deathless.codec.wire import PacketReader, decode_struct, ok_reply, packet
-from deathless.execution import activity_call
-from deathless.execution.failure import activity_failed, is_fatal, not_retryable
-from deathless.execution.plan import encoder
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.handlers.plan import encoder
+from deathless.execution.turn import activity_call
+from deathless.execution.values.failure import activity_failed, is_fatal, not_retryable
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.logs import configure
 from deathless.shell.process.output import never_wait

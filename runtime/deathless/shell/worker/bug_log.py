@@ -26,9 +26,9 @@ import msgspec
 
 from deathless import execution
 from deathless.codec.wire import ReplyError
-from deathless.execution.failure import Bug, bounded
-from deathless.execution.function import place
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.values.failure import Bug, bounded
+from deathless.execution.values.function import place
 
 _LOG: Final = logging.getLogger("deathless.handlers")
 BURST: Final = 20  # times that one place is told at once

@@ -18,7 +18,7 @@ import resource
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 from deathless.shell.link.status_page import Page
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.reaping import END_S, end_child, reap

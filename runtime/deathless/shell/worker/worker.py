@@ -53,7 +53,7 @@ from deathless.engine.failures import as_ours
 from deathless.engine.intake import PEER, Intake
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.directory.members import announced_in
 from deathless.shell.disk.open_log import open_log, volume_bytes

@@ -18,10 +18,10 @@ from deathless.core.outbox import Outbox
 from deathless.core.replica import ShardPlace
 from deathless.engine.assembly import open_shard, shard_around
 from deathless.engine.shard import Shard
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 SEED = bytes(32)
 

@@ -36,8 +36,8 @@ from deathless.codec.peer_messages import (
 from deathless.codec.wire import ReplyError, Status, accepted_invocation, decode_struct, ok_reply
 from deathless.engine.assembly import open_shard
 from deathless.engine.shard import Shard
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 SECOND = 1_000_000
 LIMITS = Limits()

@@ -16,8 +16,8 @@ from deathless.base.errors import InvalidArgument, ResultUnreadable
 from deathless.base.limits import NESTING_MAX, Limits
 from deathless.codec.messages import decode
 from deathless.codec.wire import ok_reply
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 from deathless.shell.client.shard_client import Client
 from deathless.shell.client.waiters import Receiver
 from deathless.shell.ingress.ingress import Ingress

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from deathless.codec.messages import Kind, encode
-from deathless.execution.service import HandlerSpec, Service
+from deathless.execution.author.service import HandlerSpec, Service
 
 KEYS: Final = ("a", "b", "anna", "zoë")
 _TEXTS: Final = ("a", "b", "anna", "zoë", "", "0", "hello world", "x" * 40)

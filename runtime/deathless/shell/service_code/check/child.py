@@ -90,7 +90,7 @@ def run(job: Job) -> Outcome:
     from deathless.base.times import Times  # noqa: PLC0415  as above
     from deathless.codec.messages import decode  # noqa: PLC0415  as above
     from deathless.execution.executor import HandlerExecutor  # noqa: PLC0415  as above
-    from deathless.execution.running import PAGE_BYTES, Cells  # noqa: PLC0415  as above
+    from deathless.execution.turn.running import PAGE_BYTES, Cells  # noqa: PLC0415  as above
     from deathless.shell.service_code.loading import load_service  # noqa: PLC0415  as above
 
     service = load_service(job.target, job.folder)

@@ -27,7 +27,7 @@ import msgspec
 from deathless.base.errors import InvalidService
 from deathless.codec.messages import decode
 from deathless.codec.wire import ReplyError, Status
-from deathless.execution.failure import bounded
+from deathless.execution.values.failure import bounded
 from deathless.shell.process.reaping import end_all
 from deathless.shell.service_code.check.calls import Call
 from deathless.shell.service_code.check.child import ALL_DONE, RUNNER, Job, Outcome, Step

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from deathless.base.errors import InvalidService
-from deathless.execution.check_static import Finding, Root, Source, check_sources
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.check.static import Finding, Root, Source, check_sources
 from deathless.shell.service_code.check.calls import Call, draw_calls
 from deathless.shell.service_code.check.compare import (
     FACTORS,

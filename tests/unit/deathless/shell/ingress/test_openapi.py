@@ -19,8 +19,8 @@ from openapi_spec_validator import validate
 from tests.unit.deathless.shell.ingress.test_ingress import Site, site
 
 from deathless.base import errors
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 from deathless.shell.ingress.openapi import codes_of, document, encode_document
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 from deathless.shell.link.progress import ASLEEP_S, Progress, Signs, Verdict
 
 TURN_S = 5.0

@@ -14,7 +14,7 @@ from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 
 from deathless.base.errors import PermissionRefused
 from deathless.codec.witness import Point
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 from deathless.shell.link import status_page as page
 from deathless.shell.link.status_page import (
     CELLS,

@@ -12,7 +12,7 @@ import pytest
 
 from deathless.base.limits import REPLICATED, Limits
 from deathless.base.shards import Sharding
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
 from deathless.shell.service_code import fingerprint as module
 from deathless.shell.service_code.fingerprint import describe, describe_code, differences, fingerprint, fingerprint_of
 from deathless.shell.service_code.loading import load_service

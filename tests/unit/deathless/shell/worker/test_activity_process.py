@@ -16,8 +16,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Closed, HandlerFailed, NotRetryable
 from deathless.codec.peer_messages import ActivityStart
 from deathless.codec.wire import PacketReader, ReplyError, decode_struct, packet, struct_packet
-from deathless.execution.activity_call import current_activity
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.activity_call import current_activity
 from deathless.shell.worker.activities import BACK, BEAT, COUNT, ENDED, READY, RETURNED, START, worker_command
 from deathless.shell.worker.activity_process import run_activity
 

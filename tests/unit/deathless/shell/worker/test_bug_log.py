@@ -12,11 +12,11 @@ from deathless.base.errors import CallRefused
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.core.keys import KeyTable
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.failure import Bug
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
+from deathless.execution.values.failure import Bug
 from deathless.shell.process.logs import JsonFormatter
 from deathless.shell.worker.bug_log import BURST, FRAMES_MAX, PLACES_MAX, BugLog
 

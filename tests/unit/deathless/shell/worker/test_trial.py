@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.deathless.shell.unkillable import kills_in_vain
 
-from deathless.execution.running import Running
+from deathless.execution.turn.running import Running
 from deathless.shell.link.status_page import Page
 from deathless.shell.worker.trial import try_out
 

@@ -24,7 +24,7 @@ from typing import Final
 
 import pytest
 
-from deathless.execution.check_rules import find_ban
+from deathless.execution.check.rules import find_ban
 from deathless.shell.worker.turn_guards import GUARDED, memory_of_group
 
 REVIEWED: Final[dict[ModuleType, dict[str, str]]] = {

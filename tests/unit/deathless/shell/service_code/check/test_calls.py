@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from deathless.codec.messages import decode
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 from deathless.shell.service_code.check.calls import draw_calls
 
 
