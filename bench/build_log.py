@@ -30,7 +30,7 @@ from deathless.codec.frames import (
     padded,
 )
 from deathless.codec.messages import Kind, encode, encode_register, encode_time
-from deathless.core.replica import ShardPlace
+from deathless.core.replica.replica import ShardPlace
 from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_store import ShardLog

@@ -22,7 +22,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.base.shards import shard_directory, shard_name
-from deathless.core.detection import Report
+from deathless.core.supervisor.detection import Report
 from deathless.shell.directory.members import read_members
 from deathless.shell.net.admin_call import Access, ask
 from deathless.shell.process.forked import die_with_parent

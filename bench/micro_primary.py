@@ -26,8 +26,8 @@ from deathless.base.errors import DeathlessError
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import Follow, Hello, PacketReader, Registered, Type, decode_struct, packet, struct_packet
 from deathless.core import events as ev
-from deathless.core.replica import Replica
-from deathless.core.witness import Sighting
+from deathless.core.replica.replica import Replica
+from deathless.core.replica.witness import Sighting
 from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake

@@ -16,7 +16,7 @@ class Clock(enum.Enum):
     """What a limit goes by."""
 
     STEADY = "a clock that nobody sets: monotonic seconds, in the core the `now` of each event"
-    SERVICE = "the shard's own counters in the log: age, elapsed or time (core.logical_time)"
+    SERVICE = "the shard's own counters in the log: age, elapsed or time (core.tables.logical_time)"
     WALL = "the clock that people and time daemons set, because what is compared was written by somebody else's"
     ANOTHER = "the clock of another program, which is told how long"
     NONE = "none: a unit, or a bound of values"
@@ -41,7 +41,7 @@ class Limit(NamedTuple):
 
 
 FILES: Final = {
-    "activities": "tests/unit/deathless/core/test_activities.py",
+    "activities": "tests/unit/deathless/core/primary/test_activities.py",
     "authority": "tests/unit/deathless_operator/cluster/test_authority.py",
     "clocks": "tests/sim/test_clocks.py",
     "clocks_apart": "tests/unit/deathless_operator/plan/test_clocks_apart.py",
@@ -54,8 +54,8 @@ FILES: Final = {
     "issuer": "tests/unit/deathless/shell/net/test_issuer.py",
     "jumps": "tests/process/test_clock_jumps.py",
     "keyed_session": "tests/unit/deathless/drivers/test_keyed_session.py",
-    "keys": "tests/unit/deathless/core/test_keys.py",
-    "logical_time": "tests/unit/deathless/core/test_logical_time.py",
+    "keys": "tests/unit/deathless/core/tables/test_keys.py",
+    "logical_time": "tests/unit/deathless/core/tables/test_logical_time.py",
     "loss": "tests/unit/deathless_operator/plan/test_loss.py",
     "machine_clock": "tests/unit/deathless/shell/link/test_machine_clock.py",
     "observe": "tests/unit/deathless_operator/cluster/test_observe.py",
@@ -164,7 +164,7 @@ OTHERS: Final = (
         "",
     ),
     Limit(
-        "runtime/deathless/core/logical_time.py",
+        "runtime/deathless/core/tables/logical_time.py",
         ("BELIEVE_S", "FOLLOW_US", "JUMP_MAX_US", "LOOK_AGAIN_S"),
         Clock.WALL,
         "what brings logical time to the wall clock",
@@ -176,13 +176,13 @@ OTHERS: Final = (
         ),
     ),
     Limit(
-        "runtime/deathless/core/replica.py",
+        "runtime/deathless/core/replica/replica.py",
         ("KEY_STEP_US",),
         Clock.NONE,
         "",
     ),
     Limit(
-        "runtime/deathless/core/witness.py",
+        "runtime/deathless/core/replica/witness.py",
         ("YEAR_9999_S",),
         Clock.NONE,
         "",
@@ -452,16 +452,16 @@ STEADY: Final = {
     "runtime/deathless/cli/logs.py": ("LOOK_S",),
     "runtime/deathless/cli/switchover.py": ("POLL_S", "SWITCH_S"),
     "runtime/deathless/cli/up.py": ("LOOK_S", "SAME_S"),
-    "runtime/deathless/core/admission.py": (
+    "runtime/deathless/core/primary/admission.py": (
         "SPACE_RETRY_S",
         "OVERLOADED_RETRY_MS",
         "OUTBOX_RETRY_MS",
         "HELD_RETRY_MS",
         "WINDOW_RETRY_MS",
     ),
-    "runtime/deathless/core/checkpoint_plan.py": ("REBASE_RETRY_S", "SHORT_RETRY_S"),
-    "runtime/deathless/core/claims.py": ("CLAIM_S", "ASK_AGAIN_S", "UNANSWERED_S"),
-    "runtime/deathless/core/client_link.py": (
+    "runtime/deathless/core/primary/checkpoint_plan.py": ("REBASE_RETRY_S", "SHORT_RETRY_S"),
+    "runtime/deathless/core/supervisor/claims.py": ("CLAIM_S", "ASK_AGAIN_S", "UNANSWERED_S"),
+    "runtime/deathless/core/client/link.py": (
         "PING_S",
         "SUSPECT_S",
         "RESULTS_PATIENCE_S",
@@ -475,7 +475,7 @@ STEADY: Final = {
         "GREET_S",
         "GREET_MAX_S",
     ),
-    "runtime/deathless/core/detection.py": (
+    "runtime/deathless/core/supervisor/detection.py": (
         "TURN_S",
         "AGAIN_S",
         "TAKING_MAX_S",
@@ -490,15 +490,15 @@ STEADY: Final = {
         "HEIR_S",
         "TAKING_SILENT_S",
     ),
-    "runtime/deathless/core/divergences.py": ("DIVERGED_S", "PAUSE_MAX_S", "HOUR_S"),
-    "runtime/deathless/core/follower.py": ("FOLLOW_RETRY_S",),
-    "runtime/deathless/core/handover.py": ("HANDOVER_MAX_S",),
-    "runtime/deathless/core/missing.py": ("MISSING_S", "STALE_S"),
-    "runtime/deathless/core/outreach.py": ("TRIM_S", "STALL_S", "STALL_MAX_S"),
-    "runtime/deathless/core/pace.py": ("PEERS_S", "RUN_S", "LONG_S", "FRAME_S"),
-    "runtime/deathless/core/primary.py": ("ASK_AGAIN_S",),
-    "runtime/deathless/core/queries.py": ("QUERY_RETRY_MS",),
-    "runtime/deathless/core/suspicion.py": ("UNEXPLAINED_S", "AFTER_S", "HANDLER_S"),
+    "runtime/deathless/core/supervisor/divergences.py": ("DIVERGED_S", "PAUSE_MAX_S", "HOUR_S"),
+    "runtime/deathless/core/replica/follower.py": ("FOLLOW_RETRY_S",),
+    "runtime/deathless/core/primary/handover.py": ("HANDOVER_MAX_S",),
+    "runtime/deathless/core/replica/missing.py": ("MISSING_S", "STALE_S"),
+    "runtime/deathless/core/primary/sending.py": ("TRIM_S", "STALL_S", "STALL_MAX_S"),
+    "runtime/deathless/core/primary/frame_size.py": ("PEERS_S", "RUN_S", "LONG_S", "FRAME_S"),
+    "runtime/deathless/core/primary/primary.py": ("ASK_AGAIN_S",),
+    "runtime/deathless/core/primary/queries.py": ("QUERY_RETRY_MS",),
+    "runtime/deathless/core/primary/suspicion.py": ("UNEXPLAINED_S", "AFTER_S", "HANDLER_S"),
     "runtime/deathless/drivers/activity.py": ("SOCKET_S",),
     "runtime/deathless/drivers/answers.py": ("STALL_S",),
     "runtime/deathless/drivers/files.py": ("LOCK_WAIT_S", "LOCK_AGAIN_S"),

@@ -84,7 +84,7 @@ def test_pure_layer_that_imports_the_outside_world_is_refused(layer: str, module
         ("engine/loop.py", "import deathless.shell"),
         ("sdk/client.py", "import deathless.cli"),
         ("engine/loop.py", "import msgspec, rich"),
-        ("shell/net/connections.py", "import deathless.core.primary"),
+        ("shell/net/connections.py", "import deathless.core.primary.primary"),
         ("shell/supervisor/supervisor.py", "import yaml"),
         ("shell/worker/worker.py", "import deathless.base.manifest"),
         ("shell/net/ports.py", "import deathless.shell.client"),

@@ -75,7 +75,7 @@ def instead(owner, name, ours):
 
 
 def worker():
-    from deathless.core.replica import Replica
+    from deathless.core.replica.replica import Replica
     from deathless.shell.lock_stores.etcd.lock import EtcdLock
 
     async def owns(self, holder):
@@ -86,7 +86,7 @@ def worker():
 
 
 def ingress():
-    from deathless.core.client_link import Link, LinkState
+    from deathless.core.client.link import Link, LinkState
 
     outdoes = Link.outdoes
 

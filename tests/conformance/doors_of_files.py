@@ -13,8 +13,8 @@ from tests.encoded import chunk_reader
 from deathless.base.config import ReplicaConfig
 from deathless.codec import checkpoint, frames, map_entries, messages
 from deathless.codec.witness import decode_slot
-from deathless.core.place import Place, Spot
-from deathless.core.suspicion import method_of
+from deathless.core.access.place import Place, Spot
+from deathless.core.primary.suspicion import method_of
 from deathless.drivers.files import FileSink, Line
 from deathless.drivers.files import Place as SinkPlace
 from deathless.engine.log_route import decode_cut
@@ -303,7 +303,7 @@ LOG = [
     ),
     Door(
         "a message",
-        ("codec/messages.py::decode", "codec/messages.py::decode_time", "core/suspicion.py::method_of"),
+        ("codec/messages.py::decode", "codec/messages.py::decode_time", "core/primary/suspicion.py::method_of"),
         of(message),
         golden("message_call"),
         packed_bytes,

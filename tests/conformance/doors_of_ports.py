@@ -19,7 +19,7 @@ from deathless.base.errors import DeathlessError
 from deathless.codec import peer_messages, wire
 from deathless.codec.peer_messages import PeerHello, Reference, decode_body, encode_body
 from deathless.codec.wire import Admin, Follow, Hello, PacketReader, PeerIntroduction, Role, Type
-from deathless.core.detection import Report
+from deathless.core.supervisor.detection import Report
 from deathless.shell.ingress import operators as ingress_operators
 from deathless.shell.ingress.routes import Route, parse_query
 from deathless.shell.net.connections import ServerConnection
@@ -101,7 +101,7 @@ PORTS = [
                 "codec/wire.py::_items",
                 "codec/wire.py::decode_attach",
                 "engine/intake.py::Intake.packets",
-                "core/admission.py::cut_messages",
+                "core/primary/admission.py::cut_messages",
             ),
             worker_port(kind),
             good,

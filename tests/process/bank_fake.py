@@ -11,7 +11,7 @@ from replica_fake import FakeShard
 from deathless.base.errors import CallRefused, Invalid
 from deathless.base.limits import Limits
 from deathless.base.times import Times
-from deathless.core.keys import KeyTable
+from deathless.core.tables.keys import KeyTable
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.turn.context import Context

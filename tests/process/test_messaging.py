@@ -23,7 +23,7 @@ from replica_set import ALL, DEADLINE_S, PATIENT, ReplicaSet, client_of, wait_fo
 
 from deathless.base.errors import DeathlessError, OutboxFull
 from deathless.codec.wire import accepted_invocation
-from deathless.core.handover import Stage
+from deathless.core.primary.handover import Stage
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.members import read_members
 from deathless.shell.net import admin_call as admin

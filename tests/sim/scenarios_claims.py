@@ -6,7 +6,7 @@ from tests.sim.stage import SECOND_US, end, epoch_of, leads_after, make, others_
 
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import Hello, Type, struct_packet
-from deathless.core.detection import Report, WorkerState
+from deathless.core.supervisor.detection import Report, WorkerState
 from deathless.simulation.checkers import Violation
 from deathless.simulation.cluster import Cluster
 from deathless.simulation.lab import SERVICE_NAME

@@ -19,7 +19,7 @@ from tests.unit.deathless.engine.test_messaging import ID, SHOP_HELLO, Pair, for
 
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import PeerHello
-from deathless.core.peer_table import PeerTable
+from deathless.core.tables.peer_table import PeerTable
 
 TESTS = Path(__file__).parents[1]
 UNIT = "unit/deathless/"

@@ -40,7 +40,7 @@ from deathless.codec.wire import (
     ok_reply,
 )
 from deathless.core import events as ev
-from deathless.core.replica import State
+from deathless.core.replica.replica import State
 from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_route import Identity

@@ -44,8 +44,8 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.admission import cut_messages
-from deathless.core.outreach import FLIGHT_MESSAGES_MAX
+from deathless.core.primary.admission import cut_messages
+from deathless.core.primary.sending import FLIGHT_MESSAGES_MAX
 from deathless.drivers.answers import Answers
 from deathless.drivers.keyed_session import KeyedSession
 from deathless.drivers.port import Factory, KeyedSink, Settings, Sink, Source

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.shards import Sharding
-from deathless.core.keys import KeyTable
-from deathless.core.outbox import Outbox
-from deathless.core.replica import ShardPlace
-from deathless.core.sessions import SessionTable
+from deathless.core.replica.replica import ShardPlace
+from deathless.core.tables.keys import KeyTable
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.sessions import SessionTable
 from deathless.engine.ports import Executor
 from deathless.engine.shard import Shard
 from deathless.execution.author.service import Service

@@ -40,7 +40,7 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
-from deathless.core.session_owners import proves
+from deathless.core.primary.session_owners import proves
 from deathless.engine.replica_engine import ReplicaEngine
 
 KEPT_BYTES_MAX = 1 << 20  # of batches that wait for the end of the turn; beyond, the core has them at once

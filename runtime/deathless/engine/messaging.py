@@ -51,12 +51,12 @@ from deathless.codec.peer_messages import (
 from deathless.codec.snapshot import ParkedRecord, Snapshot, UndeliveredRecord, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import ReplyError, decode_struct, error_reply
-from deathless.core.outbox import Outbox
-from deathless.core.peer_table import PeerTable
-from deathless.core.results import Results
-from deathless.core.sessions import SessionTable
-from deathless.core.undelivered import Undelivered
-from deathless.core.unknown_outcomes import UnknownOutcomes
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.peer_table import PeerTable
+from deathless.core.tables.results import Results
+from deathless.core.tables.sessions import SessionTable
+from deathless.core.tables.undelivered import Undelivered
+from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.ports import Executor
 
 NOTHING_WRITTEN: Final = hashlib.blake2b(digest_size=32).digest()

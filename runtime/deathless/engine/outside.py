@@ -19,8 +19,8 @@ from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.witness import Point
 from deathless.core import events as ev
-from deathless.core.logical_time import Anchor
-from deathless.core.witness import Sighting
+from deathless.core.replica.witness import Sighting
+from deathless.core.tables.logical_time import Anchor
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.execution.turn.running import Running
 

@@ -42,10 +42,10 @@ from deathless.codec.wire import FRAME_HEAD
 from deathless.codec.witness import Point
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.logical_time import Anchor, gap_us
-from deathless.core.messaging import Tables
-from deathless.core.replica import Replica, ShardPlace, State
-from deathless.core.suspicion import Runs, set_aside
+from deathless.core.primary.messaging import Tables
+from deathless.core.primary.suspicion import Runs, set_aside
+from deathless.core.replica.replica import Replica, ShardPlace, State
+from deathless.core.tables.logical_time import Anchor, gap_us
 from deathless.engine.failures import as_ours
 from deathless.engine.outside import Outside
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView, LogStore, ServiceRecord, Tail

@@ -31,14 +31,14 @@ from deathless.codec.snapshot import ParkedRecord, Snapshot, UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import error_reply
 from deathless.core.events import RunResult
-from deathless.core.keys import KeyTable
-from deathless.core.outbox import Outbox
-from deathless.core.peer_table import PeerTable
-from deathless.core.replica import ShardPlace
-from deathless.core.results import Results
-from deathless.core.sessions import SessionTable
-from deathless.core.undelivered import Undelivered
-from deathless.core.unknown_outcomes import UnknownOutcomes
+from deathless.core.replica.replica import ShardPlace
+from deathless.core.tables.keys import KeyTable
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.peer_table import PeerTable
+from deathless.core.tables.results import Results
+from deathless.core.tables.sessions import SessionTable
+from deathless.core.tables.undelivered import Undelivered
+from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.messaging import Asked, Messaging, describe, parked_reply
 from deathless.engine.ports import Executor
 

@@ -1,6 +1,7 @@
 """Keeps a replica's witness of what is confirmed: writes it while we lead, compares the log with it before we do.
 
-Why it exists: `core.witness` says what a point means; this joins it with the log, the lock and the world outside.
+Why it exists: `core.replica.witness` says what a point means; this joins it with the log, the lock and the world
+outside.
 
     while following     remembers the chain hashes of the frames applied last
     at recovery         compares the points at or below what was applied
@@ -21,7 +22,7 @@ from deathless.base.lock_stores import STORE
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.frames import Frame
 from deathless.codec.witness import Point
-from deathless.core.witness import Owner, Sighting, Trail, WitnessPace, check_point, exact_end
+from deathless.core.replica.witness import Owner, Sighting, Trail, WitnessPace, check_point, exact_end
 from deathless.engine.outside import Outside
 from deathless.engine.ports import Holder, LogStore, ServiceRecord
 

@@ -1,7 +1,7 @@
 """A simulated client: the real client machine over the simulated network, asking for what its workload says.
 
 Guarantees: an operation is recorded when it is handed to the machine and when its answer is; a client that is killed
-never completes anything any more. Does not: decide when to retry (core.client does). May import core, workload,
+never completes anything any more. Does not: decide when to retry (core.client.machine does). May import core, workload,
 checkers, network.
 """
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deathless.codec.wire import accepted_invocation
-from deathless.core.client import ClientMachine
-from deathless.core.client_events import (
+from deathless.core.client.events import (
     AddressesFound,
     BytesReceived,
     CallsSubmitted,
@@ -33,6 +32,7 @@ from deathless.core.client_events import (
     TellRefusal,
     TimerFired,
 )
+from deathless.core.client.machine import ClientMachine
 from deathless.simulation.checkers.history import History, Operation, Outcome
 from deathless.simulation.lab import NEVER_RUN, SERVICE_NAME, decode_result, encode_request
 from deathless.simulation.network import Endpoint, Network

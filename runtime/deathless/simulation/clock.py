@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from deathless.core.logical_time import Anchor
+from deathless.core.tables.logical_time import Anchor
 from deathless.simulation.scheduler import Scheduler
 
 EPOCH_US: Final = 1_700_000_000_000_000

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from deathless.base.errors import CopiedDirectory, OtherDirectory
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import Challenge, Hello
-from deathless.core.directory_proof import (
+from deathless.core.access.directory_proof import (
     KINDS,
     NONCE_BYTES,
     SECRET_BYTES,
@@ -29,7 +29,7 @@ from deathless.core.directory_proof import (
     is_word,
     refusal_without_word,
 )
-from deathless.core.place import Place, Spot, fits, is_copy
+from deathless.core.access.place import Place, Spot, fits, is_copy
 
 SECRETS_KEPT: Final = 64  # the oldest file is taken away first
 

@@ -22,7 +22,7 @@ import msgspec
 from deathless.base.errors import LockUnavailable
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.witness import Point
-from deathless.core.witness import another_point
+from deathless.core.replica.witness import another_point
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.simulation.scheduler import Process
 

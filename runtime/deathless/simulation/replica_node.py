@@ -20,9 +20,9 @@ from deathless.base.errors import CopiedDirectory, DataCorrupt, DeathlessError, 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, Target
-from deathless.core.directory_proof import KINDS
-from deathless.core.spool import Spool
-from deathless.core.witness import Sighting
+from deathless.core.access.directory_proof import KINDS
+from deathless.core.replica.witness import Sighting
+from deathless.core.tables.spool import Spool
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock

@@ -22,8 +22,8 @@ from deathless.base.errors import DeathlessError
 from deathless.codec.messages import Kind, decode
 from deathless.codec.peer_messages import SELF, ActivityStart, Outputs, Reference, Request, Target, decode_body
 from deathless.codec.wire import PacketReader, Status, Type, decode_batch
-from deathless.core.admission import cut_messages
-from deathless.core.outbox import Outbox
+from deathless.core.primary.admission import cut_messages
+from deathless.core.tables.outbox import Outbox
 from deathless.execution.executor import HandlerExecutor
 from deathless.simulation.checkers import (
     Began,

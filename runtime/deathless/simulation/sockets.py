@@ -25,8 +25,8 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.authorisation import authorise
-from deathless.core.directory_proof import BeforeProof
+from deathless.core.access.authorisation import authorise
+from deathless.core.access.directory_proof import BeforeProof
 from deathless.simulation.directory import Asked, Asker, Door
 from deathless.simulation.network import Endpoint, Network
 from deathless.simulation.scheduler import Process

@@ -1,7 +1,7 @@
 """A spool in memory that takes nothing now and then; twin of the shell's.
 
 Guarantees: a piece reads back as it was written for as long as somebody refers to it. Does not: lie; what becomes of
-bytes that changed is for the tests of `core.spool` and `shell.disk.spool_files`. Imports nothing of ours.
+bytes that changed is for the tests of `core.tables.spool` and `shell.disk.spool_files`. Imports nothing of ours.
 """
 
 from __future__ import annotations

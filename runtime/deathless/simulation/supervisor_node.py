@@ -1,8 +1,8 @@
 """A simulated supervisor: keeps its worker running, tells the others how it is, detects failure; twin of the shell's.
 
 Guarantees: the same duties in the same order as the real supervisor: reports each heartbeat and at once on a change,
-orders to take over by core.detection, who is primary, deaths in a message (I11), restarts. Its own death ends its
-worker. Does not: have an ingress or serve tools. May import engine and below, and the simulation's parts.
+orders to take over by core.supervisor.detection, who is primary, deaths in a message (I11), restarts. Its own death
+ends its worker. Does not: have an ingress or serve tools. May import engine and below, and the simulation's parts.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from deathless.base.errors import LockUnavailable, LogTruncated, OtherDirectory
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import PROTOCOL_VERSION, Hello, Refused, Type, decode_struct, struct_packet
-from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
-from deathless.core.divergences import Divergences
-from deathless.core.missing import Missing
+from deathless.core.replica.missing import Missing
+from deathless.core.supervisor.detection import UNPROVED_S, Detector, Report, WorkerState
+from deathless.core.supervisor.divergences import Divergences
 from deathless.engine.ports import FileSystem, Lock, ServiceRecord
 from deathless.simulation.clock import SimClock
 from deathless.simulation.directory import Stands

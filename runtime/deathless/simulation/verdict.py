@@ -20,7 +20,7 @@ from deathless.codec.frames import FrameKind, decode_data
 from deathless.codec.messages import PARKED_HEADER, Kind, decode
 from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, Target, decode_body
 from deathless.codec.wire import accepted_invocation
-from deathless.core.outbox import Outbox
+from deathless.core.tables.outbox import Outbox
 from deathless.engine.assembly import open_shard
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.log_route import Identity

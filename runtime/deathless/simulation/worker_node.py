@@ -40,14 +40,14 @@ from deathless.codec.wire import (
 )
 from deathless.codec.witness import Point
 from deathless.core import events as ev
-from deathless.core.detection import FOLLOWING_ROLES
 from deathless.core.effects import Effect
-from deathless.core.logical_time import Anchor
-from deathless.core.outbox import Outbox
-from deathless.core.replica import Replica
-from deathless.core.spool import Spool
-from deathless.core.suspicion import Runs
-from deathless.core.witness import Sighting
+from deathless.core.primary.suspicion import Runs
+from deathless.core.replica.replica import Replica
+from deathless.core.replica.witness import Sighting
+from deathless.core.supervisor.detection import FOLLOWING_ROLES
+from deathless.core.tables.logical_time import Anchor
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.spool import Spool
 from deathless.engine.assembly import open_shard
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.failures import as_ours

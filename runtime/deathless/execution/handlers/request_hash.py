@@ -8,8 +8,8 @@ through.
 What has no meaning is compared by its bytes: a handler that is not there, and arguments that can't be decoded. Builds
 before this one compared bytes alone, and what they recorded is still known again by its bytes.
 
-Guarantees: equal requests give equal hashes in every process. Does not: keep anything; `core.keys` does. Imports the
-codec and its own package.
+Guarantees: equal requests give equal hashes in every process. Does not: keep anything; `core.tables.keys` does. Imports
+the codec and its own package.
 """
 
 from __future__ import annotations

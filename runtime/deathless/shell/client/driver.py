@@ -18,8 +18,7 @@ from typing import Final, cast
 from deathless.base.config import TlsConfig
 from deathless.base.errors import OutcomeUnknown
 from deathless.base.shards import shard_directory
-from deathless.core.client import ClientMachine
-from deathless.core.client_events import (
+from deathless.core.client.events import (
     AddressesFound,
     BytesReceived,
     CloseRequested,
@@ -38,6 +37,7 @@ from deathless.core.client_events import (
     TimerFired,
     error_of,
 )
+from deathless.core.client.machine import ClientMachine
 from deathless.shell.client.waiters import Typed, Waiter, complete, fail, fail_all, refuse_all
 from deathless.shell.directory.members import read_members
 from deathless.shell.directory.service_record import read_shards

@@ -19,7 +19,7 @@ All calls of one turn of the event loop go out as one packet; all replies of one
 handler that raised gives HandlerFailed with `kind` (type of its exception) and `message`.
 
 Guarantees: calls of one Client reach the log in the order of submission. Does not: share a session between processes
-(each Client has its own), decide anything (`core.client` does). Imports core, codec and base.
+(each Client has its own), decide anything (`core.client.machine` does). Imports core, codec and base.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from deathless.base.limits import NESTING_MAX
 from deathless.base.shards import checked_shard, shard_name
 from deathless.codec.messages import HEADER, Kind
 from deathless.codec.nesting import is_too_deep
-from deathless.core.client import ClientMachine
-from deathless.core.client_events import CallsSubmitted, QueriesSubmitted, error_of
-from deathless.core.client_link import WINDOW_BYTES_MAX, WINDOW_MAX, State
+from deathless.core.client.events import CallsSubmitted, QueriesSubmitted, error_of
+from deathless.core.client.link import WINDOW_BYTES_MAX, WINDOW_MAX, State
+from deathless.core.client.machine import ClientMachine
 from deathless.shell.client.active_trace import active as active_trace
 from deathless.shell.client.active_trace import with_trace
 from deathless.shell.client.driver import Driver, addresses_of_shard, count_shards, resolve

@@ -20,7 +20,7 @@ from deathless.base.config import TlsConfig
 from deathless.base.errors import Closed, DeathlessError, InvalidArgument
 from deathless.base.shards import checked_shard, read_invocation, shard_of
 from deathless.codec.messages import decode
-from deathless.core.client_link import WINDOW_MAX, State
+from deathless.core.client.link import WINDOW_MAX, State
 from deathless.shell.client.driver import count_shards, resolve
 from deathless.shell.client.shard_client import CALL_S, QUEUE_MAX, Args, Client
 from deathless.shell.client.waiters import Receiver, Waiter, check_process

@@ -20,7 +20,7 @@ from deathless.base.limits import NESTING_MAX, Limits
 from deathless.codec.nesting import is_too_deep
 from deathless.codec.untrusted import MsgpackReader
 from deathless.codec.wire import ReplyError, accepted_invocation
-from deathless.core.client_events import CompleteCalls, error_of
+from deathless.core.client.events import CompleteCalls, error_of
 
 _LOG: Final = logging.getLogger("deathless.client")
 KEY_BYTES_MAX: Final = Limits().key_bytes_max

@@ -22,7 +22,7 @@ from deathless.base.errors import ForeignDirectory, HalfCopy, VolumeTooSmall
 from deathless.base.lock_stores import SEAL, lock_store
 from deathless.base.storage import storage_error
 from deathless.codec.untrusted import read_json
-from deathless.core.witness import Owner, Sighting, check_epoch
+from deathless.core.replica.witness import Owner, Sighting, check_epoch
 from deathless.engine.ports import LockView, ServiceRecord
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.directory.instance import unusable

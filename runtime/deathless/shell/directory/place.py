@@ -15,7 +15,7 @@ connection asks for (shell.net.proof). With etcd as the lock store there is no s
 there, and the store knows its service.
 
 Guarantees: reading never writes; what a start wrote, it finds again. Does not: judge what only reads a log
-(`log verify`, `replay`), or decide what a copy is (core.place does). May import core and base.
+(`log verify`, `replay`), or decide what a copy is (core.access.place does). May import core and base.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from deathless.base.errors import CopiedDirectory, DeathlessError, PermissionRef
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.storage import storage_error
 from deathless.codec.untrusted import read_json
-from deathless.core.place import Place, Spot, is_copy
-from deathless.core.place import fits as stands_at
+from deathless.core.access.place import Place, Spot, is_copy
+from deathless.core.access.place import fits as stands_at
 from deathless.shell.disk.durable import naming, sync_folder
 from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
 from deathless.shell.disk.holders import holder_of

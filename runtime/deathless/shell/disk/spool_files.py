@@ -7,7 +7,8 @@ A file is unlinked as soon as it is made, so nothing is left of a process that e
 reads through the descriptors that it inherits, by position; what somebody may read is never written a second time.
 
 Guarantees: at most `bytes_max` bytes on the disk and SEGMENTS descriptors; a write that fails is told once, until one
-succeeds again, and is no error. Does not: sync, check what it reads (`core.spool` does). Imports base, core and shell.
+succeeds again, and is no error. Does not: sync, check what it reads (`core.tables.spool` does). Imports base, core and
+shell.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from deathless.base.config import ReplicaConfig
-from deathless.core.spool import Piece
+from deathless.core.tables.spool import Piece
 from deathless.shell.disk.durable import naming
 from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
 

@@ -51,8 +51,8 @@ from deathless.base.errors import (
 )
 from deathless.base.limits import Limits
 from deathless.base.shards import shard_of
-from deathless.core.callers import KeysWanted
-from deathless.core.client_link import State
+from deathless.core.access.callers import KeysWanted
+from deathless.core.client.link import State
 from deathless.execution.author.service import Service
 from deathless.execution.handlers.probe import SPECS as PROBE_SPECS
 from deathless.shell.client.active_trace import tracer

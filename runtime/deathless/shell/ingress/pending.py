@@ -21,7 +21,7 @@ from deathless.base.errors import (
 )
 from deathless.codec.untrusted import MsgpackReader
 from deathless.codec.wire import ReplyError, accepted_invocation
-from deathless.core.client_events import error_of
+from deathless.core.client.events import error_of
 from deathless.shell.client.shard_client import Client
 from deathless.shell.ingress.results import ResultRoute
 from deathless.shell.ingress.routes import Route, field_of

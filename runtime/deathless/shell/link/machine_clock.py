@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from deathless.core.logical_time import Anchor
+from deathless.core.tables.logical_time import Anchor
 from deathless.shell.link.status_page import BOOT_ELAPSED, BOOT_ID, BOOT_NS
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -52,7 +52,7 @@ import msgspec
 
 from deathless.base.errors import PermissionRefused
 from deathless.codec.witness import SLOT_BYTES, Point, decode_slot, encode_slot, newest
-from deathless.core.witness import Sighting
+from deathless.core.replica.witness import Sighting
 from deathless.execution.turn.running import Cells, Running, read_running
 from deathless.shell.disk.durable import closing_file
 from deathless.shell.disk.filesystem import on_local_mounts
@@ -153,7 +153,7 @@ class Page:
         """Say what a primary waits for before it hands over.
 
         Args:
-            waiting: of `core.handover`; None: nothing.
+            waiting: of `core.primary.handover`; None: nothing.
             now: of the same clock.
             wall_s: of the wall clock, at the same moment.
         """

@@ -15,7 +15,7 @@ from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, PeerUnreachable
 from deathless.codec.untrusted import read_json
 from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Refused, Type, decode_struct, struct_packet
-from deathless.core.client_events import error_of
+from deathless.core.client.events import error_of
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.proof import Asker

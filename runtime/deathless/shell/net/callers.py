@@ -22,8 +22,8 @@ from deathless.base.config import AuthenticationConfig, ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, NotAuthenticated
 from deathless.base.limits import CALLER_FILES_MAX, CALLER_TOKEN_BYTES_MAX
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.core.authorisation import Port
-from deathless.core.callers import Caller, KeysWanted, TokenTable, Way, check_allowed, check_size, way_in
+from deathless.core.access.authorisation import Port
+from deathless.core.access.callers import Caller, KeysWanted, TokenTable, Way, check_allowed, check_size, way_in
 from deathless.shell.disk.small_files import read_small
 from deathless.shell.net.port_guard import PortGuard
 from deathless.shell.net.tls import own_identity, shown_identity, shown_name

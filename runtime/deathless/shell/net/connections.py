@@ -36,9 +36,9 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.authorisation import ASKED, authorise, check_types
-from deathless.core.callers import Caller, KeysWanted
-from deathless.core.directory_proof import BeforeProof
+from deathless.core.access.authorisation import ASKED, authorise, check_types
+from deathless.core.access.callers import Caller, KeysWanted
+from deathless.core.access.directory_proof import BeforeProof
 from deathless.shell.net import tls as tls_files
 from deathless.shell.net.port_guard import PortGuard
 from deathless.shell.net.proof import Asked, Asker, Door

@@ -35,7 +35,7 @@ from deathless.base.config import AuthenticationConfig
 from deathless.base.errors import InvalidConfig, IssuerUnavailable, NotAuthenticated
 from deathless.base.limits import ISSUER_ANSWER_BYTES_MAX, ISSUER_KEYS_MAX, KNOWN_TOKENS_MAX
 from deathless.codec.untrusted import read_json
-from deathless.core.callers import Caller, KeysWanted
+from deathless.core.access.callers import Caller, KeysWanted
 
 if TYPE_CHECKING:
     from jwt import PyJWK

@@ -1,4 +1,4 @@
-"""Who is let in at a port: reads the certificate of a connection and asks the table of `core.authorisation`.
+"""Who is let in at a port: reads the certificate of a connection and asks the table of `core.access.authorisation`.
 
 Guarantees: nobody is let in whom the table refuses. Does not: look at tokens (`engine.intake` does). Imports core and
 base.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.identities import Identity
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.core.authorisation import Port, refusal
+from deathless.core.access.authorisation import Port, refusal
 from deathless.shell.net.tls import own_identity, shown_identity
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class PortGuard:
 
         Args:
             transport: of its connection.
-            kind: what it asks to do: see `core.authorisation`.
+            kind: what it asks to do: see `core.access.authorisation`.
 
         Raises: Unauthorized without a certificate that names somebody; Forbidden for one that may not do this.
         """

@@ -1,4 +1,4 @@
-"""The files of the proof that both ends of a connection stand in the same directory (core.directory_proof).
+"""The files of the proof that both ends of a connection stand in the same directory (core.access.directory_proof).
 
     Secrets   the answerer's: writes a secret into members/ after somebody connected, and takes it away again
     Door      asks who connects, and knows which replicas are of a build that can show nothing
@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, Protocol
 from deathless.base.errors import DeathlessError, OtherDirectory
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.wire import Challenge, Hello, Type, struct_packet
-from deathless.core.directory_proof import (
+from deathless.core.access.directory_proof import (
     KINDS,
     NONCE_BYTES,
     SECRET_BYTES,

@@ -8,8 +8,8 @@ vouched for by that authority. While authorities change, the `ca` file holds the
 
 Guarantees: TLS 1.2 at least; a client always checks the server's name (`server_name`, or the host it dialed) and
 chain; files that can't be loaded refuse to start (InvalidConfig), and at a renewal leave the old ones in use.
-Does not: issue certificates, say what the holder of one may do (`core.authorisation`), or end a connection because its
-own certificate was renewed. Imports base only.
+Does not: issue certificates, say what the holder of one may do (`core.access.authorisation`), or end a connection
+because its own certificate was renewed. Imports base only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`deathless adopt --restored` and `--cut-at-end`: going on from a log that lost what was confirmed, or is damaged.
 
-A start refuses a log that does not pass through what a witness calls confirmed (`core.witness`), and a last frame that
-was whole once and is not what was written. Where the newer bytes are lost, a person decides here:
+A start refuses a log that does not pass through what a witness calls confirmed (`core.replica.witness`), and a last
+frame that was whole once and is not what was written. Where the newer bytes are lost, a person decides here:
 
     --restored     what is missing is given up: a new incarnation begins where the log reads well last. Points,
                    sessions and peers of the incarnations before do not count any more; what goes out of the service is
@@ -31,7 +31,7 @@ from deathless.base.errors import CorruptFrame, HalfCopy, InvalidArgument, LogTr
 from deathless.base.lock_stores import lock_store
 from deathless.codec.frames import Cut, FrameKind, Opening
 from deathless.codec.witness import Point
-from deathless.core.witness import Owner, Sighting, concerns
+from deathless.core.replica.witness import Owner, Sighting, concerns
 from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName, CheckpointStore
 from deathless.engine.log_overview import newest_opening
 from deathless.engine.log_reader import LogReader

@@ -31,7 +31,7 @@ from deathless.codec.map_entries import owner_of, show_key
 from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_msgpack
-from deathless.core.client_events import error_of
+from deathless.core.client.events import error_of
 from deathless.engine.assembly import open_shard
 from deathless.engine.log_route import decode_cut
 from deathless.engine.segment_scan import segment_path

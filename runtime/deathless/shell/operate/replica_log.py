@@ -15,7 +15,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError, Internal
 from deathless.codec.untrusted import read_json
-from deathless.core.client_events import error_of
+from deathless.core.client.events import error_of
 
 LOG_BYTES_MAX: Final = 32 << 20  # a log file is moved aside beyond this; two are kept
 _CODE: Final = re.compile(r"DL\d{4}")

@@ -110,7 +110,7 @@ class ServiceView(msgspec.Struct, rename="camel"):
 
 
 class _Told(msgspec.Struct):
-    """One replica as a supervisor tells it (the fields of `core.detection.Report`)."""
+    """One replica as a supervisor tells it (the fields of `core.supervisor.detection.Report`)."""
 
     replica: str
     state: str

@@ -22,7 +22,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptCheckpoint, DataCorrupt, DeathlessError, UpgradeRequired
 from deathless.codec import checkpoint as codec
 from deathless.codec.frames import BLOCK, ORIGIN, FrameKind
-from deathless.core.witness import Owner, Sighting, check_point, concerns
+from deathless.core.replica.witness import Owner, Sighting, check_point, concerns
 from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName
 from deathless.engine.log_reader import Step
 from deathless.engine.log_route import Route

@@ -10,10 +10,10 @@ more keeps the label until the new one has taken it away, or for HANDED_ON_S; un
 
 Readiness is asked for by the pod's own node, so a node that is gone leaves its pod an endpoint until Kubernetes gives
 the node up, which takes most of a minute; meanwhile every third connection would go nowhere. So pods are made with
-`serving: true`, the primary says `false` of an instance that it has not heard (core.detection decides of which), and a
-replica that serves and hears the primary takes that back for itself, at growing intervals (`Comeback`): two that judge
-differently must not have endpoints come and go. A primary does it at once, or a Service might have none. An API server
-that is away leaves everything as it was.
+`serving: true`, the primary says `false` of an instance that it has not heard (core.supervisor.detection decides of
+which), and a replica that serves and hears the primary takes that back for itself, at growing intervals (`Comeback`):
+two that judge differently must not have endpoints come and go. A primary does it at once, or a Service might have none.
+An API server that is away leaves everything as it was.
 
 Guarantees: a patch that is applied leaves nothing to patch; a replica that does not lead never touches another's pod;
 the role is taken only from one that claims a lower epoch, and callers only from the very instance that was not heard

@@ -15,8 +15,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, Forbidden, OtherDirectory, UnknownHandler
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
-from deathless.core.authorisation import Port
-from deathless.core.detection import Detector, Report
+from deathless.core.access.authorisation import Port
+from deathless.core.supervisor.detection import Detector, Report
 from deathless.shell.link.standing import Standing
 from deathless.shell.net.connections import ServerConnection
 from deathless.shell.net.listening import descriptors_for

@@ -6,7 +6,7 @@
 
 Guarantees: at most one connection per replica; an address that changed is followed without waiting for the old one to
 time out; a peer that does not read is cut off, nobody else notices (I10). Does not: judge what a silence means
-(core.detection does).
+(core.supervisor.detection does).
 """
 
 from __future__ import annotations

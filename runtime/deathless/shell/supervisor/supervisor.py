@@ -13,7 +13,7 @@ takeover start within milliseconds. A message that stood in the page when the wo
 
 Guarantees: one supervisor per replica, or per instance of it (a kernel lock on a file). Its own death ends its worker.
 What a former worker said is never taken for the present one's. Does not: touch the log or the lock's values beyond
-reading and first writing who the service is; decide takeovers (core.detection does).
+reading and first writing who the service is; decide takeovers (core.supervisor.detection does).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from deathless.base.errors import (
 )
 from deathless.base.limits import STOP_MAX_S
 from deathless.codec.wire import Type, struct_packet
-from deathless.core.detection import UNPROVED_S, Detector, Report, WorkerState
-from deathless.core.divergences import Divergences
-from deathless.core.missing import Missing
+from deathless.core.replica.missing import Missing
+from deathless.core.supervisor.detection import UNPROVED_S, Detector, Report, WorkerState
+from deathless.core.supervisor.divergences import Divergences
 from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
 from deathless.execution.turn.running import Running

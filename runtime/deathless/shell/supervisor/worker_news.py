@@ -1,6 +1,6 @@
 """What a supervisor tells its worker of the other replicas, each thing once: the primary, divergences, deaths.
 
-It also has the worker ask the lock about an epoch that others claim (core.claims).
+It also has the worker ask the lock about an epoch that others claim (core.supervisor.claims).
 
 Guarantees: a worker that was started anew is told everything again. Does not: order takeovers.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from deathless.core.detection import Detector
+from deathless.core.supervisor.detection import Detector
 from deathless.shell.link.orders import AskLock, Deaths, Diverged, PrimaryIs
 
 

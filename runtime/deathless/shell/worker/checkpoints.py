@@ -19,7 +19,7 @@ from deathless.base.limits import Limits
 from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import Read, decode
 from deathless.codec.snapshot import Snapshot
-from deathless.core.outbox import Outbox
+from deathless.core.tables.outbox import Outbox
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.own_history import counted_on_log
 from deathless.engine.ports import FileSystem

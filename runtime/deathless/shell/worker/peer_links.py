@@ -18,7 +18,7 @@ ends the connection: the next PEER_WELCOME says from where to send again, so not
 
 Guarantees: at most one connection per target; one slow or dead peer costs the others nothing (I10). Silence is told
 from slowness by PING, because a frozen process keeps its connections. Does not: read what is sent, decide what is sent
-(core.outreach does). May import core, codec and base.
+(core.primary.sending does). May import core, codec and base.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs the messages of a frame in a copy of the worker, which may die of them instead of it (I11).
 
 The copy is a fork: it has the state as it stands, and nothing it does to its memory is seen here. The worker waits for
-its end, for `core.suspicion` asks for this only where a message has ended a process before. The page in which the
-message being run is written down is shared, so it names the culprit after the copy's death.
+its end, for `core.primary.suspicion` asks for this only where a message has ended a process before. The page in which
+the message being run is written down is shared, so it names the culprit after the copy's death.
 
 Guarantees: the state here stays as it is; a copy that takes longer than `max_s` is killed and has died in what it was
 running, and one that hangs in the kernel even then is left, and names no message. Does not: keep a handler's effects on

@@ -7,7 +7,7 @@ in all replicas. The functions are replaced where they live, before the author's
 imported are guarded too. A call that only reads is let through.
 
 A turn has `TURN_MEMORY_BYTES_MAX` of memory beyond what the process had before it, and gets MemoryError for more. That
-ends the worker, for what fits differs between replicas; the message is then set aside (core.suspicion).
+ends the worker, for what fits differs between replicas; the message is then set aside (core.primary.suspicion).
 
 Guarantees: outside of turns everything is as it was. Does not: keep native code from crashing, or a loop from lasting;
 those end the process, and the message is set aside. Nor see what is done with a descriptor or a file that is named, nor

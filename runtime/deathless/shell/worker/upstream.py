@@ -1,7 +1,7 @@
 """A follower's connection to its primary's replication port.
 
 Guarantees: what comes on a connection that was left, or whose primary was, is not delivered; a lost connection is told
-once. Does not: decide when to follow whom, or connect again (core.follower does).
+once. Does not: decide when to follow whom, or connect again (core.replica.follower does).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 import deathless
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import REPLICATED, Limits
-from deathless.core.client_link import REPLY_PACKET_BYTES_MAX
+from deathless.core.client.link import REPLY_PACKET_BYTES_MAX
 
 NAMES = [field.name for field in fields(Limits)]
 

@@ -34,9 +34,9 @@ from deathless.codec.wire import (
 from deathless.codec.witness import Point
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.logical_time import Anchor
-from deathless.core.replica import Replica, State
-from deathless.core.witness import Sighting
+from deathless.core.replica.replica import Replica, State
+from deathless.core.replica.witness import Sighting
+from deathless.core.tables.logical_time import Anchor
 from deathless.engine.assembly import shard_around
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.intake import Intake

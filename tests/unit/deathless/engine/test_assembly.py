@@ -14,8 +14,8 @@ from deathless.base.shards import Sharding
 from deathless.base.times import Times
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode
-from deathless.core.outbox import Outbox
-from deathless.core.replica import ShardPlace
+from deathless.core.replica.replica import ShardPlace
+from deathless.core.tables.outbox import Outbox
 from deathless.engine.assembly import open_shard, shard_around
 from deathless.engine.shard import Shard
 from deathless.execution.author.service import Service

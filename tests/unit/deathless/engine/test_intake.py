@@ -42,8 +42,8 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
-from deathless.core.authorisation import authorise
-from deathless.core.replica import State
+from deathless.core.access.authorisation import authorise
+from deathless.core.replica.replica import State
 from deathless.engine.intake import KEPT_BYTES_MAX, UNDECIDED, Intake
 
 OTHER = ev.Conn(CLIENT + 1)

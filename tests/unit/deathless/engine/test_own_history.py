@@ -9,7 +9,7 @@ import pytest
 
 from deathless.base.errors import LogTruncated
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.core.checkpoint_plan import CheckpointPlan
+from deathless.core.primary.checkpoint_plan import CheckpointPlan
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.own_history import counted_on_log, foreign
 from deathless.simulation.disk import SimDisk

@@ -32,7 +32,7 @@ from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import Follow, PacketReader, Type, struct_packet
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.replica import Replica, State
+from deathless.core.replica.replica import Replica, State
 from deathless.engine.log_overview import frames_of
 from deathless.engine.ports import Holder, LockView
 from deathless.engine.replica_engine import READ_AGAIN_S

@@ -13,7 +13,7 @@ from tests.unit.deathless.engine.replica_world import Node, World
 from deathless.base.errors import LogTruncated
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.witness import Point
-from deathless.core.replica import State
+from deathless.core.replica.replica import State
 from deathless.engine.ports import Holder, ServiceRecord
 from deathless.simulation.lock import SimLock, SimLockStore
 

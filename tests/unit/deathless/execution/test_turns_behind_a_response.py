@@ -12,7 +12,7 @@ from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import Order, Reference, Target, encode_response
 from deathless.codec.wire import ok_reply
-from deathless.core.keys import KeyTable
+from deathless.core.tables.keys import KeyTable
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.turn.context import Context

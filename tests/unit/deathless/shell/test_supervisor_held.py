@@ -17,7 +17,7 @@ from tests.unit.deathless.shell.supervisor_bench import (
 
 from deathless.base.errors import CorruptFrame, OtherSupervisor
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, struct_packet
-from deathless.core.detection import Report, WorkerState
+from deathless.core.supervisor.detection import Report, WorkerState
 from deathless.shell.directory.instance import take_generation
 from deathless.shell.directory.members import Member, read_members, write_member
 from deathless.shell.net.admin_call import Access, ask

@@ -13,7 +13,7 @@ from tests.unit.deathless.shell.unkillable import end_truly
 
 from deathless.base.limits import STOP_MAX_S
 from deathless.cli.switchover import SWITCH_S
-from deathless.core.handover import HANDOVER_MAX_S
+from deathless.core.primary.handover import HANDOVER_MAX_S
 from deathless.shell.directory import members
 from deathless.shell.link.status_page import OUTSIDE_HELD
 from deathless.shell.operate.runner import FOLLOWERS_STOP_S, STOP_S

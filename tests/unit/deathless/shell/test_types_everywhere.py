@@ -26,7 +26,7 @@ from deathless.base.errors import InvalidArgument, InvalidService, ResultUnreada
 from deathless.base.limits import Limits
 from deathless.cli.output import json_of
 from deathless.codec.messages import Kind, encode
-from deathless.core.keys import KeyTable
+from deathless.core.tables.keys import KeyTable
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.maps.map import Map

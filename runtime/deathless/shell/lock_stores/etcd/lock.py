@@ -50,7 +50,7 @@ from deathless.base.errors import Closed, ForeignDirectory, InvalidConfig, LockU
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.untrusted import JsonReader
 from deathless.codec.witness import Point, decode_point, encode_point
-from deathless.core.witness import another_point
+from deathless.core.replica.witness import another_point
 from deathless.engine.ports import Holder, LockView, ServiceRecord
 from deathless.shell.lock_stores.etcd.client import EtcdClient
 from deathless.shell.lock_stores.etcd.errors import EtcdError, EtcdRefused, EtcdUnavailable, LeaseNotFound

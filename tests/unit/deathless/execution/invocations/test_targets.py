@@ -6,7 +6,7 @@ import msgspec
 from tests.unit.deathless.execution.messaging_bench import Hub, error
 
 from deathless.base.limits import Limits
-from deathless.core.outbox import Outbox
+from deathless.core.tables.outbox import Outbox
 from deathless.execution.author.service import Service
 from deathless.execution.turn.context import Context
 

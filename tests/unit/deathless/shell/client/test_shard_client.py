@@ -28,8 +28,8 @@ from deathless.base.errors import (
 from deathless.base.limits import REFUSED_PAUSE_MAX_S
 from deathless.codec.messages import decode
 from deathless.codec.wire import Type, error_reply, ok_reply
-from deathless.core.client_events import CompleteCalls
-from deathless.core.client_link import State
+from deathless.core.client.events import CompleteCalls
+from deathless.core.client.link import State
 from deathless.shell.client.shard_client import CALL_S, CHUNK, Client
 from deathless.shell.client.sharded_client import ShardedClient
 from deathless.shell.client.sync_client import SyncClient

@@ -15,7 +15,7 @@ from deathless.base.errors import Closed, HandlerFailed, InvalidArgument, PeerUn
 from deathless.base.shards import shard_of
 from deathless.codec.messages import decode
 from deathless.codec.wire import Type, accepted_reply, error_reply, ok_reply
-from deathless.core.client_link import State
+from deathless.core.client.link import State
 from deathless.shell.client.shard_client import Client
 from deathless.shell.client.sharded_client import ShardedClient
 from deathless.shell.client.sync_client import SyncClient

@@ -16,7 +16,7 @@ from deathless.base.errors import (
     ResultUnreadable,
 )
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
-from deathless.core.client_events import CompleteCalls
+from deathless.core.client.events import CompleteCalls
 from deathless.shell.client.waiters import (
     Accepted,
     Column,

@@ -12,7 +12,7 @@ import pytest
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import Target
-from deathless.core.outbox import Outbox
+from deathless.core.tables.outbox import Outbox
 from deathless.shell.disk import spool_files as spool_module
 from deathless.shell.disk.spool_files import FileSpool, scratch_folder
 from deathless.shell.process.forked import Children

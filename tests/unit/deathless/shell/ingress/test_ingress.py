@@ -20,7 +20,7 @@ from replica_fake import FakeShard, ReplicaServer
 from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.limits import Limits
 from deathless.codec.messages import decode
-from deathless.core.keys import time_of_key
+from deathless.core.tables.keys import time_of_key
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.members import Member, write_member
 from deathless.shell.ingress.ingress import Ingress, serve

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.core.keys import time_of_key
+from deathless.core.tables.keys import time_of_key
 from deathless.shell.ingress.uuid7 import drawn_key, uuid7
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deathless.core.logical_time import Anchor
+from deathless.core.tables.logical_time import Anchor
 from deathless.shell.link.machine_clock import MachineClock, boot_us
 from deathless.shell.link.status_page import BOOT_ELAPSED, BOOT_ID, BOOT_NS, Page
 

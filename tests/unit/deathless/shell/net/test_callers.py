@@ -24,8 +24,8 @@ from deathless.base.limits import CALLER_TOKEN_BYTES_MAX, Limits
 from deathless.base.safeguards import Safeguards
 from deathless.codec.session_proof import named_nonce, nonce_of
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_struct, packet, struct_packet
-from deathless.core.authorisation import Port
-from deathless.core.session_owners import proves
+from deathless.core.access.authorisation import Port
+from deathless.core.primary.session_owners import proves
 from deathless.shell.client.shard_client import Client
 from deathless.shell.ingress.ingress import Ingress
 from deathless.shell.ingress.operators import Operators, operators_token, refusal_to_callers

@@ -21,7 +21,7 @@ from tests.unit.deathless.shell.oidc_issuer import LocalIssuer, local_issuer, rs
 from deathless.base.config import AuthenticationConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, IssuerUnavailable, NotAuthenticated
 from deathless.base.limits import ISSUER_ANSWER_BYTES_MAX, KNOWN_TOKENS_MAX
-from deathless.core.callers import Caller, KeysWanted
+from deathless.core.access.callers import Caller, KeysWanted
 from deathless.shell.net.issuer import FRESH_S, KEPT_S, UNKNOWN_PAUSE_S, Issuer
 
 pytestmark = pytest.mark.asyncio

@@ -17,7 +17,7 @@ from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.identities import AllowedService
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import Admin, Hello, PacketReader, Refused, Type, decode_struct, packet, struct_packet
-from deathless.core.authorisation import Port
+from deathless.core.access.authorisation import Port
 from deathless.shell.net.connections import ServerConnection
 from deathless.shell.net.listening import listen, split_address
 from deathless.shell.net.port_guard import PortGuard

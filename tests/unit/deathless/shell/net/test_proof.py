@@ -17,8 +17,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import OtherDirectory, PeerUnreachable
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import Challenge, Hello, PacketReader, Refused, Type, decode_struct, packet, struct_packet
-from deathless.core.detection import Report, WorkerState
-from deathless.core.directory_proof import asker_shows
+from deathless.core.access.directory_proof import asker_shows
+from deathless.core.supervisor.detection import Report, WorkerState
 from deathless.shell.directory.members import Member
 from deathless.shell.net import proof
 from deathless.shell.net.admin_call import Access, ask

@@ -11,7 +11,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, NotPrimary, OtherSupervisor
 from deathless.base.limits import Limits
 from deathless.codec.wire import PREFIX_BYTES, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
-from deathless.core.detection import Detector, Report, WorkerState
+from deathless.core.supervisor.detection import Detector, Report, WorkerState
 from deathless.shell.link.standing import Standing
 from deathless.shell.net.connections import ServerConnection
 from deathless.shell.supervisor.control_port import ControlPort, status_of

@@ -12,7 +12,7 @@ import pytest
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, OtherSupervisor
 from deathless.codec.wire import Hello, Type, packet
-from deathless.core.directory_proof import is_word
+from deathless.core.access.directory_proof import is_word
 from deathless.shell.directory.members import Member
 from deathless.shell.net.connections import ServerConnection
 from deathless.shell.net.listening import listen

@@ -26,8 +26,8 @@ from tests.unit.deathless.shell.supervisor_bench import (
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import CorruptFrame, Internal, LogTruncated, OtherSupervisor
-from deathless.core import missing
-from deathless.core.detection import LOCK_ANSWERS_S, UNPROVED_S, Report, WorkerState
+from deathless.core.replica import missing
+from deathless.core.supervisor.detection import LOCK_ANSWERS_S, UNPROVED_S, Report, WorkerState
 from deathless.shell.directory.members import read_members
 from deathless.shell.link.orders import LineProtocol, PrimaryIs, RoleIs, TakeOver, ToSupervisor
 from deathless.shell.link.status_page import (

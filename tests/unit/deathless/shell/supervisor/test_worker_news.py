@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from deathless.base.limits import Limits
-from deathless.core.detection import Detector, Report, WorkerState
+from deathless.core.supervisor.detection import Detector, Report, WorkerState
 from deathless.shell.link.orders import AskLock, Deaths, Diverged, PrimaryIs
 from deathless.shell.supervisor.worker_news import WorkerNews
 

@@ -11,7 +11,7 @@ import pytest
 from deathless.base.errors import CallRefused
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
-from deathless.core.keys import KeyTable
+from deathless.core.tables.keys import KeyTable
 from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
 from deathless.execution.turn.context import Context

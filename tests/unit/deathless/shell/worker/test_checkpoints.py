@@ -18,8 +18,8 @@ from deathless.base.limits import Limits
 from deathless.base.times import Times
 from deathless.codec.peer_messages import Target
 from deathless.codec.snapshot import Snapshot
-from deathless.core.outbox import Outbox
-from deathless.core.spool import Stored
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.spool import Stored
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
 from deathless.engine.spare import Spare
 from deathless.shell.disk.filesystem import RealFileSystem

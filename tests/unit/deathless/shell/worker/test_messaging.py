@@ -29,12 +29,12 @@ from deathless.codec.peer_messages import (
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import PREFIX_BYTES, Admin, PeerIntroduction, decode_struct, error_reply, ok_reply
 from deathless.core import events as ev
-from deathless.core.outbox import Outbox
-from deathless.core.outreach import PeerView, Stage
-from deathless.core.peer_table import PeerTable
-from deathless.core.sessions import SessionTable
-from deathless.core.undelivered import Undelivered
-from deathless.core.unknown_outcomes import UnknownOutcomes
+from deathless.core.primary.sending import PeerView, Stage
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.peer_table import PeerTable
+from deathless.core.tables.sessions import SessionTable
+from deathless.core.tables.undelivered import Undelivered
+from deathless.core.tables.unknown_outcomes import UnknownOutcomes
 from deathless.engine.replica_engine import ReplicaEngine
 from deathless.shell.directory.adopted import FILE, Adoption, read_adoption, write_adoption
 from deathless.shell.worker.messaging import (
