@@ -11,7 +11,7 @@ import pytest
 
 from deathless.engine.ports import FileSystem, Handle
 from deathless.shell.disk.filesystem import RealFileSystem
-from deathless.simulation.disk import SimDisk
+from deathless.simulation.world.disk import SimDisk
 
 Views = Callable[[], FileSystem]
 """Gives one more view of the same directory, as another process would have it."""

@@ -22,7 +22,7 @@ from deathless.engine.ports import AsyncLock, FileSystem, Holder, ServiceRecord
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
 from deathless.shell.lock_stores.etcd.lock import EtcdLock
-from deathless.simulation.disk import SimDisk
+from deathless.simulation.world.disk import SimDisk
 
 pytestmark = pytest.mark.asyncio
 

@@ -36,8 +36,8 @@ from deathless.execution.invocations.all_invocations import Invocations
 from deathless.execution.invocations.journal import FORK, Event, Origin, SuspendedMessage
 from deathless.execution.turn.operations import Call
 from deathless.execution.turn.turn import Asked
-from deathless.simulation.peer_links import PeerLink, PeerLinks
-from deathless.simulation.spool import SimPiece
+from deathless.simulation.nodes.peer_links import PeerLink, PeerLinks
+from deathless.simulation.world.spool import SimPiece
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 GIVEN_UP_US: Final = 150_000

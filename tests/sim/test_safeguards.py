@@ -11,8 +11,8 @@ import pytest
 from tests.sim.scenarios import run
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.simulation.faults import DRAWN, FaultKind
-from deathless.simulation.run import Options, run_seed
+from deathless.simulation.runs.faults import DRAWN, FaultKind
+from deathless.simulation.runs.run import Options, run_seed
 
 SHOWN = (
     # The log's writer.

@@ -30,9 +30,9 @@ from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import Holder, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.simulation.disk import CHANGES
-from deathless.simulation.log_driver import LIMITS as SMALL_FILES
-from deathless.simulation.log_driver import SERVICE_ID, STORE
+from deathless.simulation.models.log_driver import LIMITS as SMALL_FILES
+from deathless.simulation.models.log_driver import SERVICE_ID, STORE
+from deathless.simulation.world.disk import CHANGES
 
 if TYPE_CHECKING:
     from tests.spec.town import House, Town

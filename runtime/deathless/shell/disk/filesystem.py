@@ -1,8 +1,8 @@
 """The real shared directory: the port `FileSystem` over POSIX calls, and the checks of where it may stand.
 
 Why it exists: the engine states what it needs of a directory in one port; this is its real side, and its twin is
-`simulation.disk`. It decides nothing and retries nothing: a sync that failed once has lost data, whatever a second
-one says, so every error leaves as OSError with the path in it and the caller stops (I8). Interrupted calls are
+`simulation.world.disk`. It decides nothing and retries nothing: a sync that failed once has lost data, whatever a
+second one says, so every error leaves as OSError with the path in it and the caller stops (I8). Interrupted calls are
 repeated by Python itself; short writes are continued here.
 
 Guarantees: a created folder is durable when `make_folder` returns; one descriptor serves a handle from `create` or

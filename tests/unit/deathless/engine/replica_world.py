@@ -44,9 +44,9 @@ from deathless.engine.log_route import Identity
 from deathless.engine.log_store import ShardLog
 from deathless.engine.ports import Executor, Holder, LockView
 from deathless.engine.replica_engine import ReplicaEngine
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import LIMITS as SMALL_FILES
-from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
+from deathless.simulation.models.log_driver import LIMITS as SMALL_FILES
+from deathless.simulation.models.log_driver import RECORD, SERVICE_ID, STORE
+from deathless.simulation.world.disk import SimDisk
 
 FINGERPRINT = bytes(16)
 CLIENT = ev.Conn(1)

@@ -9,8 +9,8 @@ import pytest
 from deathless.engine.async_lock import SyncToAsync
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import RECORD
+from deathless.simulation.models.log_driver import RECORD
+from deathless.simulation.world.disk import SimDisk
 
 
 @pytest.mark.asyncio

@@ -16,7 +16,7 @@ from deathless.codec import checkpoint as codec
 from deathless.codec.snapshot import Snapshot
 from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name, parse_checkpoint_name
 from deathless.engine.safeguards import ALL_SAFEGUARDS
-from deathless.simulation.disk import SimDisk
+from deathless.simulation.world.disk import SimDisk
 
 
 def snapshot(lsn: int, *, fill: bytes = b"v", size: int = 100) -> Snapshot:

@@ -12,8 +12,8 @@ from deathless.base.errors import ForeignDirectory, LockUnavailable, LogTruncate
 from deathless.engine.directory_lock import DirectoryLock
 from deathless.engine.ports import Holder, LockView
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.simulation.disk import SimDisk, SimFileSystem
-from deathless.simulation.log_driver import RECORD
+from deathless.simulation.models.log_driver import RECORD
+from deathless.simulation.world.disk import SimDisk, SimFileSystem
 
 BLIND = replace(ALL_SAFEGUARDS, probe_names=False)
 

@@ -12,8 +12,8 @@ from deathless.codec.frames import BLOCK, FrameKind
 from deathless.engine.log_overview import describe, describe_segment, frames_of, newest_opening, opening_of
 from deathless.engine.safeguards import ALL_SAFEGUARDS
 from deathless.engine.segment_scan import segment_path
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import LogDriver
+from deathless.simulation.models.log_driver import LogDriver
+from deathless.simulation.world.disk import SimDisk
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from deathless.engine.log_reader import LogReader
 from deathless.engine.ports import Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import segment_path
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import LogDriver, messages_of
+from deathless.simulation.models.log_driver import LogDriver, messages_of
+from deathless.simulation.world.disk import SimDisk
 
 ALL = 1 << 30
 START = bytes(16)

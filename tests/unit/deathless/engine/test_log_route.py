@@ -13,8 +13,8 @@ from deathless.codec.frames import BLOCK, ORIGIN, Cut, Frame, FrameKind, decode_
 from deathless.engine.log_route import Identity, RouteFinder, decode_cut, listed_segments
 from deathless.engine.safeguards import Safeguards
 from deathless.engine.segment_scan import segment_path
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import SERVICE_ID, STORE, LogDriver
+from deathless.simulation.models.log_driver import SERVICE_ID, STORE, LogDriver
+from deathless.simulation.world.disk import SimDisk
 
 OURS = Identity(SERVICE_ID, 7, "seal", STORE)
 

@@ -16,8 +16,8 @@ from deathless.engine.log_store import ShardLog, seal_path
 from deathless.engine.ports import LogStore, Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import segment_path
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import LIMITS, SERVICE_ID, STORE, LogDriver
+from deathless.simulation.models.log_driver import LIMITS, SERVICE_ID, STORE, LogDriver
+from deathless.simulation.world.disk import SimDisk
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.core.primary.checkpoint_plan import CheckpointPlan
 from deathless.engine.checkpoint_store import CheckpointStore
 from deathless.engine.own_history import counted_on_log, foreign
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import LIMITS, LogDriver
+from deathless.simulation.models.log_driver import LIMITS, LogDriver
+from deathless.simulation.world.disk import SimDisk
 
 
 def grown(seed: int, history: bytes, calls: int, every: int) -> tuple[SimDisk, LogDriver]:

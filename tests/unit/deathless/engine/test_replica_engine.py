@@ -36,7 +36,7 @@ from deathless.core.replica.replica import Replica, State
 from deathless.engine.log_overview import frames_of
 from deathless.engine.ports import Holder, LockView
 from deathless.engine.replica_engine import READ_AGAIN_S
-from deathless.simulation.log_driver import LIMITS
+from deathless.simulation.models.log_driver import LIMITS
 
 OTHER_CODE = b"other code 12345"
 

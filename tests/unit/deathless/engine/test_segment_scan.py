@@ -15,7 +15,7 @@ from deathless.codec.frames import BLOCK, FrameKind, chain_after, decode_frame, 
 from deathless.engine.ports import Handle
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import Chain, Scanned, SegmentScan, segment_path
-from deathless.simulation.disk import SimDisk, SimFileSystem
+from deathless.simulation.world.disk import SimDisk, SimFileSystem
 
 EPOCH = 3
 PATH = segment_path(EPOCH, 0)

@@ -15,8 +15,8 @@ from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.engine.segment_scan import segment_path
 from deathless.engine.segment_writer import GROW_MIN, SegmentWriter
 from deathless.engine.spare import Spare
-from deathless.simulation.disk import CHANGES, SimDisk
-from deathless.simulation.log_driver import LIMITS, data_payload
+from deathless.simulation.models.log_driver import LIMITS, data_payload
+from deathless.simulation.world.disk import CHANGES, SimDisk
 
 SPARE = LIMITS.spare_bytes
 

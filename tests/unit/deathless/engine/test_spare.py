@@ -12,7 +12,7 @@ import pytest
 from deathless.codec.frames import BLOCK
 from deathless.engine.ports import FileSystem
 from deathless.engine.spare import Spare
-from deathless.simulation.disk import SimDisk
+from deathless.simulation.world.disk import SimDisk
 
 SIZE = 8 * BLOCK
 LIVE = b"live" * (BLOCK // 4)

@@ -15,7 +15,7 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.witness import Point
 from deathless.core.replica.replica import State
 from deathless.engine.ports import Holder, ServiceRecord
-from deathless.simulation.lock import SimLock, SimLockStore
+from deathless.simulation.world.lock import SimLock, SimLockStore
 
 RECORD = ServiceRecord("bank", bytes(16), 7, bytes(32), 1, "etcd", live=True)
 

@@ -20,7 +20,7 @@ from deathless.shell.disk.filesystem import (
     on_local_mounts,
     probe_storage,
 )
-from deathless.simulation.disk import SimDisk, SimFileSystem
+from deathless.simulation.world.disk import SimDisk, SimFileSystem
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

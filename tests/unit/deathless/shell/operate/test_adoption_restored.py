@@ -22,7 +22,7 @@ from deathless.shell.directory.identity import Identity, read_identities, write_
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.link.status_page import Page, open_page, page_path
 from deathless.shell.operate.adoption_restored import RestorePlan, accept_restored, look_restored
-from deathless.simulation.log_driver import SERVICE_ID, STORE, LogDriver, messages_of
+from deathless.simulation.models.log_driver import SERVICE_ID, STORE, LogDriver, messages_of
 
 
 class Shard:

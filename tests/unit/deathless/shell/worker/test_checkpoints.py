@@ -26,7 +26,7 @@ from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.spool_files import FileSpool
 from deathless.shell.worker import checkpoints as module
 from deathless.shell.worker.checkpoints import Checkpoints
-from deathless.simulation.log_driver import LogDriver
+from deathless.simulation.models.log_driver import LogDriver
 
 
 def chain(lsn: int) -> bytes:
