@@ -34,10 +34,10 @@ from deathless.shell.worker.messaging import describe_reply
 from deathless_operator.cli import plugin_cluster
 from deathless_operator.cluster import api
 from deathless_operator.model.service import read_spec, read_status
-from deathless_operator.plan import erasure
-from deathless_operator.plan.drill_reports import AgentReport, encode_report, read_report
-from deathless_operator.plan.image_check import fingerprint_in
-from deathless_operator.plan.reading import read_announcement
+from deathless_operator.plan.drill.reports import AgentReport, encode_report, read_report
+from deathless_operator.plan.service import erasure
+from deathless_operator.plan.service.image_check import fingerprint_in
+from deathless_operator.plan.service.reading import read_announcement
 from deathless_operator.plan.snapshot import ChildView
 
 HOLDER = Holder(1, "r0", bytes(16))
@@ -186,28 +186,28 @@ ANSWERS = [
     ),
     Door(
         "an annotation, at the operator",
-        ("deathless_operator/plan/reading.py::read_announcement",),
+        ("deathless_operator/plan/service/reading.py::read_announcement",),
         of_text(read_announcement),
         b'{"epoch":1}',
         json_bytes,
     ),
     Door(
         "a termination message",
-        ("deathless_operator/plan/image_check.py::fingerprint_in",),
+        ("deathless_operator/plan/service/image_check.py::fingerprint_in",),
         of_text(fingerprint_in),
         b'{"fingerprint":"a"}',
         json_bytes,
     ),
     Door(
         "a drill's termination message",
-        ("deathless_operator/plan/drill_reports.py::read_report",),
+        ("deathless_operator/plan/drill/reports.py::read_report",),
         of_text(lambda text: read_report(text, AgentReport)),
         encode_report(AgentReport(fault="kill")),
         json_bytes,
     ),
     Door(
         "a ConfigMap of the operator",
-        ("deathless_operator/plan/erasure.py::read_record",),
+        ("deathless_operator/plan/service/erasure.py::read_record",),
         lambda data, _: erasure.read_record(record_child(data.decode(errors="replace"))),
         b'{"namespace":"n"}',
         json_bytes,

@@ -20,7 +20,7 @@ import pytest
 from replica_set import children_of, send_signal
 
 from deathless_operator.drill.processes import pod_processes
-from deathless_operator.plan.drill_reports import AgentReport, read_report
+from deathless_operator.plan.drill.reports import AgentReport, read_report
 
 pytestmark = [
     pytest.mark.root,

@@ -23,8 +23,8 @@ from deathless.shell.lock_stores.etcd.lock import EtcdLock
 from deathless.shell.lock_stores.etcd.opening import settings_of
 from deathless_operator.model.names import LOCK_TLS_FOLDER, LOCK_USER_FOLDER
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.erasure import Record, eraser_manifest
-from deathless_operator.plan.objects import Lock
+from deathless_operator.plan.service.erasure import Record, eraser_manifest
+from deathless_operator.plan.service.objects import Lock
 
 pytestmark = pytest.mark.etcd
 

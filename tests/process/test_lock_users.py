@@ -28,7 +28,7 @@ from deathless_operator.cluster.lock_users import LockUsers
 from deathless_operator.cluster.trust import decoded
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.access import store_mark, with_users
+from deathless_operator.plan.service.access import store_mark, with_users
 
 pytestmark = pytest.mark.etcd
 

@@ -19,7 +19,7 @@ NAMES = [field.name for field in fields(Limits)]
 def test_i6_every_limit_that_a_turn_or_a_table_of_the_state_reads_is_replicated() -> None:
     root = Path(deathless.__file__).parent
     tables = ("keys", "sessions", "outbox", "peer_table", "results", "unknown_outcomes")
-    files = [*root.glob("execution/*.py"), *(root / f"core/{name}.py" for name in tables)]
+    files = [*root.glob("execution/**/*.py"), *(root / f"core/tables/{name}.py" for name in tables)]
     read = {
         node.attr
         for path in (*files, root / "engine/shard.py")

@@ -45,7 +45,7 @@ def test_every_process_of_a_replica_prints_so_from_its_start() -> None:
     processes = [
         path
         for folder in ("shell", "drivers")
-        for path in (package / folder).glob("*.py")
+        for path in (package / folder).rglob("*.py")
         if "    configure(" in path.read_text() and '__name__ == "__main__"' in path.read_text()
     ]
     assert len(processes) >= 8
