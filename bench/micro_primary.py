@@ -28,11 +28,11 @@ from deathless.codec.wire import Follow, Hello, PacketReader, Registered, Type, 
 from deathless.core import events as ev
 from deathless.core.replica.replica import Replica
 from deathless.core.replica.witness import Sighting
-from deathless.engine.assembly import open_shard
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.intake import Intake
+from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.shard.assembly import open_shard
 from deathless.shell.directory.identity import prepare
 from deathless.shell.disk.open_log import open_log
 from deathless.shell.link.machine_clock import boot_us

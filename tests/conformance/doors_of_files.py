@@ -17,7 +17,7 @@ from deathless.core.access.place import Place, Spot
 from deathless.core.primary.suspicion import method_of
 from deathless.drivers.files import FileSink, Line
 from deathless.drivers.files import Place as SinkPlace
-from deathless.engine.log_route import decode_cut
+from deathless.engine.log.route import decode_cut
 from deathless.execution.invocations.journal import SuspendedSchedule, decode_record, encode_record
 from deathless.shell.directory.adopted import Adoption, read_adoption
 from deathless.shell.directory.identity import Identity, read_identities
@@ -276,7 +276,7 @@ LOG = [
     ),
     Door(
         "a CUT frame that is forged",
-        ("engine/log_route.py::decode_cut",),
+        ("engine/log/route.py::decode_cut",),
         of(forged(lambda found: decode_cut(found, "x"), "frame_cut")),
         payload("frame_cut"),
         msgpack_bytes,

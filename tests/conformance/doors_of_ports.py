@@ -100,7 +100,7 @@ PORTS = [
                 "codec/wire.py::decode_queries",
                 "codec/wire.py::_items",
                 "codec/wire.py::decode_attach",
-                "engine/intake.py::Intake.packets",
+                "engine/replica/intake.py::Intake.packets",
                 "core/primary/admission.py::cut_messages",
             ),
             worker_port(kind),

@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 from etcd_server import EtcdCluster
 
-from deathless.engine.async_lock import SyncToAsync
-from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.lock.async_lock import SyncToAsync
+from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, ServiceRecord
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings

@@ -16,7 +16,7 @@ from test_cli_adopt import deposit, etcd
 
 from deathless.base.errors import CorruptFrame, InvalidArgument, LogTruncated
 from deathless.codec.frames import FrameKind
-from deathless.engine.log_overview import describe, frames_of
+from deathless.engine.log.overview import describe, frames_of
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.link.status_page import confirmed_in_files, page_path
 

@@ -31,7 +31,7 @@ from deathless.core.primary.sending import Outgoing, Outreach
 from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.results import Results
 from deathless.core.tables.sessions import Session, SessionTable
-from deathless.engine.shard import Shard
+from deathless.engine.shard.shard import Shard
 from deathless.execution.invocations.all_invocations import Invocations
 from deathless.execution.invocations.journal import FORK, Event, Origin, SuspendedMessage
 from deathless.execution.turn.operations import Call

@@ -26,7 +26,7 @@ from tests.sim.stage import (
 )
 
 from deathless.base.safeguards import Safeguards
-from deathless.engine.segment_scan import LOG_FOLDER, segment_path
+from deathless.engine.log.segment_scan import LOG_FOLDER, segment_path
 from deathless.simulation.checkers import Violation
 from deathless.simulation.nodes.cluster import LAB_LIMITS, Cluster
 from deathless.simulation.nodes.replica_node import ReplicaNode

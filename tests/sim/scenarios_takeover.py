@@ -22,7 +22,7 @@ from tests.sim.stage import (
 
 from deathless.base.safeguards import Safeguards
 from deathless.core import events as ev
-from deathless.engine.segment_scan import segment_path
+from deathless.engine.log.segment_scan import segment_path
 from deathless.simulation.checkers import Outcome, Violation
 from deathless.simulation.nodes.cluster import Cluster
 from deathless.simulation.nodes.replica_node import ReplicaNode

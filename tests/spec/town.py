@@ -41,11 +41,11 @@ from deathless.codec.wire import (
 )
 from deathless.core import events as ev
 from deathless.core.replica.replica import State
-from deathless.engine.assembly import open_shard
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
-from deathless.engine.shard import Shard
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard
 from deathless.simulation.models.log_driver import RECORD, SERVICE_ID, STORE
 from deathless.simulation.world.disk import SimDisk
 

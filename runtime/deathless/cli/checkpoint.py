@@ -21,7 +21,7 @@ def checkpoint() -> None:
 @json_option
 def ls(manifest: str, directory: str, as_json: bool) -> int:
     """List checkpoints, newest first. Only verified ones count when the log is collected."""
-    from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER
+    from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER
     from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))

@@ -14,8 +14,8 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, json_of, print_json, print_json_line, print_table, show_bytes
 
 if TYPE_CHECKING:
-    from deathless.engine.log_reader import Step
-    from deathless.engine.log_route import Route
+    from deathless.engine.log.reader import Step
+    from deathless.engine.log.route import Route
     from deathless.shell.lock_stores.inspection import Inspection
 
 ARGS_SHOWN_MAX = 60
@@ -37,7 +37,7 @@ def ls(manifest: str, directory: str, as_json: bool) -> int:
     chain     the log goes through it
     left      no cut leads there: its writer was deposed before it could confirm anything; nobody reads it
     """
-    from deathless.engine.log_overview import describe
+    from deathless.engine.log.overview import describe
     from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
@@ -210,7 +210,7 @@ def _message_rows(look: Inspection, first: int | None, key: str) -> Iterator[dic
 
 def _messages(step: Step) -> Iterator[dict[str, object]]:
     from deathless.codec.frames import decode_data
-    from deathless.engine.shard import cut_runs
+    from deathless.engine.shard.shard import cut_runs
 
     frame = step.found.frame
     data = decode_data(frame)

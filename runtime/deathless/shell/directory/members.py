@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from deathless.codec.untrusted import read_json
-from deathless.engine.spare import is_full
+from deathless.engine.log.spare import is_full
 from deathless.shell.directory import later_instance
 from deathless.shell.directory.place import check_place
 from deathless.shell.disk.small_files import read_small

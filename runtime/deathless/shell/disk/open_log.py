@@ -8,9 +8,9 @@ from pathlib import Path
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
 from deathless.base.volume import find_shortage
-from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, SUFFIX
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
+from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, SUFFIX
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import FileSystem, ServiceRecord
 
 

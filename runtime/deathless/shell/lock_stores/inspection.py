@@ -12,11 +12,11 @@ from pathlib import Path
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import HalfCopy, InvalidArgument, PermissionRefused
-from deathless.engine.checkpoint_store import CheckpointStore
-from deathless.engine.log_reader import LogReader, Step
-from deathless.engine.log_route import Route
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.log.reader import LogReader, Step
+from deathless.engine.log.route import Route
+from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.ports import FileSystem, LockView, ServiceRecord
-from deathless.engine.segment_scan import segment_path
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.lock_stores.opening import open_lock_to_look
 

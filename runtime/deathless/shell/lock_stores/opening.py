@@ -14,8 +14,8 @@ from typing import TypeAlias, cast
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.lock_stores import lock_store
-from deathless.engine.async_lock import SyncToAsync
-from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.lock.async_lock import SyncToAsync
+from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, FileSystem
 
 Opener: TypeAlias = Callable[[ReplicaConfig, FileSystem, str], AbstractAsyncContextManager[AsyncLock]]

@@ -1,7 +1,7 @@
 """Who is let in at a port: reads the certificate of a connection and asks the table of `core.access.authorisation`.
 
-Guarantees: nobody is let in whom the table refuses. Does not: look at tokens (`engine.intake` does). Imports core and
-base.
+Guarantees: nobody is let in whom the table refuses. Does not: look at tokens (`engine.replica.intake` does). Imports
+core and base.
 """
 
 from __future__ import annotations

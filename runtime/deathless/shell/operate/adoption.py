@@ -30,14 +30,14 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import ForeignDirectory, HalfCopy, InvalidArgument, LockUnavailable, OtherSupervisor
 from deathless.base.lock_stores import lock_store
 from deathless.codec.frames import FrameKind, Opening
-from deathless.engine.async_lock import SyncToAsync
-from deathless.engine.checkpoint_store import CheckpointStore
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_overview import newest_opening
-from deathless.engine.log_reader import LogReader
-from deathless.engine.log_route import decode_cut
+from deathless.engine.lock.async_lock import SyncToAsync
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.log.overview import newest_opening
+from deathless.engine.log.reader import LogReader
+from deathless.engine.log.route import decode_cut
+from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, LockView, ServiceRecord
-from deathless.engine.segment_scan import segment_path
 from deathless.shell.directory.adopted import AdoptedCode, Adoption, read_adoption, write_adoption
 from deathless.shell.directory.identity import Identity, read_identities, write_identity
 from deathless.shell.directory.place import check_place

@@ -22,7 +22,7 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CopiedDirectory, ForeignDirectory, HalfCopy, InvalidArgument
 from deathless.base.lock_stores import lock_store
-from deathless.engine.log_overview import newest_opening
+from deathless.engine.log.overview import newest_opening
 from deathless.engine.ports import ServiceRecord
 from deathless.shell.directory.adopted import read_adoption, write_adoption
 from deathless.shell.directory.identity import Identity, read_identities, write_identity

@@ -32,14 +32,14 @@ from deathless.base.lock_stores import lock_store
 from deathless.codec.frames import Cut, FrameKind, Opening
 from deathless.codec.witness import Point
 from deathless.core.replica.witness import Owner, Sighting, concerns
-from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName, CheckpointStore
-from deathless.engine.log_overview import newest_opening
-from deathless.engine.log_reader import LogReader
-from deathless.engine.log_route import Place, listed_segments
-from deathless.engine.log_store import ShardLog
-from deathless.engine.own_history import foreign
+from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName, CheckpointStore
+from deathless.engine.log.overview import newest_opening
+from deathless.engine.log.own_history import foreign
+from deathless.engine.log.reader import LogReader
+from deathless.engine.log.route import Place, listed_segments
+from deathless.engine.log.segment_scan import segment_path
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import FileSystem, Holder, LockView, ServiceRecord, Tail
-from deathless.engine.segment_scan import segment_path
 from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
 from deathless.shell.directory.identity import Identity, read_identities, write_identity
 from deathless.shell.disk.filesystem import RealFileSystem

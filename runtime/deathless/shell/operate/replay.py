@@ -32,10 +32,10 @@ from deathless.codec.messages import U64, Kind, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.untrusted import read_msgpack
 from deathless.core.client.events import error_of
-from deathless.engine.assembly import open_shard
-from deathless.engine.log_route import decode_cut
-from deathless.engine.segment_scan import segment_path
-from deathless.engine.shard import Shard, cut_runs
+from deathless.engine.log.route import decode_cut
+from deathless.engine.log.segment_scan import segment_path
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard, cut_runs
 from deathless.shell.lock_stores.inspection import Inspection, inspect
 from deathless.shell.service_code.code_record import what_differs
 from deathless.shell.service_code.fingerprint import describe, fingerprint_of

@@ -23,11 +23,11 @@ from deathless.base.errors import CorruptCheckpoint, DataCorrupt, DeathlessError
 from deathless.codec import checkpoint as codec
 from deathless.codec.frames import BLOCK, ORIGIN, FrameKind
 from deathless.core.replica.witness import Owner, Sighting, check_point, concerns
-from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName
-from deathless.engine.log_reader import Step
-from deathless.engine.log_route import Route
+from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER, CheckpointName
+from deathless.engine.log.reader import Step
+from deathless.engine.log.route import Route
+from deathless.engine.log.segment_scan import segment_path
 from deathless.engine.ports import FileSystem
-from deathless.engine.segment_scan import segment_path
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.link.status_page import confirmed_elsewhere
 from deathless.shell.lock_stores.inspection import Inspection, inspect, place_of

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from deathless.base.errors import DeathlessError
-from deathless.engine.failures import as_ours
+from deathless.engine.replica.failures import as_ours
 from deathless.shell.link.settings_file import SettingsFile
 from deathless.shell.pod.pod_config import TERMINATION_PATH, hand_over, read_pod_config
 from deathless.shell.process.logs import configure

@@ -51,8 +51,8 @@ from deathless.codec.wire import Type, struct_packet
 from deathless.core.replica.missing import Missing
 from deathless.core.supervisor.detection import UNPROVED_S, Detector, Report, WorkerState
 from deathless.core.supervisor.divergences import Divergences
-from deathless.engine.failures import as_ours
 from deathless.engine.ports import ServiceRecord
+from deathless.engine.replica.failures import as_ours
 from deathless.execution.turn.running import Running
 from deathless.shell.directory.identity import prepare
 from deathless.shell.directory.instance import clear_former, lock_replica

@@ -20,7 +20,7 @@ from deathless.codec.untrusted import JsonReader
 from deathless.codec.wire import Admin, AdminReply, Type, struct_packet
 from deathless.core import events as ev
 from deathless.core.primary.handover import Stage
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.shell.worker.messaging import COMMANDS, Messaging
 from deathless.shell.worker.parked import list_parked
 from deathless.shell.worker.spans import Spans

@@ -20,10 +20,10 @@ from deathless.base.storage import Use, waits
 from deathless.codec.checkpoint import Read, decode
 from deathless.codec.snapshot import Snapshot
 from deathless.core.tables.outbox import Outbox
-from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
-from deathless.engine.own_history import counted_on_log
+from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_name
+from deathless.engine.log.own_history import counted_on_log
+from deathless.engine.log.spare import Spare
 from deathless.engine.ports import FileSystem
-from deathless.engine.spare import Spare
 from deathless.shell.disk.background_writer import GentleFileSystem
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.spool_files import FileSpool

@@ -50,7 +50,7 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.shell.directory.adopted import let_outside_go, read_adoption
 from deathless.shell.worker.activities import Activities, no_trace, worker_command
 from deathless.shell.worker.outward import Outward

@@ -48,11 +48,11 @@ from deathless.core.replica.witness import Sighting
 from deathless.core.supervisor.detection import FOLLOWING_ROLES
 from deathless.core.tables.logical_time import Anchor
 from deathless.core.tables.outbox import Outbox
-from deathless.engine.assembly import open_shard
-from deathless.engine.failures import as_ours
-from deathless.engine.intake import PEER, Intake
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica.failures import as_ours
+from deathless.engine.replica.intake import PEER, Intake
+from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.shard.assembly import open_shard
 from deathless.execution.turn.running import Running
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.directory.members import announced_in

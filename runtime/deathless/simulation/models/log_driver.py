@@ -36,10 +36,10 @@ from deathless.codec.frames import (
     encode_data,
 )
 from deathless.codec.snapshot import Snapshot
-from deathless.engine.checkpoint_store import CheckpointStore
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import FileSystem, Holder, LockView, ServiceRecord, Tail
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
 

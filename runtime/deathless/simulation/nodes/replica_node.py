@@ -23,7 +23,7 @@ from deathless.codec.peer_messages import ActivityStart, Target
 from deathless.core.access.directory_proof import KINDS
 from deathless.core.replica.witness import Sighting
 from deathless.core.tables.spool import Spool
-from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
 from deathless.simulation.nodes.supervisor_node import SupervisorNode
 from deathless.simulation.nodes.surroundings import Surroundings

@@ -48,15 +48,15 @@ from deathless.core.supervisor.detection import FOLLOWING_ROLES
 from deathless.core.tables.logical_time import Anchor
 from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.spool import Spool
-from deathless.engine.assembly import open_shard
-from deathless.engine.checkpoint_store import CheckpointStore
-from deathless.engine.failures import as_ours
-from deathless.engine.intake import Intake
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
-from deathless.engine.own_history import counted_on_log
+from deathless.engine.log.checkpoint_store import CheckpointStore
+from deathless.engine.log.own_history import counted_on_log
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica.failures import as_ours
+from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.shard.assembly import open_shard
 from deathless.execution.author.service import Service
 from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 from deathless.simulation.nodes.peer_links import PeerLinks

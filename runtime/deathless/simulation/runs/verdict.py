@@ -21,12 +21,12 @@ from deathless.codec.messages import PARKED_HEADER, Kind, decode
 from deathless.codec.peer_messages import SELF, SELF_SESSION, Outcome, Target, decode_body
 from deathless.codec.wire import accepted_invocation
 from deathless.core.tables.outbox import Outbox
-from deathless.engine.assembly import open_shard
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Frame, LockView
-from deathless.engine.shard import Shard, cut_runs
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard, cut_runs
 from deathless.execution.executor import HandlerExecutor
 from deathless.simulation.checkers import (
     MODELS,

@@ -22,7 +22,7 @@ def test_i6_every_limit_that_a_turn_or_a_table_of_the_state_reads_is_replicated(
     files = [*root.glob("execution/**/*.py"), *(root / f"core/tables/{name}.py" for name in tables)]
     read = {
         node.attr
-        for path in (*files, root / "engine/shard.py")
+        for path in (*files, root / "engine/shard/shard.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("limits") and node.attr in NAMES
     }

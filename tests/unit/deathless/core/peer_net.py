@@ -43,7 +43,7 @@ from deathless.core.primary.admission import cut_messages
 from deathless.core.primary.messaging import Tables
 from deathless.core.primary.primary import Primary
 from deathless.core.replica.replica import ShardPlace
-from deathless.engine.assembly import shard_around
+from deathless.engine.shard.assembly import shard_around
 
 LIMITS = Limits(
     clock_step_us=1 << 62,

@@ -52,8 +52,8 @@ from deathless.core.primary.messaging import Tables
 from deathless.core.primary.primary import Primary
 from deathless.core.primary.session_owners import SessionOwners
 from deathless.core.replica.replica import ShardPlace
-from deathless.engine.assembly import shard_around
-from deathless.engine.shard import Executed
+from deathless.engine.shard.assembly import shard_around
+from deathless.engine.shard.shard import Executed
 
 E = TypeVar("E", bound=fx.Effect)
 SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count

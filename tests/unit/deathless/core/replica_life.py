@@ -16,7 +16,7 @@ from deathless.core import effects as fx
 from deathless.core import events as ev
 from deathless.core.replica.follower import Link
 from deathless.core.replica.replica import Replica, State
-from deathless.engine.assembly import shard_around
+from deathless.engine.shard.assembly import shard_around
 
 CLIENT, OTHER, FOLLOWER = ev.Conn(1), ev.Conn(2), ev.Conn(5)
 HELLO = Hello(1, "client", "bank", "c1")

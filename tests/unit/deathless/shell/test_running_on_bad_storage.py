@@ -23,7 +23,7 @@ from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 from deathless.base.errors import DeathlessError, Internal, PermissionRefused
 from deathless.base.storage import OUTCOMES, Outcome, Use, trouble_of
 from deathless.codec.witness import Point, encode_slot
-from deathless.engine.failures import as_ours
+from deathless.engine.replica.failures import as_ours
 from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
 from deathless.shell.directory.instance import clear_former, lock_replica, take_generation
 from deathless.shell.directory.members import (

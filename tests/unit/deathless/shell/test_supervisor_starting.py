@@ -15,7 +15,7 @@ import pytest
 from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
 
 from deathless.base.errors import PermissionRefused
-from deathless.engine.failures import as_ours
+from deathless.engine.replica.failures import as_ours
 from deathless.shell.link.status_page import Page, open_page
 from deathless.shell.process import restarts as child
 from deathless.shell.supervisor import supervisor as module

@@ -11,7 +11,7 @@ import pytest
 from deathless.base.errors import ForeignDirectory
 from deathless.base.limits import Limits
 from deathless.codec.frames import ORIGIN, Cut
-from deathless.engine.log_store import ShardLog
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Handle, ServiceRecord, Tail
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.open_log import open_log

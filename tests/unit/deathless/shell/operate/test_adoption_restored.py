@@ -14,9 +14,9 @@ from deathless.base.errors import CorruptFrame, HalfCopy, InvalidArgument, LogTr
 from deathless.base.ids import ChainHash, Lsn
 from deathless.codec.frames import BLOCK
 from deathless.codec.witness import Point
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_reader import LogReader
-from deathless.engine.segment_scan import segment_path
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.reader import LogReader
+from deathless.engine.log.segment_scan import segment_path
 from deathless.shell.directory.adopted import read_adoption
 from deathless.shell.directory.identity import Identity, read_identities, write_identity
 from deathless.shell.disk.filesystem import RealFileSystem

@@ -20,8 +20,8 @@ from deathless.codec.peer_messages import Target
 from deathless.codec.snapshot import Snapshot
 from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.spool import Stored
-from deathless.engine.checkpoint_store import CheckpointStore, checkpoint_name
-from deathless.engine.spare import Spare
+from deathless.engine.log.checkpoint_store import CheckpointStore, checkpoint_name
+from deathless.engine.log.spare import Spare
 from deathless.shell.disk.filesystem import RealFileSystem
 from deathless.shell.disk.spool_files import FileSpool
 from deathless.shell.worker import checkpoints as module

@@ -35,7 +35,7 @@ from deathless.core.tables.peer_table import PeerTable
 from deathless.core.tables.sessions import SessionTable
 from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
-from deathless.engine.replica_engine import ReplicaEngine
+from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.shell.directory.adopted import FILE, Adoption, read_adoption, write_adoption
 from deathless.shell.worker.messaging import (
     COMMANDS,
