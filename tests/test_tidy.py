@@ -21,34 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 Tree = Mapping[str, str]
 Rule = Callable[[Tree], list[str]]
 
-MODULE_LINES_ASK = 500
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 TEST_LINES_MAX = 40
 FILE_BYTES_MAX = 1 << 20
 
-# Modules over 500 lines, and why they are still one.
-LONG_MODULES: dict[str, str] = {
-    "tests/test_tidy.py": "a short function for each rule, and the trees that break it",
-    "tests/limits_of_time.py": "a table; two lines for each limit of the product that is measured in time",
-    "tests/unit/deathless_operator/plan/plan_world.py": "one small cluster; each of its parts is a few lines",
-    "runtime/deathless/core/client/machine.py": "one machine; what it says and whom it dials stand beside it",
-    "runtime/deathless/core/primary/primary.py": "one machine, in the order of I1; its parts stand beside it",
-    "runtime/deathless/core/primary/admission.py": "one queue with its maximums; parts stand beside it",
-    "runtime/deathless/core/replica/replica.py": "routes every event there is; the parts stand beside it",
-    "tests/unit/deathless/core/peer_net.py": "services, their logs and the connections between them, in short methods",
-    "tests/unit/deathless/core/primary/test_messaging.py": "one primary with all its parts, a short test for each rule",
-    "runtime/deathless/engine/replica/replica_engine.py": "one loop that carries every effect out, in short methods",
-    "tests/unit/deathless/engine/replica/test_replica_engine.py": "as its module",
-    "runtime/deathless/base/errors.py": "one tree, a few lines for each error",
-    "runtime/deathless/shell/client/shard_client.py": "one class, what users call; the rest stands beside it",
-    "runtime/deathless/shell/supervisor/supervisor.py": "one process, each task of it in short methods",
-    "runtime/deathless/shell/worker/worker.py": "the engine's whole Outside, as in its twin in the simulation",
-    "runtime/deathless/simulation/nodes/worker_node.py": "twin of shell/worker/worker.py",
-    "runtime/deathless/execution/executor.py": "the loop of all turns; the rest of the port is a line each",
-    "runtime/deathless/execution/invocations/all_invocations.py": "who runs next; tables stand beside it",
-    "tests/unit/deathless/execution/test_executor.py": "one table of what a turn may do",
-}
 # Test functions over 40 lines, as path::name, and why.
 LONG_TESTS: dict[str, str] = {}
 # Modules without a test file of their own, and the file that tests them instead.
@@ -197,17 +174,13 @@ def modules_open_with_docstring(tree: Tree) -> list[str]:
 
 
 def modules_are_short(tree: Tree) -> list[str]:
-    """A module over 500 lines is asked why it is one; over 800 it is two."""
-    sizes = {path: text.count("\n") for path, text in python(tree, "runtime/", "operator/", "tests/", "tools/")}
-    asked = {
-        path: f"{path}: {size} lines, ask at {MODULE_LINES_ASK}"
-        for path, size in sizes.items()
-        if size > MODULE_LINES_ASK
-    }
-    over = [
-        f"{path}: {size} lines, at most {MODULE_LINES_MAX}" for path, size in sizes.items() if size > MODULE_LINES_MAX
+    """A module of more than 800 lines is two."""
+    files = python(tree, "runtime/", "operator/", "tests/", "tools/")
+    return [
+        f"{path}: {text.count(chr(10))} lines, at most {MODULE_LINES_MAX}"
+        for path, text in files
+        if text.count(chr(10)) > MODULE_LINES_MAX
     ]
-    return over + against_table(asked, LONG_MODULES, "LONG_MODULES")
 
 
 def functions_are_short(tree: Tree) -> list[str]:
@@ -475,7 +448,7 @@ RULES: dict[Rule, list[Tree]] = {
     ],
     folders_of_modules_are_packages: [{CORE: ""}],
     modules_open_with_docstring: [{CORE: "x = 1\n"}],
-    modules_are_short: [{CORE: "x = 1\n" * 501}, {CORE: "x = 1\n" * 801}],
+    modules_are_short: [{CORE: "x = 1\n" * 801}],
     functions_are_short: [
         {CORE: "def run():\n" + "    x = 1\n" * 70},
         {CORE: ("def run():\n    'Why.'\n" + "    x = 1\n" * 30) * 10},
@@ -557,7 +530,7 @@ def test_tree_keeps_rule(rule: Rule, tree: Tree) -> None:
 
 @pytest.mark.parametrize(("rule", "broken"), CASES)
 def test_rule_finds_what_breaks_it(rule: Rule, broken: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in (LONG_MODULES, LONG_TESTS, TESTED_ELSEWHERE, SKIPS, SLEEPS):
+    for table in (LONG_TESTS, TESTED_ELSEWHERE, SKIPS, SLEEPS):
         for entry in list(table):
             monkeypatch.delitem(table, entry)
     assert rule(broken)
