@@ -211,17 +211,18 @@ class ClientMachine(Generic[W]):
             return None
         main, session = self._main, self._session
         leading = self._leading
-        due: list[float] = []
+        due = math.inf
         if self._probe is not None:
-            due.append(self._probe.deadline)
+            due = self._probe.deadline
         elif not leading or self._suspected:
-            due.append(self._candidates.dial_at)
+            due = self._candidates.dial_at
         if main is not None:
-            due += session.deadline(leading=leading)
-            if session.owed and not self._suspected:
+            owed = session.owed
+            due = min(due, session.deadline(leading=leading, owed=owed))
+            if owed and not self._suspected:
                 silent_s = PING_S if not main.pinged else SUSPECT_S if leading else WATCH_S
-                due.append(main.heard_at + (silent_s + session.patience_s))
-        return min(due, default=None)
+                due = min(due, main.heard_at + (silent_s + session.patience_s))
+        return None if due == math.inf else due
 
     # ---- events ----------------------------------------------------------------------------------------------
 
@@ -505,7 +506,7 @@ class ClientMachine(Generic[W]):
     def _pump(self, now: float, out: list[Effect[W]]) -> None:
         """Send what may be sent now."""
         main, session = self._main, self._session
-        if main is None:
+        if main is None or not session.has_word(now):
             return
         patience_s = session.patience_s if session.owed else math.inf
         parts = session.pump(main.state, now)

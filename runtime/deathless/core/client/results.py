@@ -37,6 +37,11 @@ class ResultWindow(Generic[W]):
         """Count of those that were asked for."""
         return len(self._waiting) - len(self._unsent)
 
+    @property
+    def unsent(self) -> bool:
+        """Are there results to ask for?"""
+        return bool(self._unsent)
+
     def submit(self, invocations: Sequence[int], waiters: Sequence[W]) -> None:
         """Wait for results; that of invocation i for waiter i."""
         for invocation, waiter in zip(invocations, waiters, strict=True):

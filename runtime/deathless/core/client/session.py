@@ -21,6 +21,7 @@ know links. Imports codec and base.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -116,18 +117,21 @@ class ClientSession(Generic[W]):
         calls = self.registering or self.queries.in_flight or (self.window.in_flight and not self.blocked_until)
         return 0.0 if calls else RESULTS_PATIENCE_S
 
-    def deadline(self, *, leading: bool) -> list[float]:
-        """When something is due, with a replica at hand that leads or does not."""
-        due: list[float] = []
-        if self.owed:
-            due.append(self._resend_at)
+    def deadline(self, *, leading: bool, owed: bool) -> float:
+        """When something is due, with a replica at hand that leads or does not; infinite: nothing is.
+
+        Args:
+            leading: it does.
+            owed: as `owed` says.
+        """
+        due = self._resend_at if owed else math.inf
         if leading:
             if self._ack_at is not None and self.id:
-                due.append(self._ack_at)
+                due = min(due, self._ack_at)
             if self.blocked_until and (self.window.unsent or not self.id):
-                due.append(self.blocked_until)
+                due = min(due, self.blocked_until)
             if self._queries_blocked_until and len(self.queries):
-                due.append(self._queries_blocked_until)
+                due = min(due, self._queries_blocked_until)
         return due
 
     def timer_fired(self, heard_at: float, now: float) -> None:
@@ -354,6 +358,19 @@ class ClientSession(Generic[W]):
         self.blocked_until = 0.0
 
     # ---- what is sent ----------------------------------------------------------------------------------------
+
+    def has_word(self, now: float) -> bool:
+        """Whether `pump` may have something to send, or to do. False: it would change nothing; the cheap answer."""
+        window = self.window
+        return bool(
+            window.unsent
+            or len(self.queries)
+            or self.results.unsent
+            or not self.id
+            or self._retiring
+            or self.blocked_until
+            or (self._ack_at is not None and now >= self._ack_at)
+        )
 
     def pump(self, state: LinkState, now: float) -> list[bytes]:
         """Give the packets to send now to a replica in `state`."""

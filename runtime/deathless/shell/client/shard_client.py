@@ -305,7 +305,12 @@ class Client:
             await self._wait_room(timeout)
         future: asyncio.Future[Any] = loop.create_future()
         waiter = self._waiter(future, result)
-        self._enqueue(message, waiter)
+        if self._scheduled or self._machine.window.in_flight:
+            self._enqueue(message, waiter)
+        else:  # nothing is there that could travel with it, so it need not wait for the end of this turn of the loop
+            self._messages.append(message)
+            self._waiters.append(waiter)
+            self._flush()
         return await self._wait(future, waiter, timeout, ends)
 
     def submit(self, handler: str, key: str, args: Args, *, idempotency_key: str | None = None) -> asyncio.Future[Any]:

@@ -54,7 +54,10 @@ class End:
         return bytes([self.nonces]) * 16
 
     def pump(self, now: float = 0.0, state: LinkState = LEADING) -> list[tuple[int, bytes]]:
-        return list(PacketReader(1 << 30).feed(b"".join(self.session.pump(state, now))))
+        had_word = self.session.has_word(now)
+        parts = self.session.pump(state, now)
+        assert had_word or not parts
+        return list(PacketReader(1 << 30).feed(b"".join(parts)))
 
     def register(self, number: int = 9) -> End:
         (kind, nonce) = self.pump()[0]
@@ -153,7 +156,7 @@ def test_refusal_for_now_goes_back_and_waits() -> None:
     assert end.refuse(9, 2, "DL1003", 100)
     end.submit("c")
     assert end.pump(0.05) == []
-    assert end.session.deadline(leading=True) == [0.1]
+    assert end.session.deadline(leading=True, owed=False) == 0.1
     runs = [decode_batch(body).run for _, body in end.pump(0.1)]
     assert [(run.first_seq, run.count) for run in runs] == [(2, 1), (3, 1)]
 

@@ -77,6 +77,17 @@ async def test_calls_of_one_turn_of_the_loop_share_a_packet() -> None:
         assert len(shard.applied) == 1000
 
 
+async def test_a_call_beside_which_none_waits_leaves_at_once_and_those_behind_it_share_a_packet() -> None:
+    async with served() as (shard, servers), Client("bank", addresses(servers)) as client:
+        await client.ready()
+        calls = [asyncio.ensure_future(client.call("deposit", "alice", amount=i)) for i in range(100)]
+        await asyncio.sleep(0)  # each has begun
+        assert client._machine.window.in_flight == 1
+        assert [r["amount"] for r in await asyncio.gather(*calls)] == list(range(100))
+        assert servers[0].replica.packets.count(Type.BATCH) == 2
+        assert [decode(m).args for m in shard.applied] == [msgspec.msgpack.encode({"amount": i}) for i in range(100)]
+
+
 async def test_columns_come_back_in_their_order() -> None:
     count = CHUNK + 10
     async with served() as (_, servers), Client("bank", addresses(servers)) as client:
