@@ -81,7 +81,6 @@ SKIPS: dict[str, str] = {  # test files that may leave tests out, and where
 # Test files that may sleep, and why nothing else would do.
 SLEEPS: dict[str, str] = {
     "tests/cluster/front_door.py": "callers pause between two calls, as people do; nothing waits for a guessed time",
-    "tests/cluster/lab/machine.py": "polls nodes, programs and an API server, which have no event in common",
     "tests/process/etcd_server.py": "polls a server in another process, which offers nothing to wait on",
 }
 
@@ -169,13 +168,13 @@ def folders_of_modules_are_packages(tree: Tree) -> list[str]:
 
 def modules_open_with_docstring(tree: Tree) -> list[str]:
     """Each module says why it exists before its first statement."""
-    files = python(tree, "runtime/", "operator/", "tests/", "tools/", "bench/", "examples/")
+    files = python(tree, "runtime/", "operator/", "tests/", "lab/", "tools/", "bench/", "examples/")
     return [path for path, text in files if not ast.get_docstring(ast.parse(text))]
 
 
 def modules_are_short(tree: Tree) -> list[str]:
     """A module of more than 800 lines is two."""
-    files = python(tree, "runtime/", "operator/", "tests/", "tools/")
+    files = python(tree, "runtime/", "operator/", "tests/", "lab/", "tools/")
     return [
         f"{path}: {text.count(chr(10))} lines, at most {MODULE_LINES_MAX}"
         for path, text in files
@@ -429,7 +428,7 @@ def each_ignore_has_a_reason(tree: Tree) -> list[str]:
         r"#\s*(noqa: [A-Z]+\d+(, ?[A-Z]+\d+)*|type: ignore\[[\w, -]+\]|pyrefly: ignore(\[[\w, -]+\])?|pragma: no cover)"
         r"[\s#:(-]+\S+ \S+"
     )
-    code = dict(python(tree, "runtime/", "operator/", "tools/"))
+    code = dict(python(tree, "runtime/", "operator/", "lab/", "tools/"))
     return [line for line in lines_with(code, silent) if not reasoned.search(line)]
 
 

@@ -104,7 +104,7 @@ def test_import_against_the_direction_is_refused(tree: Path, where: str, line: s
 
 @pytest.mark.parametrize("checker", [("mypy", "--no-incremental"), ("pyrefly", "check")], ids=["mypy", "pyrefly"])
 def test_match_that_forgets_a_case_is_refused_by_both_checkers(tree: Path, checker: tuple[str, str]) -> None:
-    for folder in ("bench", "examples", "operator", "tests", "tools"):
+    for folder in ("bench", "examples", "lab", "operator", "tests", "tools"):
         (tree / folder).mkdir(exist_ok=True)
         (tree / folder / f"empty_{folder}.py").write_text('"""Empty."""\n')
     text = (

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a script
-from tools import kubernetes
+from lab import kubernetes
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import LogStorage

@@ -15,7 +15,7 @@ and the next one finds them.
 Guarantees: who is killed follows from the seed, as far as the same processes run; of all kinds that run each is killed
 once before one is killed again; a kill that comes late is made up for, and the verdict tells how many were planned;
 everything that it started ends with it. Does not: judge spans, which a killed exporter
-may lose; kill the postmaster, which starts PostgreSQL's processes. Needs PostgreSQL (tools/postgresql.py); where there
+may lose; kill the postmaster, which starts PostgreSQL's processes. Needs PostgreSQL (lab/postgresql.py); where there
 is none, one line says so and the exit code is 3. It is 0 when all is right, 1 otherwise.
 """
 
@@ -45,7 +45,7 @@ import msgspec
 import psycopg
 from examples.shop.customers import Customers, History
 from examples.shop.verdict import SHOWN_MAX, Books, Entry, judge, take_inventory
-from tools.postgresql import Missing, Server
+from lab.postgresql import Missing, Server
 
 from deathless.base.errors import OtherSupervisor
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 from cryptography import x509
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed
 from tests.cluster.installed import CALM, NAMESPACE, Lab, Ledger
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.pages import block, walk
 from tests.cluster.under_load import called, check_no_call_failed, wait_epoch
 

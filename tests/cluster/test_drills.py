@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.cluster.machine import ROOT, run
 from tests.cluster.drilling import drill, judged, status
 from tests.cluster.installed import LEDGER_IMAGE, Lab, Ledger
-from tests.cluster.lab.machine import ROOT, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 

@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from lab.cluster.bare import BareCluster
+from lab.cluster.cluster import LOG, Pod
+from lab.cluster.machine import wait_until
 from tests.cluster.front_door import Callers, figure
 from tests.cluster.installed import CALM, LOCK_STORE, NAMESPACE, OPERATOR, Lab, Ledger
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import LOG, Pod
-from tests.cluster.lab.machine import wait_until
 from tests.cluster.under_load import called, check_no_call_failed, wait_caught_up, wait_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger, install_for_tests
-from tests.cluster.lab.cluster import Pod
 from tests.cluster.own_etcd import PREFIX, OwnEtcd
 from tests.cluster.under_load import called, wait_epoch
 

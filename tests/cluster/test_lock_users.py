@@ -7,8 +7,8 @@ import json
 from functools import partial
 
 import pytest
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, UNSYNCED, Lab, Ledger, install_for_tests
-from tests.cluster.lab.cluster import Pod
 from tests.cluster.under_load import called, wait_epoch
 
 from deathless_operator.model import names

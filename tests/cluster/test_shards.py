@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import CALM, Lab, Ledger, says_it_leads
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.under_load import called, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]

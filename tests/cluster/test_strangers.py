@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import CALM, Lab, Ledger
-from tests.cluster.lab.cluster import Pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 

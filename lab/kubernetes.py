@@ -16,7 +16,7 @@ plain line says so.
 
 What it does not: install anything, start anything, or need root.
 
-Usage: tools/kubernetes.py [--where] [NAME ...]
+Usage: lab/kubernetes.py [--where] [NAME ...]
     builds what is named (default: all of it) and prints a line `NAME PATH` each; progress goes to stderr.
     Exit code 0 = all there, 3 = left out because Go is missing, 1 = a build failed (its output is on stderr).
     --where prints the paths and builds nothing.
@@ -147,7 +147,7 @@ func main() {
 
 
 def _load_etcd_tool() -> ModuleType:
-    """Return tools/etcd.py, which lies beside this file; neither folder nor file is a package."""
+    """Return lab/etcd.py, which lies beside this file; neither folder nor file is a package."""
     spec = importlib.util.spec_from_file_location("deathless_tools_etcd", Path(__file__).with_name("etcd.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -326,7 +326,7 @@ def _prepare_coredns(module: _Module) -> None:
 
 
 def _prepare_etcd(module: _Module) -> None:
-    """Require etcd's command line; its server is built by tools/etcd.py."""
+    """Require etcd's command line; its server is built by lab/etcd.py."""
     module.require("etcd", "go.etcd.io/etcd/etcdctl/v3", ETCD_VERSION)
 
 
@@ -442,7 +442,7 @@ def _build_family(go: str, family: str, binaries: Sequence[Binary], say: Callabl
 
 
 def _ensure_etcd() -> None:
-    """Have tools/etcd.py build the server, and translate what it may say."""
+    """Have lab/etcd.py build the server, and translate what it may say."""
     try:
         _etcd_tool.ensure()
     except _etcd_tool.BuildFailed as failed:

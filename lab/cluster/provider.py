@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 
-from tests.cluster.lab import bare, kind
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.kind import KindCluster
-from tests.cluster.lab.machine import LabError
+from lab.cluster import bare, kind
+from lab.cluster.bare import BareCluster
+from lab.cluster.kind import KindCluster
+from lab.cluster.machine import LabError
 
 CHOICE = "DEATHLESS_CLUSTER"
 

@@ -13,7 +13,7 @@ there is never rebuilt. Where Go is missing nothing is built and one plain line 
 What it does not: check signatures beyond what the Go client checks (go.sum and checksum database),
 install anything on the search path, or build etcdctl: the tests speak to etcd themselves.
 
-Usage: tools/etcd.py [--version X.Y.Z] [--where]
+Usage: lab/etcd.py [--version X.Y.Z] [--where]
     prints the path of the binary; exit code 0 = it is there, 3 = left out because Go is missing,
     1 = the build failed (its output is on stderr). --where prints the path and builds nothing.
 """

@@ -1,7 +1,7 @@
 // Evaluates alert rules on given series, with the query engine and the templates of Prometheus itself.
 //
 // promtool does so as well, and links every cloud whose machines Prometheus can find; this needs a tenth of that.
-// tools/kubernetes.py builds it under the name `alert-tests`; tests/unit/charts/alert_evaluation.py asks it.
+// lab/kubernetes.py builds it under the name `alert-tests`; tests/unit/charts/alert_evaluation.py asks it.
 //
 // Reads from its input one JSON object {queries, rules, tests} (see request), and writes one (see answer). Guarantees:
 // rules are evaluated from time 0 on, every `interval`, in their order; `for` and `keep_firing_for` count as in

@@ -24,12 +24,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.lab import certificates, images, node
-from tests.cluster.lab.cluster import LOG, SHARED, Cluster, Pod
-from tests.cluster.lab.control_plane import CONTROL, DNS_SERVICE, FIRST_SERVICE, SERVICE_NETWORK, ControlPlane
-from tests.cluster.lab.machine import LabError, missing_programs, run, say, state_folder, succeeds, wait_until
-from tests.cluster.lab.node import Node, Place
-from tools import kubernetes
+from lab import kubernetes
+from lab.cluster import certificates, images, node
+from lab.cluster.cluster import LOG, SHARED, Cluster, Pod
+from lab.cluster.control_plane import CONTROL, DNS_SERVICE, FIRST_SERVICE, SERVICE_NETWORK, ControlPlane
+from lab.cluster.machine import LabError, missing_programs, run, say, state_folder, succeeds, wait_until
+from lab.cluster.node import Node, Place
 
 PROGRAMS = {
     "bindfs": "bindfs",

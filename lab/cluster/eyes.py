@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.cluster.lab.machine import CommandFailed
+from lab.cluster.machine import CommandFailed
 
 ANSWER_S: Final = 10.0
 

@@ -20,9 +20,9 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.cluster.lab import certificates
-from tests.cluster.lab.machine import wait_until
-from tests.cluster.lab.node import Node
+from lab.cluster import certificates
+from lab.cluster.machine import wait_until
+from lab.cluster.node import Node
 
 SERVICE_NETWORK = "10.96.0.0/16"
 FIRST_SERVICE = "10.96.0.1"  # the Service `kubernetes`

@@ -8,7 +8,7 @@ listens on no port.
 Guarantees: does nothing when a server is installed; a `Server` is ended with what it left when its `with` ends or its
 parent dies. Does not: build PostgreSQL, run another package manager, or touch a cluster that the machine has.
 
-Usage: tools/postgresql.py
+Usage: lab/postgresql.py
     prints the folder of its programs; exit code 0 = it is there, 3 = left out because this machine can't install it
     (one line says why), 1 = the installation failed.
 """

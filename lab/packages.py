@@ -6,7 +6,7 @@ Why: a fresh machine runs the process tests and the cluster tests with the proje
 Guarantees: does nothing when every program is there. Does not: run another package manager, or start anything: a
 service that a package brings stays stopped.
 
-Usage: tools/packages.py tests | cluster
+Usage: lab/packages.py tests | cluster
     tests = what process tests use to break file systems and networks; cluster = that, and what a cluster runs on.
     Exit code 0 = all there, 3 = left out because this machine can't install them (one line says why), 1 = it failed.
 """
@@ -45,7 +45,7 @@ def missing(whose: str) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Install; see the module's docstring for output and exit codes."""
     if len(arguments) != 1 or arguments[0] not in WANTED:
-        print(f"usage: tools/packages.py {' | '.join(WANTED)}", file=sys.stderr)
+        print(f"usage: lab/packages.py {' | '.join(WANTED)}", file=sys.stderr)
         return 1
     wanted = missing(arguments[0])
     if not wanted:

@@ -18,8 +18,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from tests.cluster.lab.cluster import SHARED, Cluster
-from tests.cluster.lab.machine import LabError, run, say, state_folder, succeeds, wait_until
+from lab.cluster.cluster import SHARED, Cluster
+from lab.cluster.machine import LabError, run, say, state_folder, succeeds, wait_until
 
 NAME = "deathless"
 _CONTROL = f"{NAME}-control-plane"

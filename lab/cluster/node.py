@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.lab.machine import CommandFailed, LabError, run, state_folder, succeeds, wait_until
+from lab.cluster.machine import CommandFailed, LabError, run, state_folder, succeeds, wait_until
 
 BRIDGE = "dlab0"
 GROUP = "deathless-lab"  # of every cgroup hierarchy: all nodes of the lab lie below it
@@ -250,7 +250,7 @@ class Node:
         wait_until(self._killed, f"all processes of {self.name} end", within_s=60)
         (self.folder / "pid").unlink(missing_ok=True)
         for group in self.place.groups:
-            wait_until(lambda group=group: remove_groups(group), f"{group} is empty", within_s=30)  # type: ignore[misc]
+            wait_until(lambda group=group: remove_groups(group), f"{group} is empty", within_s=30)  # type: ignore[misc]  # a default in a lambda
 
     def _killed(self) -> bool:
         """Kill every process of the node; tell whether there was none."""

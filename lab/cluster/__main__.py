@@ -1,4 +1,4 @@
-"""The lab's command line: `python -m tests.cluster.lab up | down | load ARCHIVE | kubectl ... | helm ...`.
+"""The lab's command line: `python -m lab.cluster up | down | load ARCHIVE | kubectl ... | helm ...`.
 
 Exit code 0 = done, 3 = this machine can run no cluster (one line says why), 1 = it failed.
 """
@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster.lab.machine import ROOT, LabError, run, say
-from tests.cluster.lab.provider import NoCluster, choose
-from tools import kubernetes
+from lab import kubernetes
+from lab.cluster.machine import ROOT, LabError, run, say
+from lab.cluster.provider import NoCluster, choose
 
-_USAGE = """usage: python -m tests.cluster.lab COMMAND
+_USAGE = """usage: python -m lab.cluster COMMAND
   possible           exit code 0 when this machine can run a cluster
   up [ARCHIVE ...]   start a cluster from nothing and load images into it
   down               end it and remove what it left behind; nodes keep their images for the next time

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.cluster.lab.eyes import Eyes
-from tests.cluster.lab.machine import CommandFailed, LabError, run, wait_until
+from lab.cluster.eyes import Eyes
+from lab.cluster.machine import CommandFailed, LabError, run, wait_until
 
 #: Where every node sees one and the same folder; hostPath volumes below it are ReadWriteMany.
 SHARED = "/srv/shared"

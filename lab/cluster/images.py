@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.cluster.lab.machine import run
-from tests.cluster.lab.node import Node
+from lab.cluster.machine import run
+from lab.cluster.node import Node
 
 PAUSE = "registry.k8s.io/pause:3.10"
 COREDNS = "registry.k8s.io/coredns/coredns:v1.14.7"
