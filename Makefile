@@ -32,7 +32,7 @@ LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oi
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
 .PHONY: help install demo demo-shop demo-shop-record test lint format quick pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
-	sim-record torture clean derived docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
+	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -191,6 +191,10 @@ lock-check: install ## Compare requirements.txt with a new resolution (asks the 
 
 derived: install ## Write what is made from the models: crds/, charts, tables, the reference page
 	@for tool in crds chart reference rights; do $(BIN)/python tools/$$tool.py >/dev/null; done
+
+changelog: install ## Move the fragments of changes/ into CHANGELOG.md under VERSION=x.y.z
+	@test -n "$(VERSION)" || { echo 'Name the release: make changelog VERSION=x.y.z' >&2; exit 1; }
+	@$(BIN)/towncrier build --yes --version "$(VERSION)"
 
 docs: install ## Build the documentation's site in build/site (strict: a broken link fails)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -373,7 +373,7 @@ def each_error_page_names_its_tests(tree: Tree) -> list[str]:
 def each_promise_names_its_tests(tree: Tree) -> list[str]:
     """Each row of the promises, and each part of a page that makes some, names the tests that show it."""
     guarantees, storage = tree.get("docs/guarantees.md", ""), tree.get("docs/kubernetes/storage.md", "")
-    table = guarantees.partition("| promise |")[2].partition("\n\n")[0]
+    table = guarantees.partition("| guarantee |")[2].partition("\n\n")[0]
     parts = [("docs/guarantees.md", row) for row in table.split("\n")[2:]]
     parts += [("docs/guarantees.md", part) for part in re.split(r"\n(?=\*\*When )", guarantees)[1:]]
     parts += [("docs/kubernetes/storage.md", part) for part in re.split(r"\n(?=## )", storage)[1:]]
@@ -418,6 +418,18 @@ def links_lead_somewhere(tree: Tree) -> list[str]:
             whole = "/".join(parts) or "."
             if whole not in tree and whole not in folders:
                 found.append(f"{path}: {target} leads nowhere")
+    return found
+
+
+def map_names_files_that_exist(tree: Tree) -> list[str]:
+    """A module or test that ARCHITECTURE.md names is there, below one of the roots that the page gives."""
+    found = []
+    for path in re.findall(r"`([\w/]+\.(?:py|yaml|toml))`", tree.get("ARCHITECTURE.md", "")):
+        tops = (
+            ("", "runtime/deathless/", "operator/deathless_operator/") if "/" in path or path.endswith(".toml") else ()
+        )
+        if tops and not any(f"{top}{path}" in tree for top in tops):
+            found.append(f"ARCHITECTURE.md: {path} is not there")
     return found
 
 
@@ -495,7 +507,7 @@ RULES: dict[Rule, list[Tree]] = {
         {"docs/errors/DL1234.md": f"# DL1234 Gone\n\nTested by `{TEST}`.\n", TEST: "# DL12345 Go\n"},
     ],
     each_promise_names_its_tests: [
-        {"docs/guarantees.md": "| promise | by |\n| --- | --- |\n| nothing is lost | |\n\nEnd.\n"},
+        {"docs/guarantees.md": "| guarantee | by |\n| --- | --- |\n| nothing is lost | |\n\nEnd.\n"},
         {"docs/guarantees.md": f"`{TEST}`\n\n**When it rains.** It pours.\n"},
         {"docs/kubernetes/storage.md": f"`{TEST}`\n\n## Room\n\nThere is some.\n"},
     ],
@@ -506,6 +518,7 @@ RULES: dict[Rule, list[Tree]] = {
     ],
     links_lead_somewhere: [{"docs/start.md": "[next](next.md)\n"}, {"docs/start.md": "[up](../../x.md)\n"}],
     each_ignore_has_a_reason: [{CORE: "x = y  # no" + "qa: F821\n"}, {CORE: "x = y  # type: ig" + "nore\n"}],
+    map_names_files_that_exist: [{"ARCHITECTURE.md": "see `core/gone.py`\n"}],
     fragments_have_a_kind: [{"changes/news.md": "new\n"}],
 }
 CASES = [
