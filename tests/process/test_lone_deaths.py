@@ -47,7 +47,9 @@ def test_killed_supervisor_takes_its_worker_and_ingress_with_it(tmp_path: Path, 
         replicas.primary()
         supervisor = replicas.processes["r0"].pid
         wait_for(lambda: not read_members(str(replicas.directory))["r0"].ingress.endswith(":0"), "an ingress")
-        children = [pid for kind in ("worker", "ingress") for pid in children_of(supervisor, f"deathless.shell.{kind}")]
+        children = [
+            pid for kind in ("worker", "ingress") for pid in children_of(supervisor, f"deathless.shell.{kind}.{kind}")
+        ]
         assert len(children) == 2
         if state == "frozen":
             for pid in children:

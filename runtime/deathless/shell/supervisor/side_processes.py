@@ -136,9 +136,9 @@ class Attendants:
             return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
 
         if config.announce_kubernetes:
-            self._all.append(Attendant("announcer", command("announcer"), fenced))
+            self._all.append(Attendant("announcer", command("pod.announcer"), fenced))
         if config.health_listen:
-            self._all.append(Attendant("health", command("health"), fenced))
+            self._all.append(Attendant("health", command("pod.health_port"), fenced))
         for driver in config.drivers:
             self._all.append(Attendant(f"driver {driver.name}", _driver(config_path, driver.name)))
 
