@@ -34,8 +34,8 @@ from deathless.shell.pod.pod_config import read_pod_config, read_shared_config
 from deathless.shell.service_code import code_record
 from deathless.shell.service_code import fingerprint_report as code_check
 from deathless.shell.service_code.fingerprint import fingerprint_of
-from deathless_operator.cluster.connection import from_kubeconfig
 from deathless_operator.cluster.errors import NoCluster
+from deathless_operator.cluster.kubeconfig import from_kubeconfig
 
 CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r0"}, ReplicaConfig)
 PLACE = Place("0" * 32, "/data", "m", Spot(1, ""), Spot(2, ""))
@@ -206,7 +206,7 @@ FILES = [
     ),
     Door(
         "a kubeconfig",
-        ("deathless_operator/cluster/connection.py::from_kubeconfig",),
+        ("deathless_operator/cluster/kubeconfig.py::from_kubeconfig",),
         at("config", from_kubeconfig),
         KUBECONFIG,
         yaml_bytes,
