@@ -8,8 +8,8 @@ where a login command fails, and waits for the command without end (design 0021)
 A login command (`exec`, client.authentication.k8s.io) is run again once what it gave has expired. It may ask a person
 at a terminal; without a terminal it has EXEC_TIMEOUT_S.
 
-Guarantees: whatever is wrong with a file or a command is a NoCluster that names it. Does not: know the login helpers
-that kubectl has dropped (auth-provider, user name and password).
+Guarantees: whatever is wrong with a file or a command is a NoCluster that names it. Does not: know
+`auth-provider`, or a user name with a password.
 """
 
 from __future__ import annotations
