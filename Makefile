@@ -88,13 +88,13 @@ format: install ## Rewrite the tree in the house format
 	@$(BIN)/ruff format
 
 etcd: install ## Build the etcd that the tests run against (once; needs Go)
-	@status=0; $(BIN)/python tools/etcd.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python lab/etcd.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 helm: install ## Build what renders the charts and evaluates their alerts (once; needs Go)
-	@status=0; $(BIN)/python tools/kubernetes.py helm alert-tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python lab/kubernetes.py helm alert-tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
-	@status=0; $(BIN)/python tools/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python lab/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 quick: install ## Tests that run in one process
 	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
@@ -114,23 +114,23 @@ pythons: ## Run the quick tests on each Python from 3.11 to 3.14 that this machi
 # One after the other: they measure nothing, but a starved process looks like a dead one. A wait that is too long ends by
 # its own deadline first.
 processes: install ## Tests that start, kill and freeze real processes
-	@status=0; $(BIN)/python tools/packages.py tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python lab/packages.py tests || status=$$?; test $$status -eq 0 -o $$status -eq 3
 	@$(BIN)/pytest --durations=25 --durations-min=5 -o faulthandler_timeout=600 -m 'process or etcd or root' tests/process tests/conformance
 
 packages: install ## Install what the cluster needs of Debian's packages (root), or say what is missing
-	@status=0; $(BIN)/python tools/packages.py cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python lab/packages.py cluster || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 kubernetes: install ## Build the Kubernetes that the cluster tests run on (once, 10 minutes; needs Go)
-	@status=0; $(BIN)/python tools/kubernetes.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python lab/kubernetes.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 image: packages ## Build the container image; writes build/deathless-image.tar (needs root and buildah)
 	@status=0; $(BIN)/python tools/image.py || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 cluster-up: image ## Start a real cluster, a control plane and three workers, with our image in it
-	@status=0; $(BIN)/python -m tests.cluster.lab up build/deathless-image.tar || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python -m lab.cluster up build/deathless-image.tar || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 cluster-down: install ## End it and remove what it left; images are kept for the next one
-	@status=0; $(BIN)/python -m tests.cluster.lab down || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python -m lab.cluster down || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 # One after the other: each breaks the cluster that all share. A wait that is too long ends by its own deadline first.
 bench-cluster: kubernetes packages ## Measure on a real cluster (its own, or the running one); writes bench/results/kubernetes.json
@@ -138,10 +138,10 @@ bench-cluster: kubernetes packages ## Measure on a real cluster (its own, or the
 
 # Where this machine can run none, one line says what for; an API server alone needs no more than its program.
 test-cluster: install ## End-to-end tests on a real cluster (its own, or the one of `make cluster-up`)
-	@status=0; $(BIN)/python tools/packages.py cluster >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3; \
-	status=0; $(BIN)/python -m tests.cluster.lab possible || status=$$?; \
+	@status=0; $(BIN)/python lab/packages.py cluster >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3; \
+	status=0; $(BIN)/python -m lab.cluster possible || status=$$?; \
 	case $$status in \
-	  0) $(BIN)/python tools/kubernetes.py || test $$? -eq 3; $(BIN)/python tools/image.py || test $$? -eq 3; \
+	  0) $(BIN)/python lab/kubernetes.py || test $$? -eq 3; $(BIN)/python tools/image.py || test $$? -eq 3; \
 	    marks='apiserver or cluster';; \
 	  3) marks='apiserver';; \
 	  *) exit $$status;; \

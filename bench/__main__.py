@@ -28,7 +28,7 @@ from bench.machine import describe
 from bench.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.report import line, write_page
 from bench.setting import Setting
-from deathless.shell import event_loop
+from deathless.shell.process import event_loop
 
 Group = Callable[[Setting], Awaitable[list[Figure]]]
 GROUPS: Final[dict[str, Group]] = {

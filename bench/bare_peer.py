@@ -21,7 +21,7 @@ from typing import Final, cast
 from bench.figures import median
 from bench.floor import ALLOCATE, BLOCK
 from bench.peers import Missing, end, start_module, tail
-from deathless.shell import event_loop
+from deathless.shell.process import event_loop
 
 NAME: Final = "two Python processes that sync and answer, no more"
 SIZE: Final = 64

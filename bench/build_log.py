@@ -30,17 +30,17 @@ from deathless.codec.frames import (
     padded,
 )
 from deathless.codec.messages import Kind, encode, encode_register, encode_time
-from deathless.core.replica import ShardPlace
-from deathless.engine.assembly import open_shard
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_store import ShardLog
+from deathless.core.replica.replica import ShardPlace
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Handle, Holder
-from deathless.engine.shard import Shard
-from deathless.shell.filesystem import RealFileSystem
-from deathless.shell.fingerprint import fingerprint
-from deathless.shell.identity import prepare
-from deathless.shell.loading import load_service
-from deathless.shell.storage import open_log
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard
+from deathless.shell.directory.identity import prepare
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.disk.open_log import open_log
+from deathless.shell.service_code.fingerprint import fingerprint
+from deathless.shell.service_code.loading import load_service
 
 REPLICA: Final = "builder"
 FRAME_BYTES: Final = 1 << 20

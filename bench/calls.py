@@ -16,7 +16,7 @@ from bench.generator import generate, name
 from bench.load import NOTE, Load
 from bench.setting import Setting
 from bench.usage import processor_s
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
 
 WINDOW: Final = 1000
 CLIENTS: Final = 64

@@ -13,8 +13,8 @@ from bench.cluster import RECOVERED_S, Cluster
 from bench.figures import Figure, Goal, figure
 from bench.load import NOTE
 from bench.setting import Setting, build_log
-from deathless.shell.admin import ask
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
+from deathless.shell.net.admin_call import ask
 
 MIB = 1 << 20
 MANY = 1 << 40  # no checkpoint of its own meanwhile

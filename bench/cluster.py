@@ -22,10 +22,10 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.base.shards import shard_directory, shard_name
-from deathless.core.detection import Report
-from deathless.shell.admin import Access, ask
-from deathless.shell.children import die_with_parent
-from deathless.shell.members import read_members
+from deathless.core.supervisor.detection import Report
+from deathless.shell.directory.members import read_members
+from deathless.shell.net.admin_call import Access, ask
+from deathless.shell.process.forked import die_with_parent
 
 SERVICE: Final = "bench"
 MODULE: Final = f"{Path(__file__).resolve().parent / 'services' / 'counter.py'}:bench"
@@ -129,7 +129,7 @@ class Cluster:
         path.write_bytes(msgspec.json.encode(config))
         with self.log(name).open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "deathless.shell.supervisor", str(path)],
+                [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(path)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

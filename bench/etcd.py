@@ -1,6 +1,6 @@
 """etcd as a peer: one member with its default durability, loaded through its own Go client.
 
-The server is the one that the tests use (tools/etcd.py builds it); the load is `etcd_load/main.go`, built once into the
+The server is the one that the tests use (lab/etcd.py builds it); the load is `etcd_load/main.go`, built once into the
 same cache. Guarantees: the server ends with `close`. Does not: tune it. Where Go is missing one line says so.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Final, Self
 
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "bench" / "etcd_load" / "main.go"
@@ -35,7 +35,7 @@ class Missing(Exception):
 
 
 def _tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("etcd_tool", ROOT / "tools" / "etcd.py")
+    spec = importlib.util.spec_from_file_location("etcd_tool", ROOT / "lab" / "etcd.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

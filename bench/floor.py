@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 BLOCK: Final = 4096
 ALLOCATE: Final = 4 << 20  # as the log's writer: space comes in steps

@@ -14,8 +14,8 @@ from bench.load import ARGUMENTS
 from bench.setting import Setting, build_log
 from bench.usage import resident_bytes
 from deathless.codec.frames import FrameKind, decode_data, parse_segment_name
-from deathless.engine.segment_scan import SegmentScan
-from deathless.shell.filesystem import RealFileSystem
+from deathless.engine.log.segment_scan import SegmentScan
+from deathless.shell.disk.filesystem import RealFileSystem
 
 MIB = 1 << 20
 

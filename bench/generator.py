@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from bench.load import Load, Messages, hello
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "bench" / "wire_load" / "main.go"

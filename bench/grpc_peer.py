@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Final
 
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 MISSING: Final = "gRPC left out: grpcio is not installed"
 UNARY: Final = "/bench/take"

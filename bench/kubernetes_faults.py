@@ -22,8 +22,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger
-from tests.cluster.lab.cluster import Pod
 
 WHOLE_S: Final = 180.0  # the cluster is whole again within this
 REST_S: Final = 5.0  # that pods started last is then past: a round measures its own fault alone
@@ -115,7 +115,7 @@ def _is_replaced(cluster: Lab, old: Pod) -> bool:
 
 def kill(ledger: Ledger, pod: Pod, _: ExitStack) -> None:
     """Kill -9 of the worker."""
-    ledger.cluster.kill_process(pod, "deathless.shell.worker")
+    ledger.cluster.kill_process(pod, "deathless.shell.worker.worker")
 
 
 def delete(ledger: Ledger, pod: Pod, _: ExitStack) -> None:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed
 from tests.cluster.installed import Lab
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed
 
 PAUSE_S: Final = 0.25  # between two looks: a look takes the processors from the takeover it waits for
 WITHIN_S: Final = 120.0

@@ -13,8 +13,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Final
 
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import NAMESPACE, Lab, Ledger, install
-from tests.cluster.lab.cluster import Pod
 
 from bench.figures import Figure, Goal, figure, median
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import Machine
-from deathless.shell.filesystem import filesystem_type
+from deathless.shell.disk.filesystem import filesystem_type
 
 WRITTEN: Final = (":!bench/results", ":!docs/benchmarks*.md")
 """What the bench writes itself: a tree that differs in these alone is what was measured."""

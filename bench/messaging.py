@@ -24,7 +24,7 @@ from bench.floor import Floor
 from bench.peers import Missing, Peer, Turns
 from bench.setting import Setting
 from bench.usage import processor_s
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
 
 MODULES: Final = Path(__file__).resolve().parent / "services" / "exchange.py"
 KEYS: Final = 64

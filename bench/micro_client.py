@@ -26,7 +26,7 @@ from deathless.codec.wire import (
     ok_reply,
     struct_packet,
 )
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
 
 CALLS = 50_000
 RUNS = 7

@@ -18,10 +18,10 @@ import msgspec
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 BATCH = 8192
 BATCHES = 31

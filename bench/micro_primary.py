@@ -26,18 +26,18 @@ from deathless.base.errors import DeathlessError
 from deathless.codec.snapshot import Snapshot
 from deathless.codec.wire import Follow, Hello, PacketReader, Registered, Type, decode_struct, packet, struct_packet
 from deathless.core import events as ev
-from deathless.core.replica import Replica
-from deathless.core.witness import Sighting
-from deathless.engine.assembly import open_shard
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.intake import Intake
+from deathless.core.replica.replica import Replica
+from deathless.core.replica.witness import Sighting
+from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
-from deathless.engine.replica_engine import ReplicaEngine
-from deathless.shell.fingerprint import fingerprint
-from deathless.shell.identity import prepare
-from deathless.shell.loading import load_service
-from deathless.shell.machine_clock import boot_us
-from deathless.shell.storage import open_log
+from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.shard.assembly import open_shard
+from deathless.shell.directory.identity import prepare
+from deathless.shell.disk.open_log import open_log
+from deathless.shell.link.machine_clock import boot_us
+from deathless.shell.service_code.fingerprint import fingerprint
+from deathless.shell.service_code.loading import load_service
 
 T = TypeVar("T")
 SHAPES: Final = {"1x1": (1, 1), "64x1": (64, 1), "1x500": (1, 500), "1x1000": (1, 1000)}

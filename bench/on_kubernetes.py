@@ -28,11 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from lab.cluster.machine import sole_use
+from lab.cluster.provider import NoCluster, choose
+from lab.kubernetes import GoMissing
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import NAMESPACE, Lab, Ledger, build_images, install
-from tests.cluster.lab.machine import sole_use
-from tests.cluster.lab.provider import NoCluster, choose
-from tools.kubernetes import GoMissing
 
 from bench.figures import Figure, Goal, figure, median
 from bench.kubernetes_faults import (

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from bench.figures import median
 from bench.setting import Setting
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD_S: Final = 900.0

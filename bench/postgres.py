@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from bench.figures import percentile
 from bench.load import KEYS, NOTE
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 MISSING: Final = "PostgreSQL left out: no server found (Debian: apt-get install postgresql)"
 NO_DRIVER: Final = "PostgreSQL left out: psycopg is not installed"

@@ -24,7 +24,7 @@ from bench.build_log import Built
 from bench.cluster import COUNTER, READY_S, Cluster, Program
 from bench.etcd import Etcd
 from bench.postgres import Postgres
-from deathless.shell.children import die_with_parent
+from deathless.shell.process.forked import die_with_parent
 
 PROFILING: Final = Path(__file__).resolve().parent / "profiling"
 ROOT: Final = Path(__file__).resolve().parents[1]

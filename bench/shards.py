@@ -32,7 +32,7 @@ from bench.setting import Setting
 from bench.usage import processor_s
 from deathless.base.shards import shard_name, shard_of
 from deathless.codec.messages import Kind, encode
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
 
 KEYS: Final = 1000
 WINDOW: Final = 1000

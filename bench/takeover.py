@@ -20,8 +20,8 @@ from bench.figures import Figure, Goal, figure, median
 from bench.load import NOTE
 from bench.setting import Setting
 from deathless.base.errors import DeathlessError
-from deathless.shell.admin import ask
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
+from deathless.shell.net.admin_call import ask
 
 CALLERS: Final = 4
 BACK_S: Final = 20.0  # a takeover that takes longer is an error

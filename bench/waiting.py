@@ -20,8 +20,8 @@ from bench.peers import Missing, Peer, Turns
 from bench.setting import Setting
 from bench.usage import processor_s, resident_bytes
 from deathless.base.errors import DeathlessError
-from deathless.shell.admin import ask
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
+from deathless.shell.net.admin_call import ask
 
 SOME: Final = 5000  # timers that fall due one after the other while the others wait
 SOME_APART_US: Final = 1000

@@ -27,7 +27,7 @@ from tests.limits_of_time import (
 
 from deathless.base.limits import Limits
 from deathless.base.manifest_parts import LimitsSpec
-from deathless.execution.activity import Policy
+from deathless.execution.turn.activity import Policy
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = ("runtime/deathless", "operator/deathless_operator")

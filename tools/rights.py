@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a script
-from tools import kubernetes
+from lab import kubernetes
 
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import LogStorage
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.objects import Objects
+from deathless_operator.plan.service.objects import Objects
 from deathless_operator.plan.snapshot import ResourceView
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,7 +15,7 @@ and the next one finds them.
 Guarantees: who is killed follows from the seed, as far as the same processes run; of all kinds that run each is killed
 once before one is killed again; a kill that comes late is made up for, and the verdict tells how many were planned;
 everything that it started ends with it. Does not: judge spans, which a killed exporter
-may lose; kill the postmaster, which starts PostgreSQL's processes. Needs PostgreSQL (tools/postgresql.py); where there
+may lose; kill the postmaster, which starts PostgreSQL's processes. Needs PostgreSQL (lab/postgresql.py); where there
 is none, one line says so and the exit code is 3. It is 0 when all is right, 1 otherwise.
 """
 
@@ -45,7 +45,7 @@ import msgspec
 import psycopg
 from examples.shop.customers import Customers, History
 from examples.shop.verdict import SHOWN_MAX, Books, Entry, judge, take_inventory
-from tools.postgresql import Missing, Server
+from lab.postgresql import Missing, Server
 
 from deathless.base.errors import OtherSupervisor
 
@@ -53,12 +53,12 @@ HERE: Final = Path(__file__).parent
 PROGRAM: Final = (sys.executable, "-m", "deathless.cli.main")
 MANIFESTS: Final = {"stock": "stock.yaml", "payments": "payments-ledger.yaml", "shop": "shop.yaml"}
 KINDS: Final = {
-    "deathless.shell.supervisor": "supervisor",
-    "deathless.shell.worker": "worker",
-    "deathless.shell.ingress": "ingress",
+    "deathless.shell.supervisor.supervisor": "supervisor",
+    "deathless.shell.worker.worker": "worker",
+    "deathless.shell.ingress.ingress": "ingress",
     "deathless.drivers.host": "driver",
-    "deathless.shell.activity_worker": "activity worker",
-    "deathless.shell.span_exporter": "span exporter",
+    "deathless.shell.worker.activity_process": "activity worker",
+    "deathless.shell.worker.span_exporter": "span exporter",
 }
 """What a process is, by the module it runs."""
 POSTGRES: Final = "PostgreSQL"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from deathless import Client, DeathlessError
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
 
 ARTICLES: Final = ("apples", "pears", "plums")
 NAMES: Final = ("alice", "bob", "carol", "dave", "erin")

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lab import kubernetes
 from real_api_server import RealApiServer, binaries
-from tools import kubernetes
 
 
 class CertManager:

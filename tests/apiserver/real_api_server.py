@@ -6,7 +6,7 @@
 Users are tokens: `admin` may do everything; each other one of `TOKENS` only what a test binds to it, which is how the
 roles of the chart are tried. Nothing moves here that a controller would move: no StatefulSet gets pods.
 
-Binaries are those of tools/kubernetes.py; where they can't be had the tests are left out with its one line.
+Binaries are those of lab/kubernetes.py; where they can't be had the tests are left out with its one line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from etcd_server import READY_WITHIN_S, free_ports, wait_until
-from tools import kubernetes
+from lab import kubernetes
 
 from deathless_operator.cluster.connection import Connection
 

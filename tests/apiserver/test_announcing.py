@@ -13,8 +13,8 @@ from etcd_server import wait_until
 from real_api_server import RealApiServer
 from tests.unit.deathless.shell.announcer_bench import Announcing, announcing_at
 
-from deathless.shell.announcement import FENCED, REPLICA, ROLE, SERVES, STATUS
-from deathless.shell.kubernetes_api import Api, ApiError, Place
+from deathless.shell.pod.announcement import FENCED, REPLICA, ROLE, SERVES, STATUS
+from deathless.shell.pod.kubernetes_api import Api, ApiError, Place
 
 pytestmark = pytest.mark.apiserver
 NAMES = ["bank-0", "bank-1", "bank-2"]

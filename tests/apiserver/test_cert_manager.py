@@ -18,10 +18,10 @@ from etcd_server import wait_until
 from operator_process import OperatorProcess
 from real_api_server import ROOT, RealApiServer
 from tests.unit.charts.rendering import render
-from tests.unit.deathless.shell.test_tls import shake_hands
+from tests.unit.deathless.shell.net.test_tls import shake_hands
 
 from deathless.base.config import TlsConfig
-from deathless.shell.tls import client_context, refresh, server_context
+from deathless.shell.net.tls import client_context, refresh, server_context
 from deathless_operator.cluster import authority
 from deathless_operator.cluster.kinds import CERTIFICATE, CLUSTER_ISSUER, ISSUER, SECRET, SERVICE, STATEFUL_SET, Kind
 

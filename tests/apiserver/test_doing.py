@@ -15,7 +15,7 @@ from deathless_operator.cluster.trust import Trust
 from deathless_operator.model import names
 from deathless_operator.model.status import ServiceStatus
 from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod, PatchMetadata
-from deathless_operator.plan.drill_snapshot import DrillAction, EvictPod, SetCordon
+from deathless_operator.plan.drill.snapshot import DrillAction, EvictPod, SetCordon
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 

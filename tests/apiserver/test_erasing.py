@@ -18,8 +18,8 @@ from test_services import conditions, exists, make_service
 
 from deathless_operator.cluster.kinds import CLAIM, CONFIG_MAP, EVENT, POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
-from deathless_operator.plan import erasure
-from deathless_operator.plan.reading import read_child
+from deathless_operator.plan.service import erasure
+from deathless_operator.plan.service.reading import read_child
 
 pytestmark = pytest.mark.apiserver
 

@@ -16,7 +16,7 @@ from deathless_operator.cli import plugin
 from deathless_operator.cli.plugin_adopt import adopt_manifest
 from deathless_operator.cluster.kinds import DRILL, POD, SERVICE, STATEFUL_SET
 from deathless_operator.model import names
-from deathless_operator.plan.reading import read_resource
+from deathless_operator.plan.service.reading import read_resource
 
 pytestmark = pytest.mark.apiserver
 SPEC = {"module": "bank:bank", "image": "bank:1", "logStorage": {"size": "1Gi"}}

@@ -21,11 +21,11 @@ from deathless_operator.cluster.kinds import CONFIG_MAP, NETWORK_POLICY, POD, SE
 from deathless_operator.cluster.trust import secret_facts
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.access import plan_access
 from deathless_operator.plan.actions import CopySecret
-from deathless_operator.plan.objects import Objects, code_of
-from deathless_operator.plan.placement import Mounted
-from deathless_operator.plan.reading import read_resource
+from deathless_operator.plan.service.access import plan_access
+from deathless_operator.plan.service.objects import Objects, code_of
+from deathless_operator.plan.service.placement import Mounted
+from deathless_operator.plan.service.reading import read_resource
 from deathless_operator.plan.snapshot import Snapshot
 
 pytestmark = pytest.mark.apiserver

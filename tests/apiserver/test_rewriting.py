@@ -18,7 +18,7 @@ from deathless_operator.cluster.trust import Trust
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.plan.actions import Apply
-from deathless_operator.plan.plan import make_plan
+from deathless_operator.plan.service.plan import make_plan
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio]
 

@@ -13,7 +13,7 @@ from tools import rights
 from deathless.base.manifest import ServiceSpec
 from deathless.base.manifest_parts import LogStorage
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.objects import Objects
+from deathless_operator.plan.service.objects import Objects
 from deathless_operator.plan.snapshot import ResourceView
 
 pytestmark = pytest.mark.apiserver

@@ -26,9 +26,10 @@ async def stored(api: Api, namespace: str) -> list[dict[str, Any]]:
 
 
 async def test_repeated_event_is_told_once_and_counted_later(api_server: RealApiServer, namespace: str) -> None:
-    now = [1_800_000_000.0]
+    now = [5.0]
+    backwards = iter(range(1_800_000_000, 0, -7200))  # a wall clock that is set back all the time
     async with Api(api_server.connection()) as api:
-        recorder = Recorder(api, instance="a", wall=lambda: now[0])
+        recorder = Recorder(api, instance="a", wall=lambda: next(backwards), steady=lambda: now[0])
         assert await recorder.tell(bank(namespace), SAID)
         assert not await recorder.tell(bank(namespace), SAID)
         now[0] += REPEAT_S

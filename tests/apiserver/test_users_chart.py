@@ -6,9 +6,9 @@ import subprocess
 from typing import Any
 
 import pytest
+from lab import kubernetes
 from real_api_server import RealApiServer
 from tests.unit.charts.rendering import CHART, KUBERNETES
-from tools import kubernetes
 
 from deathless_operator.cluster.kinds import SECRET
 from deathless_operator.model import names

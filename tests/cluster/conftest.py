@@ -18,13 +18,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from lab import kubernetes
+from lab.cluster.bare import BareCluster
+from lab.cluster.cluster import NoNetem
+from lab.cluster.kind import KindCluster
+from lab.cluster.machine import ROOT, InUse, sole_use
+from lab.cluster.provider import NoCluster, choose
 from tests.cluster.installed import CALM, NAMESPACE, Ledger, build_images, install_for_tests
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import NoNetem
-from tests.cluster.lab.kind import KindCluster
-from tests.cluster.lab.machine import ROOT, InUse, sole_use
-from tests.cluster.lab.provider import NoCluster, choose
-from tools import kubernetes
 
 IMAGE = "docker.io/library/deathless:0.1.0"
 """Our image, as the chart names it."""

@@ -36,7 +36,7 @@ from typing import Self
 
 import aiohttp
 
-from deathless.shell.ingress import REQUEST_TIMEOUT_S, STOP_GRACE_S
+from deathless.shell.ingress.ingress import REQUEST_TIMEOUT_S, STOP_GRACE_S
 
 KEYS = 5
 ATTEMPT_S = 1.0  # a Service without endpoints may swallow a connect: short, then again

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lab.cluster.bare import BareCluster
+from lab.cluster.cluster import LOG, SHARED, Pod
+from lab.cluster.kind import KindCluster
+from lab.cluster.machine import ROOT, CommandFailed, LabError, run, wait_until
 from tests.cluster.front_door import Door
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import LOG, SHARED, Pod
-from tests.cluster.lab.kind import KindCluster
-from tests.cluster.lab.machine import ROOT, CommandFailed, LabError, run, wait_until
 
 Lab = BareCluster | KindCluster
 NAMESPACE = "deathless-system"

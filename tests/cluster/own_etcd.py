@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lab.cluster.certificates import Authority
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed, wait_until
 from tests.cluster.installed import Lab
-from tests.cluster.lab.certificates import Authority
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed, wait_until
 
 from deathless_operator.model.names import LOCK_TLS_FOLDER
 

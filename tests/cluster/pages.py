@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.cluster.lab.machine import ROOT, run
+from lab.cluster.machine import ROOT, run
 
 DOCS: Final = ROOT / "docs"
 PROGRAMS: Final = ("kubectl", "helm", "etcdctl", "deathless", "docker", "curl", "cmctl", "make", "ETCDCTL=", "$ETCDCTL")

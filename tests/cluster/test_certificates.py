@@ -8,9 +8,9 @@ import json
 
 import pytest
 from cryptography import x509
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed
 from tests.cluster.installed import CALM, NAMESPACE, Lab, Ledger
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.pages import block, walk
 from tests.cluster.under_load import called, check_no_call_failed, wait_epoch
 
@@ -104,7 +104,7 @@ def test_certificate_that_is_issued_anew_reaches_every_front_door_and_fails_no_c
             assert (lives(ledger), ledger.epoch()) == (before, epoch), "nothing was started again for it"
         check_no_call_failed(callers)
         with called(ledger) as callers:  # all of them, and replicas among themselves, connect anew with what is new
-            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker.worker")
             wait_epoch(ledger, epoch)
             callers.wait_more()
         assert all_show(cluster, ledger, new)
@@ -124,7 +124,7 @@ def test_authority_that_was_deleted_by_hand_fails_no_call_and_no_takeover(cluste
             assert (lives(ledger), ledger.epoch()) == (before, epoch), "nothing was started again for it"
         check_no_call_failed(callers)
         with called(ledger) as callers:
-            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker.worker")
             wait_epoch(ledger, epoch)
             callers.wait_more()
 
@@ -140,5 +140,5 @@ def test_authority_that_was_taken_away_is_trusted_nowhere_and_the_service_goes_o
         shown = held_by(cluster, f"{ledger.name}-tls", ledger.namespace)
         ledger.wait_for(lambda: all_show(cluster, ledger, shown), "every front door shows what the new one signed")
         with called(ledger) as callers:
-            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker.worker")
             callers.wait_more()

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from lab.cluster.machine import CommandFailed, LabError
 from tests.cluster.drilling import drill, judged
 from tests.cluster.installed import (
     CALM,
@@ -22,7 +23,6 @@ from tests.cluster.installed import (
     Ledger,
     install_for_tests,
 )
-from tests.cluster.lab.machine import CommandFailed, LabError
 from tests.cluster.under_load import called, chance, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]

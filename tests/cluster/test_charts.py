@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.cluster.machine import ROOT, CommandFailed, wait_until
 from tests.cluster import installed as lab
 from tests.cluster.installed import IMAGE, VALUES, Lab, Ledger
-from tests.cluster.lab.machine import ROOT, CommandFailed, wait_until
 from tests.cluster.under_load import called
 from tests.unit.charts.rendering import CHART, CRD_CHART, VARIANTS, pod_specs, render
 

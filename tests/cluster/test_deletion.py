@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lab.cluster.bare import BareCluster
+from lab.cluster.machine import CommandFailed
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger, volume
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.under_load import called
 
 from deathless_operator.model import names

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.cluster.machine import ROOT, run
 from tests.cluster.drilling import drill, judged, status
 from tests.cluster.installed import LEDGER_IMAGE, Lab, Ledger
-from tests.cluster.lab.machine import ROOT, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
@@ -75,8 +75,8 @@ def instead(owner, name, ours):
 
 
 def worker():
-    from deathless.core.replica import Replica
-    from deathless.shell.etcd_lock import EtcdLock
+    from deathless.core.replica.replica import Replica
+    from deathless.shell.lock_stores.etcd.lock import EtcdLock
 
     async def owns(self, holder):
         return True
@@ -86,7 +86,7 @@ def worker():
 
 
 def ingress():
-    from deathless.core.client_link import Link, LinkState
+    from deathless.core.client.link import Link, LinkState
 
     outdoes = Link.outdoes
 
@@ -98,7 +98,7 @@ def ingress():
 
 
 try:
-    for name, sabotage in (("deathless.shell.worker", worker), ("deathless.shell.ingress", ingress)):
+    for name, sabotage in (("deathless.shell.worker.worker", worker), ("deathless.shell.ingress.ingress", ingress)):
         if any(name in word for word in sys.orig_argv):
             sabotage()
 except BaseException:  # Python itself would go on without it

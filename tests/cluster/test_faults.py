@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from lab.cluster.bare import BareCluster
+from lab.cluster.cluster import LOG, Pod
+from lab.cluster.machine import wait_until
 from tests.cluster.front_door import Callers, figure
 from tests.cluster.installed import CALM, LOCK_STORE, NAMESPACE, OPERATOR, Lab, Ledger
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import LOG, Pod
-from tests.cluster.lab.machine import wait_until
 from tests.cluster.under_load import called, check_no_call_failed, wait_caught_up, wait_epoch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -42,7 +42,7 @@ def ledger(cluster: Lab, deathless: None) -> Iterator[Ledger]:
 
 def test_killed_process_loses_nothing(ledger: Ledger) -> None:
     with called(ledger) as callers:
-        for pattern in ("deathless.shell.worker", "deathless replica"):
+        for pattern in ("deathless.shell.worker.worker", "deathless replica"):
             old = ledger.epoch()
             ledger.cluster.kill_process(ledger.primary(), pattern)
             callers.wait_more()
@@ -165,7 +165,7 @@ def test_stale_directory_caches_at_a_takeover_lose_nothing(bare: BareCluster) ->
             for node in bare.workers:  # the kernel of each learns that the next epochs' files are not there
                 names = " ".join(f"{top}/{ledger.volume}/log/e{epoch + ahead:012d}.r000000.seg" for ahead in range(9))
                 bare.node_exec(node, "sh", "-c", f"ls {names} 2>/dev/null || true")
-            bare.kill_process(ledger.primary(), "deathless.shell.worker")
+            bare.kill_process(ledger.primary(), "deathless.shell.worker.worker")
             wait_epoch(ledger, epoch)
             callers.wait_more()
 
@@ -177,7 +177,7 @@ def test_service_goes_on_while_the_api_server_is_down_for_a_minute(ledger: Ledge
         with ledger.cluster.api_server_down():
             began = time.monotonic()
             call_until(callers, began + AWAY_S / 2)
-            ledger.cluster.kill_process(primary, "deathless.shell.worker")
+            ledger.cluster.kill_process(primary, "deathless.shell.worker.worker")
             # Nobody can tell the cluster of the successor now: the front door does.
             wait_until(
                 lambda: figure(door, EPOCH) > epoch,

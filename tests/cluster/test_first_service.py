@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from lab.cluster.bare import BareCluster
+from lab.cluster.machine import ROOT, CommandFailed, run, wait_until
 from tests.cluster.installed import Lab, volume
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.machine import ROOT, CommandFailed, run, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 PAGE = (ROOT / "docs" / "kubernetes" / "first-service.md").read_text()

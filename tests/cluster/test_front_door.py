@@ -12,7 +12,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from tests.cluster import front_door
 from tests.cluster.front_door import PATIENT_S, Callers, Door, was_slow
 
-from deathless.shell.ingress import REQUEST_TIMEOUT_S, STOP_GRACE_S
+from deathless.shell.ingress.ingress import REQUEST_TIMEOUT_S, STOP_GRACE_S
 
 KEY = ConnectionKey("bank", 80, is_ssl=False, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None)
 

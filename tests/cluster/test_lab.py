@@ -11,12 +11,12 @@ import subprocess
 from typing import Any
 
 import pytest
+from lab.cluster.bare import BareCluster
+from lab.cluster.cluster import LOG, SHARED, Cluster, Pod
+from lab.cluster.kind import KindCluster
+from lab.cluster.machine import CommandFailed, wait_until
+from lab.cluster.node import NODES_MAX, Node, Place
 from tests.cluster.installed import NAMESPACE
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import LOG, SHARED, Cluster, Pod
-from tests.cluster.lab.kind import KindCluster
-from tests.cluster.lab.machine import CommandFailed, wait_until
-from tests.cluster.lab.node import NODES_MAX, Node, Place
 
 AnyCluster = BareCluster | KindCluster
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Lab, Ledger, install_for_tests
-from tests.cluster.lab.cluster import Pod
 from tests.cluster.own_etcd import PREFIX, OwnEtcd
 from tests.cluster.under_load import called, wait_epoch
 
@@ -88,7 +88,7 @@ def outlive(store: OwnEtcd, ledger: Ledger) -> None:
         held = store.keys()
         assert held and all(key.startswith(own) for key in held), held
         epoch = ledger.epoch()
-        cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+        cluster.kill_process(ledger.primary(), "deathless.shell.worker.worker")
         wait_epoch(ledger, epoch)
         callers.wait_more()
         store.wait_tokens_end(ledger.primary())
@@ -99,7 +99,7 @@ def outlive(store: OwnEtcd, ledger: Ledger) -> None:
         with store.frozen_leader():
             callers.wait_more()
             epoch = ledger.epoch()
-            cluster.kill_process(ledger.primary(), "deathless.shell.worker")
+            cluster.kill_process(ledger.primary(), "deathless.shell.worker.worker")
             wait_epoch(ledger, epoch)
             callers.wait_more()
 

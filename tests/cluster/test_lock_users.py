@@ -7,8 +7,8 @@ import json
 from functools import partial
 
 import pytest
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, UNSYNCED, Lab, Ledger, install_for_tests
-from tests.cluster.lab.cluster import Pod
 from tests.cluster.under_load import called, wait_epoch
 
 from deathless_operator.model import names
@@ -21,8 +21,8 @@ import asyncio, base64, http.client, json, sys, urllib.parse
 import msgspec
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import DeathlessError
-from deathless.shell.etcd_client import EtcdClient
-from deathless.shell.etcd_open import settings_of
+from deathless.shell.lock_stores.etcd.client import EtcdClient
+from deathless.shell.lock_stores.etcd.opening import settings_of
 
 with open("/etc/deathless/replica.json") as file:
     settings = settings_of(msgspec.convert(json.load(file)["etcd"], EtcdConfig))
@@ -98,7 +98,7 @@ def test_pod_of_one_service_is_refused_at_each_key_of_another(cluster: Lab) -> N
                     assert refused, f"{what} {key}: {outcome}"
                 assert set(keys) <= set(keys_of(cluster, theirs))
                 epoch = mine.epoch()
-                cluster.kill_process(mine.primary(), "deathless.shell.worker")
+                cluster.kill_process(mine.primary(), "deathless.shell.worker.worker")
                 wait_epoch(mine, epoch)
                 callers.wait_more()
                 with Ledger(cluster, "later") as later:

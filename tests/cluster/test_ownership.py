@@ -7,16 +7,16 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed
 from tests.cluster.installed import CALM, Lab, Ledger
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.under_load import called, check_no_call_failed, uids, wait_epoch
 
 from deathless_operator.model import names
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
-WORKER = "deathless.shell.worker"
+WORKER = "deathless.shell.worker.worker"
 
 
 def owner(ledger: Ledger, kind: str, name: str) -> str:

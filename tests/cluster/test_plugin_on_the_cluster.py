@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.cluster.machine import CommandFailed, run
 from tests.cluster.installed import CALM, Lab, Ledger
-from tests.cluster.lab.machine import CommandFailed, run
 from tests.cluster.under_load import called, check_no_call_failed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from lab.cluster.bare import BareCluster
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import CALM, Lab, Ledger
-from tests.cluster.lab.bare import BareCluster
 from tests.cluster.under_load import called, check_no_call_failed, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]

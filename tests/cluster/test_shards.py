@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import CommandFailed
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import CALM, Lab, Ledger, says_it_leads
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import CommandFailed
 from tests.cluster.under_load import called, check_no_call_failed, uids, wait_gone, wait_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
@@ -62,7 +62,7 @@ def test_every_shard_has_its_pods_and_the_status_tells_of_each(ledger: Ledger) -
 def test_killed_primary_of_a_shard_loses_nothing(ledger: Ledger, shard: int) -> None:
     with called(ledger) as callers:
         before = epochs(ledger)[shard]
-        ledger.cluster.kill_process(primary(ledger, shard), "deathless.shell.worker")
+        ledger.cluster.kill_process(primary(ledger, shard), "deathless.shell.worker.worker")
         ledger.wait_for(lambda: epochs(ledger)[shard] > before, f"shard {shard} has a later epoch than {before}")
         callers.wait_more()
 

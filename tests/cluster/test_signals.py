@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster.lab.bare import BareCluster
-from tests.cluster.lab.cluster import Pod
-from tests.cluster.lab.machine import LabError, run
+from lab.cluster.bare import BareCluster
+from lab.cluster.cluster import Pod
+from lab.cluster.machine import LabError, run
 
 POD = Pod.read({"metadata": {"namespace": "ns", "name": "bank-0", "uid": "u"}, "spec": {}})
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.cluster.lab.machine import InUse, sole_use
+from lab.cluster.machine import InUse, sole_use
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from lab.cluster.cluster import Pod
 from tests.cluster.installed import CALM, Lab, Ledger
-from tests.cluster.lab.cluster import Pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deathless")]
 
@@ -23,7 +23,7 @@ DIAL = """
 import asyncio, ssl, sys
 from deathless.base.config import TlsConfig
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_struct, packet, struct_packet
-from deathless.shell.tls import client_context
+from deathless.shell.net.tls import client_context
 
 host, port, name, kind = sys.argv[1:]
 folder = "/etc/deathless-tls"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from lab.cluster.machine import run
 from tests.cluster.installed import NAMESPACE, OTHER_IMAGE, Lab, Ledger
-from tests.cluster.lab.machine import run
 from tests.cluster.pages import block, walk
 from tests.cluster.under_load import called, wait_pods
 

@@ -18,9 +18,9 @@ import secrets
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from lab.cluster.cluster import Pod
 from tests.cluster.front_door import Callers
 from tests.cluster.installed import LOCK_STORE, NAMESPACE, Ledger
-from tests.cluster.lab.cluster import Pod
 
 SEED = "DEATHLESS_SEED"
 

@@ -19,27 +19,25 @@ from deathless.drivers.port import Source
 from deathless.drivers.source_link import Policy, SourceLink
 from deathless.drivers.webhook import _packed
 from deathless.engine.ports import Holder, ServiceRecord
-from deathless.execution.activity import final_reply
-from deathless.execution.operations import error_of
-from deathless.shell import (
-    admin,
-    announcement,
-    code_check,
-    etcd_gateway,
-    etcd_lock,
-    etcd_wire,
-    json_results,
-)
-from deathless.shell.client_waiters import reply_error
-from deathless.shell.erasure import EraseOrder, read_order
-from deathless.shell.messaging import describe_reply
+from deathless.execution.turn.activity import final_reply
+from deathless.execution.turn.operations import error_of
+from deathless.shell.client.waiters import reply_error
+from deathless.shell.lock_stores.erasing import EraseOrder, read_order
+from deathless.shell.lock_stores.etcd import gateway as etcd_gateway
+from deathless.shell.lock_stores.etcd import lock as etcd_lock
+from deathless.shell.lock_stores.etcd import records as etcd_wire
+from deathless.shell.net import admin_call as admin
+from deathless.shell.pod import announcement
+from deathless.shell.service_code import fingerprint_report as code_check
+from deathless.shell.web import json_results
+from deathless.shell.worker.messaging import describe_reply
 from deathless_operator.cli import plugin_cluster
 from deathless_operator.cluster import api
 from deathless_operator.model.service import read_spec, read_status
-from deathless_operator.plan import erasure
-from deathless_operator.plan.drill_reports import AgentReport, encode_report, read_report
-from deathless_operator.plan.image_check import fingerprint_in
-from deathless_operator.plan.reading import read_announcement
+from deathless_operator.plan.drill.reports import AgentReport, encode_report, read_report
+from deathless_operator.plan.service import erasure
+from deathless_operator.plan.service.image_check import fingerprint_in
+from deathless_operator.plan.service.reading import read_announcement
 from deathless_operator.plan.snapshot import ChildView
 
 HOLDER = Holder(1, "r0", bytes(16))
@@ -116,18 +114,22 @@ def resource(data: bytes) -> object:
 
 ANSWERS = [
     Door(
-        "etcd's answer", ("shell/etcd_wire.py::<module>",), of(etcd_answer), b'{"header":{"revision":"5"}}', json_bytes
+        "etcd's answer",
+        ("shell/lock_stores/etcd/records.py::<module>",),
+        of(etcd_answer),
+        b'{"header":{"revision":"5"}}',
+        json_bytes,
     ),
     Door(
         "the lock in etcd",
-        ("shell/etcd_lock.py::<module>",),
+        ("shell/lock_stores/etcd/lock.py::<module>",),
         of(lambda data: etcd_lock._parse(etcd_lock._HOLDER, b"k", data)),
         msgspec.json.encode(HOLDER),
         json_bytes,
     ),
     Door(
         "the service in etcd",
-        ("shell/etcd_lock.py::<module>",),
+        ("shell/lock_stores/etcd/lock.py::<module>",),
         of(lambda data: etcd_lock._parse(etcd_lock._RECORD, b"k", data)),
         msgspec.json.encode(RECORD),
         json_bytes,
@@ -144,9 +146,9 @@ ANSWERS = [
     Door(
         "an ERROR reply",
         (
-            "shell/client_waiters.py::<module>",
-            "execution/operations.py::<module>",
-            "execution/activity.py::final_reply",
+            "shell/client/waiters.py::<module>",
+            "execution/turn/operations.py::<module>",
+            "execution/turn/activity.py::final_reply",
         ),
         of(failure),
         msgspec.msgpack.encode(FAILURE),
@@ -162,7 +164,7 @@ ANSWERS = [
     Door("what a webhook answers", ("drivers/webhook.py::_packed",), of(_packed), b'{"a":1}', json_bytes),
     Door(
         "what a tool is answered",
-        ("shell/admin.py::_result",),
+        ("shell/net/admin_call.py::_result",),
         of(lambda data: admin._result(AdminReply(1, "", data))),
         b'{"a":1}',
         json_bytes,
@@ -170,42 +172,42 @@ ANSWERS = [
     ),
     Door(
         "a result that is shown as JSON",
-        ("shell/json_results.py::<module>",),
+        ("shell/web/json_results.py::<module>",),
         of(json_results.result_as_json),
         msgspec.msgpack.encode([1]),
         msgpack_bytes,
     ),
     Door(
         "another pod's annotation",
-        ("shell/announcement.py::claimed_epoch",),
+        ("shell/pod/announcement.py::claimed_epoch",),
         of_text(lambda text: announcement.claimed_epoch({"metadata": {"annotations": {announcement.STATUS: text}}})),
         b'{"epoch":1}',
         json_bytes,
     ),
     Door(
         "an annotation, at the operator",
-        ("deathless_operator/plan/reading.py::read_announcement",),
+        ("deathless_operator/plan/service/reading.py::read_announcement",),
         of_text(read_announcement),
         b'{"epoch":1}',
         json_bytes,
     ),
     Door(
         "a termination message",
-        ("deathless_operator/plan/image_check.py::fingerprint_in",),
+        ("deathless_operator/plan/service/image_check.py::fingerprint_in",),
         of_text(fingerprint_in),
         b'{"fingerprint":"a"}',
         json_bytes,
     ),
     Door(
         "a drill's termination message",
-        ("deathless_operator/plan/drill_reports.py::read_report",),
+        ("deathless_operator/plan/drill/reports.py::read_report",),
         of_text(lambda text: read_report(text, AgentReport)),
         encode_report(AgentReport(fault="kill")),
         json_bytes,
     ),
     Door(
         "a ConfigMap of the operator",
-        ("deathless_operator/plan/erasure.py::read_record",),
+        ("deathless_operator/plan/service/erasure.py::read_record",),
         lambda data, _: erasure.read_record(record_child(data.decode(errors="replace"))),
         b'{"namespace":"n"}',
         json_bytes,
@@ -248,13 +250,23 @@ COMMANDS = [
     ),
     Door(
         "--order",
-        ("shell/erasure.py::read_order",),
+        ("shell/lock_stores/erasing.py::read_order",),
         of_text(read_order),
         msgspec.json.encode(EraseOrder(service="bank", etcd=EtcdConfig(endpoints=("http://e:1",)))),
         json_bytes,
     ),
-    Door("--peers", ("shell/code_check.py::_peers",), of_text(code_check._peers), b'{"a":1}', json_bytes),
     Door(
-        "--limits", ("shell/code_check.py::_limits",), of(lambda data: code_check._limits(data, "x")), b"{}", json_bytes
+        "--peers",
+        ("shell/service_code/fingerprint_report.py::_peers",),
+        of_text(code_check._peers),
+        b'{"a":1}',
+        json_bytes,
+    ),
+    Door(
+        "--limits",
+        ("shell/service_code/fingerprint_report.py::_limits",),
+        of(lambda data: code_check._limits(data, "x")),
+        b"{}",
+        json_bytes,
     ),
 ]

@@ -13,31 +13,29 @@ from tests.encoded import chunk_reader
 from deathless.base.config import ReplicaConfig
 from deathless.codec import checkpoint, frames, map_entries, messages
 from deathless.codec.witness import decode_slot
-from deathless.core.place import Place, Spot
-from deathless.core.suspicion import method_of
+from deathless.core.access.place import Place, Spot
+from deathless.core.primary.suspicion import method_of
 from deathless.drivers.files import FileSink, Line
 from deathless.drivers.files import Place as SinkPlace
-from deathless.engine.log_route import decode_cut
-from deathless.execution.journal import SuspendedSchedule, decode_record, encode_record
-from deathless.shell import (
-    code_check,
-    code_record,
-)
-from deathless.shell.adopted import Adoption, read_adoption
-from deathless.shell.config_file import read_config
-from deathless.shell.fingerprint import fingerprint_of
-from deathless.shell.identity import Identity, read_identities
-from deathless.shell.log_history import ReplicaHistory
-from deathless.shell.manifest import read_manifest
-from deathless.shell.members import Member, announced_in
-from deathless.shell.place import read_place
-from deathless.shell.pod import read_pod_config, read_shared_config
-from deathless.shell.replica_log import parse_log_line
-from deathless.shell.service_copy import ServiceCopy, Shards, read_copy, read_shards
-from deathless.shell.settings_file import SettingsFile
-from deathless.shell.target import read_config as read_written_config
-from deathless_operator.cluster.connection import from_kubeconfig
+from deathless.engine.log.route import decode_cut
+from deathless.execution.invocations.journal import SuspendedSchedule, decode_record, encode_record
+from deathless.shell.directory.adopted import Adoption, read_adoption
+from deathless.shell.directory.identity import Identity, read_identities
+from deathless.shell.directory.members import Member, announced_in
+from deathless.shell.directory.place import read_place
+from deathless.shell.directory.service_record import ServiceCopy, Shards, read_copy, read_shards
+from deathless.shell.link.config_file import read_config
+from deathless.shell.link.settings_file import SettingsFile
+from deathless.shell.operate.log_history import ReplicaHistory
+from deathless.shell.operate.manifest_file import read_manifest
+from deathless.shell.operate.replica_log import parse_log_line
+from deathless.shell.operate.target import read_config as read_written_config
+from deathless.shell.pod.pod_config import read_pod_config, read_shared_config
+from deathless.shell.service_code import code_record
+from deathless.shell.service_code import fingerprint_report as code_check
+from deathless.shell.service_code.fingerprint import fingerprint_of
 from deathless_operator.cluster.errors import NoCluster
+from deathless_operator.cluster.kubeconfig import from_kubeconfig
 
 CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r0"}, ReplicaConfig)
 PLACE = Place("0" * 32, "/data", "m", Spot(1, ""), Spot(2, ""))
@@ -82,49 +80,49 @@ def sink_files(suffix: str) -> Feed:
 FILES = [
     Door(
         "members/",
-        ("shell/members.py::announced_in",),
+        ("shell/directory/members.py::announced_in",),
         at("members/r0.json", lambda path: announced_in(str(path)), parents=2),
         msgspec.json.encode(Member("r0", "h:1")),
         json_bytes,
     ),
     Door(
         "place",
-        ("shell/place.py::read_place",),
+        ("shell/directory/place.py::read_place",),
         at("place", lambda path: read_place(str(path)), parents=1),
         msgspec.json.encode(PLACE),
         json_bytes,
     ),
     Door(
         "adopted.json",
-        ("shell/adopted.py::read_adoption",),
+        ("shell/directory/adopted.py::read_adoption",),
         at("adopted.json", lambda path: read_adoption(str(path)), parents=1),
         msgspec.json.encode(Adoption()),
         json_bytes,
     ),
     Door(
         "identity.json",
-        ("shell/identity.py::read_identities",),
+        ("shell/directory/identity.py::read_identities",),
         at("replicas/r0/identity.json", lambda path: read_identities(str(path)), parents=3),
         msgspec.json.encode(Identity("bank", bytes(16), 1, "seal", "s")),
         json_bytes,
     ),
     Door(
         "service.json of a service with shards",
-        ("shell/service_copy.py::read_shards",),
+        ("shell/directory/service_record.py::read_shards",),
         at("service.json", lambda path: read_shards(str(path)), parents=1),
         msgspec.json.encode(Shards("bank", 2)),
         json_bytes,
     ),
     Door(
         "service.json",
-        ("shell/service_copy.py::read_copy",),
+        ("shell/directory/service_record.py::read_copy",),
         at("service.json", lambda path: read_copy(str(path)), parents=1),
         msgspec.json.encode(ServiceCopy("bank", bytes(16), 1, bytes(32), 3, "seal")),
         json_bytes,
     ),
     Door(
         "code/*.json",
-        ("shell/code_record.py::recorded",),
+        ("shell/service_code/code_record.py::recorded",),
         at(
             f"code/{fingerprint_of(PARTS).hex()}.json",
             lambda path: code_record.recorded(path, fingerprint_of(PARTS)),
@@ -135,50 +133,56 @@ FILES = [
     ),
     Door(
         "a replica's config",
-        ("shell/config_file.py::read_config",),
+        ("shell/link/config_file.py::read_config",),
         at("r0.json", lambda path: read_config(str(path))),
         msgspec.json.encode(CONFIG),
         json_bytes,
     ),
     Door(
         "a replica's config, for tools",
-        ("shell/target.py::read_config",),
+        ("shell/operate/target.py::read_config",),
         at("r0.json", read_written_config),
         msgspec.json.encode(CONFIG),
         json_bytes,
     ),
     Door(
         "a pod's config",
-        ("shell/pod.py::_read_shared", "shell/pod.py::pod_config"),
+        ("shell/pod/pod_config.py::_read_shared", "shell/pod/pod_config.py::pod_config"),
         at("replica.json", lambda path: read_pod_config(str(path), ENVIRONMENT)),
         SHARED,
         json_bytes,
     ),
     Door(
         "a pod's config, for tools",
-        ("shell/pod.py::read_shared_config",),
+        ("shell/pod/pod_config.py::read_shared_config",),
         at("replica.json", lambda path: read_shared_config(str(path))),
         SHARED,
         json_bytes,
     ),
     Door(
         "settings that may change",
-        ("shell/settings_file.py::SettingsFile._read",),
+        ("shell/link/settings_file.py::SettingsFile._read",),
         at("replica.json", lambda path: SettingsFile(str(path)).has_changed()),
         SHARED,
         json_bytes,
     ),
     Door(
         "a config whose code is checked",
-        ("shell/code_check.py::_read",),
+        ("shell/service_code/fingerprint_report.py::_read",),
         at("replica.json", lambda path: code_check._read(str(path))),
         SHARED,
         json_bytes,
     ),
     Door(
-        "a replica's log", ("shell/log_history.py::_fields",), at("replica.log", history), b'{"text":"a"}\n', json_bytes
+        "a replica's log",
+        ("shell/operate/log_history.py::_fields",),
+        at("replica.log", history),
+        b'{"text":"a"}\n',
+        json_bytes,
     ),
-    Door("last words", ("shell/replica_log.py::parse_log_line",), of(parse_log_line), b'{"text":"a"}', json_bytes),
+    Door(
+        "last words", ("shell/operate/replica_log.py::parse_log_line",), of(parse_log_line), b'{"text":"a"}', json_bytes
+    ),
     Door(
         "a sink's position",
         ("drivers/files.py::FileSink._read_place",),
@@ -195,14 +199,14 @@ FILES = [
     ),
     Door(
         "a manifest",
-        ("shell/manifest.py::_Reader._compose", "shell/manifest.py::read_manifest"),
+        ("shell/operate/manifest_file.py::_Reader._compose", "shell/operate/manifest_file.py::read_manifest"),
         manifest,
         MANIFEST,
         yaml_bytes,
     ),
     Door(
         "a kubeconfig",
-        ("deathless_operator/cluster/connection.py::from_kubeconfig",),
+        ("deathless_operator/cluster/kubeconfig.py::from_kubeconfig",),
         at("config", from_kubeconfig),
         KUBECONFIG,
         yaml_bytes,
@@ -272,7 +276,7 @@ LOG = [
     ),
     Door(
         "a CUT frame that is forged",
-        ("engine/log_route.py::decode_cut",),
+        ("engine/log/route.py::decode_cut",),
         of(forged(lambda found: decode_cut(found, "x"), "frame_cut")),
         payload("frame_cut"),
         msgpack_bytes,
@@ -299,14 +303,14 @@ LOG = [
     ),
     Door(
         "a message",
-        ("codec/messages.py::decode", "codec/messages.py::decode_time", "core/suspicion.py::method_of"),
+        ("codec/messages.py::decode", "codec/messages.py::decode_time", "core/primary/suspicion.py::method_of"),
         of(message),
         golden("message_call"),
         packed_bytes,
     ),
     Door(
         "a record that a checkpoint keeps of a handler",
-        ("execution/journal.py::<module>",),
+        ("execution/invocations/journal.py::<module>",),
         of(decode_record),
         encode_record(SuspendedSchedule(0, "a", "* * * * *", "UTC", 1, 0, "")),
         msgpack_bytes,

@@ -13,18 +13,16 @@ from bank_fake import bank
 from tests.conformance.door import Door, Feed, body, golden, of
 from tests.conformance.hostile import json_bytes, msgpack_bytes, packed_bytes
 from tests.unit.deathless.engine.replica_world import CLIENT, World
-from tests.unit.deathless.shell.test_control_port import Sent, port
+from tests.unit.deathless.shell.supervisor.test_control_port import Sent, port
 
 from deathless.base.errors import DeathlessError
 from deathless.codec import peer_messages, wire
 from deathless.codec.peer_messages import PeerHello, Reference, decode_body, encode_body
 from deathless.codec.wire import Admin, Follow, Hello, PacketReader, PeerIntroduction, Role, Type
-from deathless.core.detection import Report
-from deathless.shell import (
-    ingress_operators,
-)
-from deathless.shell.packets import ServerConnection
-from deathless.shell.routes import Route, parse_query
+from deathless.core.supervisor.detection import Report
+from deathless.shell.ingress import operators as ingress_operators
+from deathless.shell.ingress.routes import Route, parse_query
+from deathless.shell.net.connections import ServerConnection
 
 
 def worker_port(kind: Type) -> Feed:
@@ -102,8 +100,8 @@ PORTS = [
                 "codec/wire.py::decode_queries",
                 "codec/wire.py::_items",
                 "codec/wire.py::decode_attach",
-                "engine/intake.py::Intake.packets",
-                "core/admission.py::cut_messages",
+                "engine/replica/intake.py::Intake.packets",
+                "core/primary/admission.py::cut_messages",
             ),
             worker_port(kind),
             good,
@@ -183,10 +181,10 @@ PORTS = [
     Door(
         "the body of a call over HTTP",
         (
-            "shell/json_bodies.py::_scan",
-            "shell/routes.py::Route.__init__",
-            "shell/routes.py::Route._from_json",
-            "shell/routes.py::Route._put_key",
+            "shell/web/json_bodies.py::_scan",
+            "shell/ingress/routes.py::Route.__init__",
+            "shell/ingress/routes.py::Route._from_json",
+            "shell/ingress/routes.py::Route._put_key",
         ),
         of(http_body),
         b'{"target":"bob","amount":1}',
@@ -194,14 +192,14 @@ PORTS = [
     ),
     Door(
         "the query string of HTTP",
-        ("shell/routes.py::Route._from_query",),
+        ("shell/ingress/routes.py::Route._from_query",),
         of(http_query),
         b"first=7&exact=1",
         packed_bytes,
     ),
     Door(
         "the body of an operator's order",
-        ("shell/ingress_operators.py::_told",),
+        ("shell/ingress/operators.py::_told",),
         of(
             lambda data: ingress_operators._told(
                 ingress_operators.Page("order", {}, "resumed", ingress_operators._Resume), data

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deathless.engine.ports import FileSystem, Handle
-from deathless.shell.filesystem import RealFileSystem
-from deathless.simulation.disk import SimDisk
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.simulation.world.disk import SimDisk
 
 Views = Callable[[], FileSystem]
 """Gives one more view of the same directory, as another process would have it."""

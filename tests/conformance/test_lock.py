@@ -16,13 +16,13 @@ import pytest
 import pytest_asyncio
 from etcd_server import EtcdCluster
 
-from deathless.engine.async_lock import SyncToAsync
-from deathless.engine.directory_lock import DirectoryLock
+from deathless.engine.lock.async_lock import SyncToAsync
+from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, FileSystem, Holder, ServiceRecord
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
-from deathless.shell.etcd_lock import EtcdLock
-from deathless.shell.filesystem import RealFileSystem
-from deathless.simulation.disk import SimDisk
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.etcd.lock import EtcdLock
+from deathless.simulation.world.disk import SimDisk
 
 pytestmark = pytest.mark.asyncio
 

@@ -26,7 +26,7 @@ from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.codec.peer_messages import Target
 from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
 from deathless.core import events as ev
-from deathless.core.authorisation import authorise
+from deathless.core.access.authorisation import authorise
 
 LED = 20  # steps after which ours leads
 

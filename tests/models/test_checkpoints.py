@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 FRAMES = 4
 STUCK = "frames behind the newest usable checkpoint are gone"

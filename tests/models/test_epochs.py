@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 EPOCHS = 3
 RECORDS = 2

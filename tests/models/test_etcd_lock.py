@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 RECORDS = 3
 LOST = "the log no longer begins with what was released"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 RECORDS = 3
 NOT_READ = -1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 MESSAGES = 2
 TWICE = "a message is processed twice"

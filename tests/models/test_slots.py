@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 RECORDS = 4
 LOST = "a released record is not in the successor's view"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
+from deathless.simulation.models.explorer import explore, find
 
 CALLS = ("call a", "call b")
 CLOSING = "closing frame"

@@ -1,9 +1,9 @@
 """Takeover, every interleaving: the order that the design prescribes holds, each other reading loses something.
 
 design 0003, "Takeover". The model, its machines and faults are described in
-``deathless.simulation.takeover_model``; ``Rules()`` is the design. A row of BROKEN changes what its name says and
-must stay red, with the reason given: it is the test that the safeguard is needed and that the model can see it.
-In every row the lock is stolen at any moment, from holders that are alive, frozen or dead.
+``deathless.simulation.models.takeover_model``; ``Rules()`` is the design. A row of BROKEN changes what its name says
+and must stay red, with the reason given: it is the test that the safeguard is needed and that the model can see it. In
+every row the lock is stolen at any moment, from holders that are alive, frozen or dead.
 
 Bounds: at most four takings of the lock; one frame per primary. A row with two power cuts contains all runs with
 one or none.
@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from deathless.simulation.explorer import explore, find
-from deathless.simulation.takeover_log import AbsentFile, Cut, Frame, Record, Segment, read_log
-from deathless.simulation.takeover_model import (
+from deathless.simulation.models.explorer import explore, find
+from deathless.simulation.models.takeover_log import AbsentFile, Cut, Frame, Record, Segment, read_log
+from deathless.simulation.models.takeover_model import (
     DIVERGED,
     LOST,
     NEEDLESS,
@@ -25,7 +25,7 @@ from deathless.simulation.takeover_model import (
     TakeoverModel,
     opening_above,
 )
-from deathless.simulation.takeover_rules import (
+from deathless.simulation.models.takeover_rules import (
     DIRECTORY_LOCK,
     Backup,
     Fence,

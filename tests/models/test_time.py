@@ -1,9 +1,9 @@
 """Worlds of clocks against the rules of time: what is forgotten, refused, fired and followed, judged by the true time.
 
-The rules are the real ones (`core.logical_time`, `core.keys`); the world around them is drawn: wall clocks that are
-off, step and come back; idle nights; machines that sleep; takeovers by followers, starts on the same boot and on
-another, after stops of days; callers whose clocks are ahead. Everything is judged by the true time, which nothing but
-the world knows:
+The rules are the real ones (`core.tables.logical_time`, `core.tables.keys`); the world around them is drawn: wall
+clocks that are off, step and come back; idle nights; machines that sleep; takeovers by followers, starts on the same
+boot and on another, after stops of days; callers whose clocks are ahead. Everything is judged by the true time, which
+nothing but the world knows:
 
     forgotten   an opaque key that was called within the window of served time is answered, not run again
     doubled     a UUIDv7 runs at most once, ever
@@ -25,8 +25,8 @@ import pytest
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.base.times import BUILT_US, Times
-from deathless.core.keys import KeyTable
-from deathless.core.logical_time import BELIEVE_S, FOLLOW_US, Anchor, LogicalTime, gap_us
+from deathless.core.tables.keys import KeyTable
+from deathless.core.tables.logical_time import BELIEVE_S, FOLLOW_US, Anchor, LogicalTime, gap_us
 
 SECOND: Final = 1_000_000
 HOUR, DAY = 3600 * SECOND, 86_400 * SECOND

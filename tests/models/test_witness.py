@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deathless.simulation.explorer import explore
+from deathless.simulation.models.explorer import explore
 
 FRAMES = 3
 INCARNATIONS = 3

@@ -11,11 +11,11 @@ from replica_fake import FakeShard
 from deathless.base.errors import CallRefused, Invalid
 from deathless.base.limits import Limits
 from deathless.base.times import Times
-from deathless.core.keys import KeyTable
-from deathless.execution.context import Context
+from deathless.core.tables.keys import KeyTable
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 
 class Account(msgspec.Struct):

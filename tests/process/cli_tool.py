@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from replica_set import DEADLINE_S, send_signal
 
-from deathless.shell.runner import running_runner, running_supervisor
+from deathless.shell.operate.runner import running_runner, running_supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "deathless.cli.main"]
@@ -33,6 +33,8 @@ spec:
   replicas: {replicas}
 {more}"""
 
+PATIENT_LINE = "  limits: {suspectAfterS: 2.0, logCallMaxS: 30.0}\n"
+"""`replica_set.PATIENT` as a line of the manifest's spec."""
 Done = subprocess.CompletedProcess[str]
 
 

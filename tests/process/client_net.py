@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from replica_fake import FakeReplica, FakeShard
 
 from deathless.codec.messages import Kind, encode
-from deathless.core.client import ClientMachine
-from deathless.core.client_events import (
+from deathless.core.client.events import (
     AddressesFound,
     BytesReceived,
     CallsSubmitted,
@@ -31,6 +30,7 @@ from deathless.core.client_events import (
     TellRefusal,
     TimerFired,
 )
+from deathless.core.client.machine import ClientMachine
 
 
 def message(text: str) -> bytes:

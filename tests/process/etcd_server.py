@@ -5,7 +5,7 @@
 
 Ports are whatever is free, data lies below the folder given, output goes to a log file beside it. Nothing
 here sleeps for a guessed time: every wait polls a condition and fails at a deadline, telling the log's end.
-Where Go is missing the tests that ask for a cluster are skipped with the one line of tools/etcd.py.
+Where Go is missing the tests that ask for a cluster are skipped with the one line of lab/etcd.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import trustme
 READY_WITHIN_S = 60.0
 START_TRIES = 5
 _POLL_S = 0.02
-_TOOL = Path(__file__).resolve().parents[2] / "tools" / "etcd.py"
+_TOOL = Path(__file__).resolve().parents[2] / "lab" / "etcd.py"
 
 
 @functools.cache

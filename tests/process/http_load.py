@@ -10,7 +10,7 @@ from typing import Self
 
 from replica_set import DEADLINE_S, KEYS, ReplicaSet, now_us
 
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
 from deathless.simulation.checkers.history import History, Outcome
 
 ANSWER_S = 3.0  # a connection that says nothing for so long is given up; the call goes on elsewhere

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import h11
 
-from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits, Request
+from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.request import HttpLimits, Request
 
 
 @dataclass

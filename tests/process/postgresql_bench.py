@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import psycopg
-from tools.postgresql import Server
+from lab.postgresql import Server
 
 from deathless.drivers.port import (
     Answer,

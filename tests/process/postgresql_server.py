@@ -3,7 +3,7 @@
     with started(fsync="off") as server, Relay(server) as relay:
         relay.cut_after(12)
 
-Where there is none, and none can be installed, tests are skipped with the one line of tools/postgresql.py. Guarantees:
+Where there is none, and none can be installed, tests are skipped with the one line of lab/postgresql.py. Guarantees:
 each server has a folder of its own and is ended with its test. Does not: listen on a port.
 """
 
@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from tools.postgresql import Missing, Server
+from lab.postgresql import Missing, Server
 
 SOCKET = ".s.PGSQL.5432"
 

@@ -38,7 +38,7 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.shell.listening import listen
+from deathless.shell.net.listening import listen
 
 
 @dataclass

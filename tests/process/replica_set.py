@@ -29,10 +29,10 @@ import msgspec
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
-from deathless.shell.admin import Access, ask
-from deathless.shell.client import Client
-from deathless.shell.members import read_members
-from deathless.shell.page import page_path
+from deathless.shell.client.shard_client import Client
+from deathless.shell.directory.members import read_members
+from deathless.shell.link.status_page import page_path
+from deathless.shell.net.admin_call import Access, ask
 from deathless.simulation.checkers.exactly_once import check_exactly_once as judge_exactly_once
 from deathless.simulation.checkers.history import History, Outcome
 from deathless.simulation.checkers.linearizability import check_linearizable
@@ -145,7 +145,7 @@ class ReplicaSet:
 
     def command(self, name: str, config: Path) -> list[str]:
         """What starts a supervisor."""
-        return [sys.executable, "-m", "deathless.shell.supervisor", str(config)]
+        return [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(config)]
 
     def stop(self) -> dict[str, int]:
         """Stop all in order; gives their exit codes."""

@@ -11,8 +11,8 @@ from replica_set import ReplicaSet
 from shard_service import Ledger
 
 from deathless.base.shards import shard_directory
-from deathless.shell.admin import Access, access_of
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
+from deathless.shell.net.admin_call import Access, access_of
 
 MODULE = Path(__file__).with_name("shard_service.py")
 SHARDS = 2

@@ -19,7 +19,7 @@ import pytest
 from cli_tool import PROGRAM
 from replica_set import DEADLINE_S, send_signal
 
-from deathless.shell.runner import running_supervisor
+from deathless.shell.operate.runner import running_supervisor
 
 SCRIPT_S = 3 * DEADLINE_S
 

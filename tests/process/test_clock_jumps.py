@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from replica_set import Load, ReplicaSet, check_exactly_once, client_of, wait_for
 
-from deathless.shell.status import look_now, parts_of
-from deathless.shell.uuid7 import uuid7
+from deathless.shell.ingress.uuid7 import uuid7
+from deathless.shell.operate.status import look_now, parts_of
 
 DAY_US = 86_400_000_000
 MINUTE_US = 60_000_000

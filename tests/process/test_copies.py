@@ -9,11 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_tool import PROGRAM, ROOT, Bank
+from cli_tool import PATIENT_LINE, PROGRAM, ROOT, Bank
 
 from deathless.base.errors import CopiedDirectory, InvalidArgument, OtherSupervisor
-from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
-from deathless.shell.place import LENIENT
+from deathless.shell.directory.place import LENIENT
+from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
 
 pytestmark = pytest.mark.skipif(
     filesystem_type("/tmp") not in LOCAL_TYPES - LENIENT,
@@ -34,7 +34,7 @@ def copied(bank: Bank, folder: Path) -> Bank:
 
 
 def test_a_copy_of_a_running_service_reaches_nobody_and_becomes_its_own(tmp_path: Path) -> None:
-    with Bank(tmp_path / "bank") as bank:
+    with Bank(tmp_path / "bank", more=PATIENT_LINE) as bank:
         bank.up()
         assert deposit(bank, 5) == 5
         with copied(bank, tmp_path / "copy") as copy:

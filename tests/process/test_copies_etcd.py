@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_tool import Bank
+from cli_tool import PATIENT_LINE, Bank
 from etcd_server import EtcdCluster, EtcdMember
 from test_copies import copied, deposit
 
 from deathless.base.errors import InvalidArgument
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
 
 pytestmark = pytest.mark.etcd
 
@@ -27,8 +27,8 @@ def one_member(tmp_path: Path) -> Iterator[EtcdMember]:
 
 
 def lock(member: EtcdMember, prefix: str) -> str:
-    """Give the lines of a manifest."""
-    return f"  lock: {{type: etcd, etcd: {{endpoints: ['{member.url}'], prefix: {prefix}}}}}\n"
+    """Give the lines of a manifest, whose set moves its primary only when it is told to."""
+    return f"{PATIENT_LINE}  lock: {{type: etcd, etcd: {{endpoints: ['{member.url}'], prefix: {prefix}}}}}\n"
 
 
 def record(member: EtcdMember, prefix: str) -> dict[str, tuple[bytes, int]]:

@@ -20,7 +20,7 @@ import pytest
 from replica_set import children_of, send_signal
 
 from deathless_operator.drill.processes import pod_processes
-from deathless_operator.plan.drill_reports import AgentReport, read_report
+from deathless_operator.plan.drill.reports import AgentReport, read_report
 
 pytestmark = [
     pytest.mark.root,
@@ -171,8 +171,8 @@ def test_terminated_agent_thaws_the_pod(node: Node) -> None:
 def test_kill_leaves_other_pods_alone(node: Node) -> None:
     other = Node()
     try:
-        bystander = other.add(sys.executable, "-c", SLEEPER, "deathless.shell.worker")
-        worker, rest = node.add(sys.executable, "-c", SLEEPER, "deathless.shell.worker"), node.add()
+        bystander = other.add(sys.executable, "-c", SLEEPER, "deathless.shell.worker.worker")
+        worker, rest = node.add(sys.executable, "-c", SLEEPER, "deathless.shell.worker.worker"), node.add()
         assert report_of(node.agent("--fault=ProcessKill")).touched == 1
         assert worker.wait(PATIENCE_S) == -signal.SIGKILL
         assert bystander.poll() is None

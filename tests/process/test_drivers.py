@@ -22,8 +22,8 @@ from driver_service import Till
 from replica_set import PATIENT, ReplicaSet, children_of, client_of, send_signal, wait_for
 
 from deathless.base.errors import NotPrimary, PeerUnreachable
-from deathless.shell.admin import ask
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
+from deathless.shell.net.admin_call import ask
 
 MODULE = Path(__file__).with_name("driver_service.py")
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"
@@ -255,7 +255,7 @@ def kill_sender(replicas: ReplicaSet) -> None:
 
     def killed() -> bool:
         status = replicas.status().get(replicas.primary(), {})
-        senders = children_of(cast("int", status.get("worker_pid", 0)), "deathless.shell.activity_worker")
+        senders = children_of(cast("int", status.get("worker_pid", 0)), "deathless.shell.worker.activity_process")
         return any(send_signal(pid, signal.SIGKILL) for pid in senders)
 
     wait_for(killed, "a process that sends", replicas.describe)

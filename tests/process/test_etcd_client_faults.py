@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from etcd_server import EtcdCluster, EtcdMember, TlsFiles, wait_until
 
-from deathless.shell.etcd_client import (
+from deathless.shell.lock_stores.etcd.client import (
     Compare,
     Delete,
     EtcdClient,
@@ -21,7 +21,7 @@ from deathless.shell.etcd_client import (
     Relation,
     Target,
 )
-from deathless.shell.etcd_errors import EtcdAuth, EtcdRefused, EtcdUnavailable, LeaseNotFound
+from deathless.shell.lock_stores.etcd.errors import EtcdAuth, EtcdRefused, EtcdUnavailable, LeaseNotFound
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.etcd]
 

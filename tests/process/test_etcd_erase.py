@@ -17,14 +17,14 @@ from deathless.base.config import EtcdConfig
 from deathless.base.errors import ForeignDirectory, InvalidArgument, LockUnavailable, StillServing
 from deathless.cli.main import main
 from deathless.engine.ports import Holder
-from deathless.shell.erasure import EraseOrder, erase, look, read_order
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
-from deathless.shell.etcd_lock import EtcdLock
-from deathless.shell.etcd_open import settings_of
+from deathless.shell.lock_stores.erasing import EraseOrder, erase, look, read_order
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.etcd.lock import EtcdLock
+from deathless.shell.lock_stores.etcd.opening import settings_of
 from deathless_operator.model.names import LOCK_TLS_FOLDER, LOCK_USER_FOLDER
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.erasure import Record, eraser_manifest
-from deathless_operator.plan.objects import Lock
+from deathless_operator.plan.service.erasure import Record, eraser_manifest
+from deathless_operator.plan.service.objects import Lock
 
 pytestmark = pytest.mark.etcd
 

@@ -13,10 +13,10 @@ from etcd_server import EtcdCluster, EtcdMember
 
 from deathless.base.errors import LockUnavailable
 from deathless.engine.ports import Holder, ServiceRecord
-from deathless.shell import etcd_wire as wire
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
-from deathless.shell.etcd_errors import EtcdUnavailable
-from deathless.shell.etcd_lock import EtcdLock
+from deathless.shell.lock_stores.etcd import records as wire
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.etcd.errors import EtcdUnavailable
+from deathless.shell.lock_stores.etcd.lock import EtcdLock
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.etcd]
 

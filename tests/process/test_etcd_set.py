@@ -17,7 +17,7 @@ from replica_set import ALL, DEADLINE_S, PATIENT, Load, ReplicaSet, called, chec
 from test_storage_faults import mounted_set
 
 from deathless.base.errors import HalfCopy, StoreOlderThanLog
-from deathless.shell.adoption import carry_out, look
+from deathless.shell.operate.adoption import carry_out, look
 
 pytestmark = pytest.mark.etcd
 

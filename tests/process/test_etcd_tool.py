@@ -1,4 +1,4 @@
-"""tools/etcd.py: builds once, never hands out half a binary, and says in one line when Go is missing."""
+"""lab/etcd.py: builds once, never hands out half a binary, and says in one line when Go is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "etcd.py"
+TOOL = Path(__file__).resolve().parents[2] / "lab" / "etcd.py"
 VERSION = "9.9.9"
 
 

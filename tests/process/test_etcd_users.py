@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from etcd_server import EtcdCluster, EtcdMember, wait_until
-from replica_set import ALL, Load, ReplicaSet, called, check_exactly_once
+from replica_set import ALL, PATIENT, Load, ReplicaSet, called, check_exactly_once
 from test_etcd_set import over
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import Unauthorized
-from deathless.shell.erasure import EraseOrder, erase
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.erasing import EraseOrder, erase
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
 
 pytestmark = pytest.mark.etcd
 
@@ -250,7 +250,7 @@ def test_logins_are_switched_on_and_off_while_a_service_serves(tmp_path: Path) -
 def test_service_without_a_user_holds_its_replies_while_logins_are_on(tmp_path: Path) -> None:
     with (
         EtcdCluster(tmp_path / "etcd", members=3) as cluster,
-        ReplicaSet(tmp_path, **over(cluster, tmp_path)) as replicas,
+        ReplicaSet(tmp_path, limits=PATIENT, **over(cluster, tmp_path)) as replicas,
         called(replicas) as load,
     ):
         member, primary = cluster.members[0], replicas.primary()

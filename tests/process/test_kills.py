@@ -135,7 +135,7 @@ def test_i11_burst_of_messages_that_end_their_process_costs_others_one_takeover_
 
 
 def test_i11_loop_without_end_costs_one_takeover_and_is_parked(tmp_path: Path) -> None:
-    with ReplicaSet(tmp_path, limits={"turn_max_s": 5.0}) as replicas:
+    with ReplicaSet(tmp_path, limits=PATIENT | {"turn_max_s": 5.0}) as replicas:
         replicas.wait_roles(primary=1, checkpointer=1, standby=1)
         before = epoch_of(replicas)
 

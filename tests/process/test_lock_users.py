@@ -19,16 +19,16 @@ from tests.unit.deathless_operator.cluster.lock_users_world import HOME, Cluster
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import LockUnavailable, Unauthorized
-from deathless.shell.erasure import EraseOrder, erase
-from deathless.shell.etcd_client import EtcdClient, EtcdSettings
-from deathless.shell.etcd_settings import EtcdTls
+from deathless.shell.lock_stores.erasing import EraseOrder, erase
+from deathless.shell.lock_stores.etcd.client import EtcdClient, EtcdSettings
+from deathless.shell.lock_stores.etcd.settings import EtcdTls
 from deathless_operator.cli.certificates import DAY_S, USER_URI, Wanted, ensure
 from deathless_operator.cluster.lock_store import LockStore
 from deathless_operator.cluster.lock_users import LockUsers
 from deathless_operator.cluster.trust import decoded
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.access import store_mark, with_users
+from deathless_operator.plan.service.access import store_mark, with_users
 
 pytestmark = pytest.mark.etcd
 

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 from replica_set import DEADLINE_S, PATIENT, ReplicaSet
 
-from deathless.core.client_link import REPLY_PACKET_BYTES_MAX
-from deathless.shell.client import Client
+from deathless.core.client.link import REPLY_PACKET_BYTES_MAX
+from deathless.shell.client.shard_client import Client
 
 SERVICE: Final = Path(__file__).with_name("long_answers.py")
 SIZE: Final = 1_000_000

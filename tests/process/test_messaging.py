@@ -23,11 +23,11 @@ from replica_set import ALL, DEADLINE_S, PATIENT, ReplicaSet, client_of, wait_fo
 
 from deathless.base.errors import DeathlessError, OutboxFull
 from deathless.codec.wire import accepted_invocation
-from deathless.core.handover import Stage
-from deathless.shell import admin
-from deathless.shell.client import Client
-from deathless.shell.members import read_members
-from deathless.shell.status import ServiceView, look_now, parts_of
+from deathless.core.primary.handover import Stage
+from deathless.shell.client.shard_client import Client
+from deathless.shell.directory.members import read_members
+from deathless.shell.net import admin_call as admin
+from deathless.shell.operate.status import ServiceView, look_now, parts_of
 
 MODULE = Path(__file__).with_name("message_services.py")
 SEED_VARIABLE = "DEATHLESS_KILLS_SEED"

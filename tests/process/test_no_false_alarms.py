@@ -30,9 +30,9 @@ from etcd_server import EtcdCluster
 from replica_set import DEADLINE_S, Load, ReplicaSet, called, check_exactly_once
 
 from deathless.base.errors import CopiedDirectory, InvalidConfig
-from deathless.shell.filesystem import LOCAL_TYPES, filesystem_type
-from deathless.shell.page import page_path
-from deathless.shell.place import LENIENT
+from deathless.shell.directory.place import LENIENT
+from deathless.shell.disk.filesystem import LOCAL_TYPES, filesystem_type
+from deathless.shell.link.status_page import page_path
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="mounting read-only file systems needs root")
 NUMBERED = pytest.mark.skipif(
@@ -204,7 +204,7 @@ def test_a_setting_of_a_later_version_is_named_and_the_others_serve(tmp_path: Pa
         later = tmp_path / "later.json"
         settings = msgspec.to_builtins(replicas.config("r3")) | {"orbit": 7}
         later.write_bytes(msgspec.json.encode(settings))
-        command = [sys.executable, "-m", "deathless.shell.supervisor", str(later)]
+        command = [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(later)]
         done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == InvalidConfig.exit_code
         assert b"orbit" in done.stderr

@@ -10,7 +10,7 @@ from http_wire import Wire, get, post
 from replica_set import wait_for
 from shard_set import Both, running
 
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
 
 TAGS = ("bob", "alice")  # keys with these are of shards 0 and 1
 INVOCATIONS = "/crossing/-/invocations"

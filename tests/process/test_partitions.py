@@ -15,8 +15,8 @@ import pytest
 from replica_set import ALL, Load, ReplicaSet, check_exactly_once, judge
 
 from deathless.base.config import ReplicaConfig
-from deathless.shell.admin import ask
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
+from deathless.shell.net.admin_call import ask
 
 pytestmark = [
     pytest.mark.root,

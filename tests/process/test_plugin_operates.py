@@ -16,8 +16,8 @@ from test_messaging import Pair, ask, look_at, tags_of
 from tests.unit.deathless_operator.cli.plugin_world import SERVICES, api_server
 from tests.unit.deathless_operator.cli.test_plugin_cluster import put_kubectl
 
-from deathless.shell.adopted import Adoption, read_adoption, write_adoption
-from deathless.shell.members import read_members
+from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
+from deathless.shell.directory.members import read_members
 from deathless_operator.cli import plugin
 
 INGRESS = {"ingress_listen": "127.0.0.1:0"}

@@ -16,8 +16,8 @@ import pytest
 from replica_set import ALL, DEADLINE_S, ReplicaSet, called, judge, send_signal, wait_for
 
 from deathless.base.config import ReplicaConfig
-from deathless.core.detection import Report
-from deathless.shell.members import read_members
+from deathless.core.supervisor.detection import Report
+from deathless.shell.directory.members import read_members
 
 
 class PodSet(ReplicaSet):

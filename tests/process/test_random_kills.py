@@ -61,7 +61,7 @@ class Faults:
 
     def kill_ingress(self, name: str) -> None:
         """kill -9 of an ingress."""
-        for pid in children_of(self._replicas.processes[name].pid, "deathless.shell.ingress"):
+        for pid in children_of(self._replicas.processes[name].pid, "deathless.shell.ingress.ingress"):
             send_signal(pid, signal.SIGKILL)
 
     def kill_replica(self, name: str) -> None:

@@ -22,7 +22,7 @@ from tests.conformance.reference_peer import Connection, ReferencePeer
 from tests.spec import shop_and_bank
 from tests.spec.shop_and_bank import Cart
 
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
 
 AMOUNTS = list(range(1, 31))
 KILL_BEHIND = 10  # answered calls

@@ -16,9 +16,9 @@ from test_cli_adopt import deposit, etcd
 
 from deathless.base.errors import CorruptFrame, InvalidArgument, LogTruncated
 from deathless.codec.frames import FrameKind
-from deathless.engine.log_overview import describe, frames_of
-from deathless.shell.filesystem import RealFileSystem
-from deathless.shell.page import confirmed_in_files, page_path
+from deathless.engine.log.overview import describe, frames_of
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.link.status_page import confirmed_in_files, page_path
 
 
 def kill_all(bank: Bank) -> None:

@@ -17,7 +17,7 @@ from test_pod_replica import PodSet
 from test_tls_set import files_in
 
 from deathless.base.config import TlsConfig
-from deathless.shell.replica_metrics import MESSAGING, MESSAGING_GROWING
+from deathless.shell.web.replica_metrics import MESSAGING, MESSAGING_GROWING
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "kubernetes" / "metrics.md"

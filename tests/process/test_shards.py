@@ -11,7 +11,7 @@ from replica_set import wait_for
 from shard_set import SHARDS, Both, running
 
 from deathless.base.shards import shard_of
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
 
 PAIRS = (("bob", "alice"), ("alice", "bob"))  # of shards 0 and 1; who sends, and to whom
 KILLED = (0, 1, 0)  # the shard whose primary is killed, one after the other

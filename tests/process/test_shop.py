@@ -17,8 +17,8 @@ from http_wire import Answer, Wire, get, post
 from replica_set import DEADLINE_S, send_signal, wait_for
 
 from deathless.base.errors import OutcomeUnknown, PeerReplaced
-from deathless.shell.members import read_members
-from deathless.shell.runner import running_runner, running_supervisor
+from deathless.shell.directory.members import read_members
+from deathless.shell.operate.runner import running_runner, running_supervisor
 
 SERVICES = ("stock", "payments", "shop")
 CALL_S = 2 * DEADLINE_S  # an order goes through all three, and each of them may have lost its primary

@@ -23,7 +23,7 @@ def run_supervisor(replicas: ReplicaSet, name: str, **changes: object) -> subpro
     config = msgspec.structs.replace(replicas.config(name), **changes)
     path = replicas.folder / f"{name}.other.json"
     path.write_bytes(msgspec.json.encode(config))
-    command = [sys.executable, "-m", "deathless.shell.supervisor", str(path)]
+    command = [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(path)]
     return subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
 
 

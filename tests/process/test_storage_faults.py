@@ -28,7 +28,7 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import OutOfSpace, StorageFailed, VolumeTooSmall
 from deathless.base.limits import Limits
 from deathless.base.manifest_parts import LimitsSpec
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
 
 pytestmark = [
     pytest.mark.root,

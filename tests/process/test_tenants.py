@@ -14,8 +14,8 @@ from tests.unit.deathless.shell.named_certificates import new_authority, uri, wr
 from deathless.base.config import TlsConfig
 from deathless.base.errors import Forbidden, Unauthorized
 from deathless.codec.wire import Admin, Hello, PacketReader, Refused, Type, decode_struct, struct_packet
-from deathless.shell.listening import split_address
-from deathless.shell.members import read_members
+from deathless.shell.directory.members import read_members
+from deathless.shell.net.listening import split_address
 
 PORTS = {"control": ("tool", "supervisor"), "client": ("client", "tool", "peer"), "replication": ("follower",)}
 

@@ -20,8 +20,8 @@ from replica_set import ALL, DEADLINE_S, Load, ReplicaSet, check_exactly_once, w
 from deathless.base.config import TlsConfig
 from deathless.base.errors import Unauthorized
 from deathless.codec.wire import Hello, PacketReader, Refused, Type, decode_struct, struct_packet
-from deathless.shell.listening import split_address
-from deathless.shell.members import Member, read_members
+from deathless.shell.directory.members import Member, read_members
+from deathless.shell.net.listening import split_address
 
 TOKEN = "a shared secret"
 PORTS = ["control", "client", "replication"]
@@ -178,7 +178,7 @@ def test_unfit_certificates_at_a_renewal_leave_the_old_ones_in_use(tmp_path: Pat
 
 async def asks(replicas: ReplicaSet, files: Files) -> int:
     """Call with certificates of our own."""
-    from deathless.shell.client import Client  # noqa: PLC0415  not the fixture's client: other files
+    from deathless.shell.client.shard_client import Client  # noqa: PLC0415  not the fixture's client: other files
 
     tls = TlsConfig(ca=str(files.ca), certificate=str(files.certificate), key=str(files.key))
     async with Client("ledger", [f"dir:{replicas.directory}"], token=TOKEN, tls=tls) as client:

@@ -13,7 +13,7 @@ import msgspec
 from replica_set import ReplicaSet, wait_for
 from tests.unit.deathless.shell.collector import Collector, Seen
 
-from deathless.shell.members import ingress_address_path
+from deathless.shell.directory.members import ingress_address_path
 
 MODULE = Path(__file__).with_name("traced_services.py")
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.lock_stores import STORE, LockStore, register
-from deathless.engine.async_lock import SyncToAsync
+from deathless.engine.lock.async_lock import SyncToAsync
 from deathless.engine.ports import AsyncLock, FileSystem
-from deathless.simulation.lock import SimLock, SimLockStore
+from deathless.simulation.world.lock import SimLock, SimLockStore
 
 KEYS = SimLockStore()
 

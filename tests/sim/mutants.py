@@ -22,22 +22,22 @@ from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import SELF, SELF_SESSION, ActivityStart, Reference, Target
 from deathless.codec.snapshot import OutboxRecord, SessionRecord
 from deathless.codec.wire import Batch, Status, encode_peer_commit, error_reply, ok_reply
-from deathless.core.activities import Activities
-from deathless.core.admission import Admission, cut_messages
 from deathless.core.effects import Effect, Send, StartActivity
 from deathless.core.events import Conn
-from deathless.core.outbox import Outbox
-from deathless.core.outreach import Outgoing, Outreach
-from deathless.core.primary import Primary
-from deathless.core.results import Results
-from deathless.core.sessions import Session, SessionTable
-from deathless.engine.shard import Shard
-from deathless.execution.invocations import Invocations
-from deathless.execution.journal import FORK, Event, Origin, SuspendedMessage
-from deathless.execution.operations import Call
-from deathless.execution.turn import Asked
-from deathless.simulation.peer_links import PeerLink, PeerLinks
-from deathless.simulation.spool import SimPiece
+from deathless.core.primary.activities import Activities
+from deathless.core.primary.admission import Admission, cut_messages
+from deathless.core.primary.primary import Primary
+from deathless.core.primary.sending import Outgoing, Outreach
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.results import Results
+from deathless.core.tables.sessions import Session, SessionTable
+from deathless.engine.shard.shard import Shard
+from deathless.execution.invocations.all_invocations import Invocations
+from deathless.execution.invocations.journal import FORK, Event, Origin, SuspendedMessage
+from deathless.execution.turn.operations import Call
+from deathless.execution.turn.turn import Asked
+from deathless.simulation.nodes.peer_links import PeerLink, PeerLinks
+from deathless.simulation.world.spool import SimPiece
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 GIVEN_UP_US: Final = 150_000

@@ -6,12 +6,12 @@ from tests.sim.stage import SECOND_US, end, epoch_of, leads_after, make, others_
 
 from deathless.base.safeguards import Safeguards
 from deathless.codec.wire import Hello, Type, struct_packet
-from deathless.core.detection import Report, WorkerState
+from deathless.core.supervisor.detection import Report, WorkerState
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import Cluster
-from deathless.simulation.lab import SERVICE_NAME
-from deathless.simulation.scheduler import Process
-from deathless.simulation.sockets import Opened
+from deathless.simulation.nodes.cluster import Cluster
+from deathless.simulation.workload.lab import SERVICE_NAME
+from deathless.simulation.world.scheduler import Process
+from deathless.simulation.world.sockets import Opened
 
 ROUNDS = 24
 PAUSE_US = 50_000

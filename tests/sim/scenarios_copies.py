@@ -13,11 +13,11 @@ from deathless.base.errors import CopiedDirectory, HistoryDiffers, LogTruncated,
 from deathless.base.safeguards import Safeguards
 from deathless.simulation.checkers import Violation
 from deathless.simulation.checkers.history import History
-from deathless.simulation.client_node import ClientNode
-from deathless.simulation.cluster import Cluster
-from deathless.simulation.copies import Copy, CopyProfile
-from deathless.simulation.verdict import recover
-from deathless.simulation.visits import Hop, Visit, applied_tags
+from deathless.simulation.nodes.cluster import Cluster
+from deathless.simulation.nodes.copies import Copy, CopyProfile
+from deathless.simulation.runs.verdict import recover
+from deathless.simulation.workload.client_node import ClientNode
+from deathless.simulation.workload.visits import Hop, Visit, applied_tags
 
 SEED = 2  # the copy's first report in it calls the primary's replica what it is not
 WHILE_US = 2 * SECOND_US

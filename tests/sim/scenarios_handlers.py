@@ -6,7 +6,7 @@ from tests.sim.stage import SECOND_US, ask, end, epoch_of, given_up, make, other
 
 from deathless.base.safeguards import Safeguards
 from deathless.simulation.checkers import Outcome, Violation
-from deathless.simulation.lab import HOOKS, Cell
+from deathless.simulation.workload.lab import HOOKS, Cell
 
 
 def killing_handler(safeguards: Safeguards) -> list[Violation]:

@@ -24,12 +24,12 @@ from deathless.codec.frames import Run
 from deathless.codec.wire import Hello, Registered, Type, decode_struct, encode_batch, packet
 from deathless.core import events as ev
 from deathless.simulation.checkers import Outcome, Violation
-from deathless.simulation.cluster import LAB_LIMITS, Cluster
-from deathless.simulation.injector import ADMIN_CONN
-from deathless.simulation.lab import SERVICE_NAME, encode_request
-from deathless.simulation.lock import LockProfile
-from deathless.simulation.replica_node import ReplicaNode
-from deathless.simulation.sockets import Opened
+from deathless.simulation.nodes.cluster import LAB_LIMITS, Cluster
+from deathless.simulation.nodes.replica_node import ReplicaNode
+from deathless.simulation.runs.injector import ADMIN_CONN
+from deathless.simulation.workload.lab import SERVICE_NAME, encode_request
+from deathless.simulation.world.lock import LockProfile
+from deathless.simulation.world.sockets import Opened
 
 FREEZE_POINTS: Final = (
     ("seal", "write", "log/", "before"),

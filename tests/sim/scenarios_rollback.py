@@ -12,7 +12,7 @@ from tests.sim.stage import SECOND_US, end, given_up, make, primary_of
 
 from deathless.base.safeguards import Safeguards
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import Cluster
+from deathless.simulation.nodes.cluster import Cluster
 
 NEVER_S = 1e6
 

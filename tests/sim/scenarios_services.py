@@ -13,14 +13,14 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import Adopt
 from deathless.core import events as ev
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import LAB_LIMITS, Cluster, Setup
-from deathless.simulation.injector import ADMIN_CONN
-from deathless.simulation.network import Network, NetworkProfile
-from deathless.simulation.scheduler import Scheduler, draw
-from deathless.simulation.surroundings import Surroundings
-from deathless.simulation.verdict import agreement, recover, stops
-from deathless.simulation.visits import Hop, Visit, applied_tags, make_service
-from deathless.simulation.workload import Request
+from deathless.simulation.nodes.cluster import LAB_LIMITS, Cluster, Setup
+from deathless.simulation.nodes.surroundings import Surroundings
+from deathless.simulation.runs.injector import ADMIN_CONN
+from deathless.simulation.runs.verdict import agreement, recover, stops
+from deathless.simulation.workload.visits import Hop, Visit, applied_tags, make_service
+from deathless.simulation.workload.workload import Request
+from deathless.simulation.world.network import Network, NetworkProfile
+from deathless.simulation.world.scheduler import Scheduler, draw
 
 CALM: Final = NetworkProfile(spike_share=0.0, split_share=0.0)
 NAMES: Final = ("ant", "bee")

@@ -8,8 +8,8 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.frames import Run
 from deathless.codec.wire import Hello, encode_batch
 from deathless.simulation.checkers import Violation
-from deathless.simulation.lab import SERVICE_NAME, encode_request
-from deathless.simulation.sockets import Opened
+from deathless.simulation.workload.lab import SERVICE_NAME, encode_request
+from deathless.simulation.world.sockets import Opened
 
 TRIES = 40
 PAUSE_US = 20_000

@@ -26,12 +26,12 @@ from tests.sim.stage import (
 )
 
 from deathless.base.safeguards import Safeguards
-from deathless.engine.segment_scan import LOG_FOLDER, segment_path
+from deathless.engine.log.segment_scan import LOG_FOLDER, segment_path
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import LAB_LIMITS, Cluster
-from deathless.simulation.faults import Fault, FaultKind, FaultPlan
-from deathless.simulation.injector import Injector
-from deathless.simulation.replica_node import ReplicaNode
+from deathless.simulation.nodes.cluster import LAB_LIMITS, Cluster
+from deathless.simulation.nodes.replica_node import ReplicaNode
+from deathless.simulation.runs.faults import Fault, FaultKind, FaultPlan
+from deathless.simulation.runs.injector import Injector
 
 
 def power_cut_before_cut_is_synced(safeguards: Safeguards) -> list[Violation]:

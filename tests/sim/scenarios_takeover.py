@@ -22,11 +22,11 @@ from tests.sim.stage import (
 
 from deathless.base.safeguards import Safeguards
 from deathless.core import events as ev
-from deathless.engine.segment_scan import segment_path
+from deathless.engine.log.segment_scan import segment_path
 from deathless.simulation.checkers import Outcome, Violation
-from deathless.simulation.cluster import Cluster
-from deathless.simulation.disk import Folder
-from deathless.simulation.replica_node import ReplicaNode
+from deathless.simulation.nodes.cluster import Cluster
+from deathless.simulation.nodes.replica_node import ReplicaNode
+from deathless.simulation.world.disk import Folder
 
 
 def stale_listing(safeguards: Safeguards) -> list[Violation]:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from deathless.base.safeguards import Safeguards
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import LAB_LIMITS, Cluster, Setup
-from deathless.simulation.network import NetworkProfile
-from deathless.simulation.replica_node import ReplicaNode
-from deathless.simulation.run import finish
-from deathless.simulation.workload import Request, WorkloadProfile
+from deathless.simulation.nodes.cluster import LAB_LIMITS, Cluster, Setup
+from deathless.simulation.nodes.replica_node import ReplicaNode
+from deathless.simulation.runs.run import finish
+from deathless.simulation.workload.workload import Request, WorkloadProfile
+from deathless.simulation.world.network import NetworkProfile
 
 Scenario = Callable[[Safeguards], list[Violation]]
 SECOND_US: Final = 1_000_000

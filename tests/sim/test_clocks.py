@@ -17,14 +17,14 @@ import pytest
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.simulation.checkers import Violation
-from deathless.simulation.cluster import SPAN_US, Cluster, Setup, draw_setup
-from deathless.simulation.faults import FaultKind, draw_plan
-from deathless.simulation.injector import Injector
-from deathless.simulation.run import BEGIN_US, Options, allowed_stops, finish
-from deathless.simulation.scheduler import draw
-from deathless.simulation.services import make_services
-from deathless.simulation.services_verdict import judge_services
-from deathless.simulation.workload import WorkloadProfile, draw_requests
+from deathless.simulation.nodes.cluster import SPAN_US, Cluster, Setup, draw_setup
+from deathless.simulation.runs.faults import FaultKind, draw_plan
+from deathless.simulation.runs.injector import Injector
+from deathless.simulation.runs.run import BEGIN_US, Options, allowed_stops, finish
+from deathless.simulation.runs.services import make_services
+from deathless.simulation.runs.services_verdict import judge_services
+from deathless.simulation.workload.workload import WorkloadProfile, draw_requests
+from deathless.simulation.world.scheduler import draw
 
 pytestmark = pytest.mark.sim
 HOUR_US: Final = 3_600_000_000

@@ -9,7 +9,7 @@ RUNTIME = Path(__file__).parents[2] / "runtime"
 SEEDS = (3, 21, 24, 42)
 PROGRAM = """
 import sys
-from deathless.simulation.run import run_seed
+from deathless.simulation.runs.run import run_seed
 print(*(run_seed(int(seed)).trace_hash for seed in sys.argv[1:]))
 """
 

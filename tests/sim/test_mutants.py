@@ -17,10 +17,11 @@ from tests.sim.defects import RULES
 from tests.sim.test_safeguards import ELSEWHERE, SHOWN
 
 from deathless.base.safeguards import ALL_SAFEGUARDS
-from deathless.simulation import services, worker_node
-from deathless.simulation.faults import FaultKind
-from deathless.simulation.run import Options, Result
-from deathless.simulation.visits import VisitProfile, draw_visits
+from deathless.simulation.nodes import worker_node
+from deathless.simulation.runs import services
+from deathless.simulation.runs.faults import FaultKind
+from deathless.simulation.runs.run import Options, Result
+from deathless.simulation.workload.visits import VisitProfile, draw_visits
 
 SEEDS_TRIED_MAX: Final = 40
 BOTH: Final = {"kinds": (), "between": ("both",)}

@@ -11,8 +11,8 @@ import pytest
 from tests.sim.scenarios import run
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.simulation.faults import DRAWN, FaultKind
-from deathless.simulation.run import Options, run_seed
+from deathless.simulation.runs.faults import DRAWN, FaultKind
+from deathless.simulation.runs.run import Options, run_seed
 
 SHOWN = (
     # The log's writer.
@@ -79,35 +79,35 @@ SHOWN = (
 
 ELSEWHERE = {
     # Switched off by the tests of their modules, below tests/unit/deathless/.
-    "fail_stop": "engine/test_segment_writer.py; the engine stops as well",
-    "keep_spare": "engine/test_segment_writer.py",
+    "fail_stop": "engine/log/test_segment_writer.py; the engine stops as well",
+    "keep_spare": "engine/log/test_segment_writer.py",
     "roll_file_first": "engine/test_crash_points.py; a takeover on a full disk needs no roll any more",
-    "reread_bad_frame": "engine/test_segment_scan.py; needs a page cache that lies",
-    "check_chain": "engine/test_log_reader.py; needs a writer that is broken",
-    "check_identity": "engine/test_log_route.py; needs another service's directory",
-    "epoch_in_frame": "engine/test_segment_scan.py; needs blocks of another file",
-    "hold_outside_as_new": "shell/test_outward.py; needs an operator who adopts a copy",
-    "check_callers": "shell/test_port_guard.py; needs certificates",
-    "end_untrusted_connections": "shell/test_port_guard.py; needs certificates",
-    "age_without_clock": "core/test_logical_time.py, core/test_primary.py, and tests/models/test_time.py",
-    "floor_for_every_key": "core/test_keys.py and tests/models/test_time.py",
-    "believe_late": "core/test_logical_time.py and tests/models/test_time.py",
-    "gap_by_own_clock": "core/test_logical_time.py, tests/models/test_time.py and tests/sim/test_timers.py",
-    "page_before_release": "engine/test_witness_keeper.py; needs a death between a note and a reply",
-    "witness_chain": "core/test_witness.py; needs a log that regrew unseen",
-    "witness_of_confirmed": "engine/test_witness_keeper.py",
-    "witness_of_unknown_incarnation": "core/test_witness.py; needs a restore before",
-    "witness_guarded": "engine/test_witness_keeper.py",
-    "witness_own_revision": "engine/test_witness_keeper.py; needs a machine that is put back while it runs",
-    "check_fingerprint": "engine/test_replica_engine.py",
-    "checkpoints_of_this_log": "engine/test_own_history.py; needs files of another history beside the log",
-    "verify_checkpoint": "engine/test_checkpoint_store.py",
-    "collect_below_confirmed": "engine/test_log_store.py",
-    "collect_oldest_first": "engine/test_log_store.py",
-    "newest_session_connection": "core/test_session_owners.py; needs two copies of one client",
-    "send_confirmed_only": "core/test_outreach.py, and by a seed of services tests/sim/test_mutants.py",
-    "fence_peer_connections": "core/test_peering.py, and by a seed of services tests/sim/test_mutants.py",
-    "log_attempt_first": "core/test_activities.py, and by a seed of services tests/sim/test_mutants.py",
+    "reread_bad_frame": "engine/log/test_segment_scan.py; needs a page cache that lies",
+    "check_chain": "engine/log/test_reader.py; needs a writer that is broken",
+    "check_identity": "engine/log/test_route.py; needs another service's directory",
+    "epoch_in_frame": "engine/log/test_segment_scan.py; needs blocks of another file",
+    "hold_outside_as_new": "shell/worker/test_outward.py; needs an operator who adopts a copy",
+    "check_callers": "shell/net/test_port_guard.py; needs certificates",
+    "end_untrusted_connections": "shell/net/test_port_guard.py; needs certificates",
+    "age_without_clock": "core/tables/test_logical_time.py, core/primary/test_primary.py, tests/models/test_time.py",
+    "floor_for_every_key": "core/tables/test_keys.py and tests/models/test_time.py",
+    "believe_late": "core/tables/test_logical_time.py and tests/models/test_time.py",
+    "gap_by_own_clock": "core/tables/test_logical_time.py, tests/models/test_time.py and tests/sim/test_timers.py",
+    "page_before_release": "engine/replica/test_witness_keeper.py; needs a death between a note and a reply",
+    "witness_chain": "core/replica/test_witness.py; needs a log that regrew unseen",
+    "witness_of_confirmed": "engine/replica/test_witness_keeper.py",
+    "witness_of_unknown_incarnation": "core/replica/test_witness.py; needs a restore before",
+    "witness_guarded": "engine/replica/test_witness_keeper.py",
+    "witness_own_revision": "engine/replica/test_witness_keeper.py; needs a machine that is put back while it runs",
+    "check_fingerprint": "engine/replica/test_replica_engine.py",
+    "checkpoints_of_this_log": "engine/log/test_own_history.py; needs files of another history beside the log",
+    "verify_checkpoint": "engine/log/test_checkpoint_store.py",
+    "collect_below_confirmed": "engine/log/test_store.py",
+    "collect_oldest_first": "engine/log/test_store.py",
+    "newest_session_connection": "core/primary/test_session_owners.py; needs two copies of one client",
+    "send_confirmed_only": "core/primary/test_sending.py, and by a seed of services tests/sim/test_mutants.py",
+    "fence_peer_connections": "core/primary/test_receiving.py, and by a seed of services tests/sim/test_mutants.py",
+    "log_attempt_first": "core/primary/test_activities.py, and by a seed of services tests/sim/test_mutants.py",
 }
 
 ALL_KINDS = DRAWN

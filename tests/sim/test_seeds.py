@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from deathless.simulation.__main__ import main
-from deathless.simulation.run import run_seed
+from deathless.simulation.runs.run import run_seed
 
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
 COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40"))

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from deathless.codec.peer_messages import Target
-from deathless.simulation import spool
 from deathless.simulation.__main__ import main
-from deathless.simulation.run import Options
-from deathless.simulation.scheduler import draw
-from deathless.simulation.seeds import EVERY_SEED, services_of, shards_of
-from deathless.simulation.services import make_services, run_services
-from deathless.simulation.visits import ACTIVITIES, RESTS_US, Shape, draw_client, draw_visits
+from deathless.simulation.runs.run import Options
+from deathless.simulation.runs.seeds import EVERY_SEED, services_of, shards_of
+from deathless.simulation.runs.services import make_services, run_services
+from deathless.simulation.workload.visits import ACTIVITIES, RESTS_US, Shape, draw_client, draw_visits
+from deathless.simulation.world import spool
+from deathless.simulation.world.scheduler import draw
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 FIRST = int(os.environ.get("DEATHLESS_SIM_FROM", "0"))
@@ -27,7 +27,7 @@ COUNT = int(os.environ.get("DEATHLESS_SIM_SEEDS", "40")) // 4
 SEEDS = (3, 21)
 PROGRAM = """
 import sys
-from deathless.simulation.services import run_services
+from deathless.simulation.runs.services import run_services
 print(*(run_services(int(seed), 3).trace_hash for seed in sys.argv[1:]))
 """
 

@@ -16,7 +16,7 @@ import pytest
 from tests.sim.stage import SECOND_US, SMALL_FILES, end, make, primary_of
 
 from deathless.base.safeguards import ALL_SAFEGUARDS
-from deathless.simulation.cluster import Cluster
+from deathless.simulation.nodes.cluster import Cluster
 
 pytestmark = pytest.mark.sim
 FILES = ("log/", "seal", "lock", "checkpoints", "replicas")

@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.execution.context import Context
-from deathless.execution.service import Service
-from deathless.simulation.cluster import SPAN_US, Cluster, draw_setup
-from deathless.simulation.faults import DRAWN, FaultKind, draw_plan
-from deathless.simulation.injector import Injector
-from deathless.simulation.network import Network
-from deathless.simulation.run import BEGIN_US, SETTLE_BOUND_US
-from deathless.simulation.scheduler import Scheduler, draw
-from deathless.simulation.surroundings import Surroundings
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
+from deathless.simulation.nodes.cluster import SPAN_US, Cluster, draw_setup
+from deathless.simulation.nodes.surroundings import Surroundings
+from deathless.simulation.runs.faults import DRAWN, FaultKind, draw_plan
+from deathless.simulation.runs.injector import Injector
+from deathless.simulation.runs.run import BEGIN_US, SETTLE_BOUND_US
+from deathless.simulation.world.network import Network
+from deathless.simulation.world.scheduler import Scheduler, draw
 
 pytestmark = pytest.mark.sim
 HOUR_US = 3_600_000_000

@@ -21,8 +21,8 @@ from deathless.base.ids import SessionId
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import SELF, PeerHello, Target
 from deathless.codec.wire import PeerWelcome, Type, decode_batch, decode_struct
-from deathless.core.peer_table import PeerTable
-from deathless.core.sessions import SessionTable
+from deathless.core.tables.peer_table import PeerTable
+from deathless.core.tables.sessions import SessionTable
 
 ROUGH = [name for name in FAULTS if not name.startswith(("freeze", "overtake"))]
 SENT = "packet 18 there"

@@ -15,11 +15,11 @@ from tests.spec.customer import Customer
 from tests.spec.faults import FAULTS, LED, cut_short, ended, places, shows, steps_in_all
 from tests.spec.story import NOT_ONCE
 from tests.spec.town import Town
-from tests.unit.deathless.engine.test_messaging import ID, SHOP_HELLO, Pair, fork, reloaded
+from tests.unit.deathless.engine.shard.test_messaging import ID, SHOP_HELLO, Pair, fork, reloaded
 
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import PeerHello
-from deathless.core.peer_table import PeerTable
+from deathless.core.tables.peer_table import PeerTable
 
 TESTS = Path(__file__).parents[1]
 UNIT = "unit/deathless/"

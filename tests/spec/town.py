@@ -40,14 +40,14 @@ from deathless.codec.wire import (
     ok_reply,
 )
 from deathless.core import events as ev
-from deathless.core.replica import State
-from deathless.engine.assembly import open_shard
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
-from deathless.engine.shard import Shard
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
+from deathless.core.replica.replica import State
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard
+from deathless.simulation.models.log_driver import RECORD, SERVICE_ID, STORE
+from deathless.simulation.world.disk import SimDisk
 
 STEP_S = 0.002  # each step takes this long: more than `clock_step_us`
 AGAIN_S = 0.05  # between two attempts to connect

@@ -237,7 +237,7 @@ def tools() -> Path | None:
     path = ""
     for words in (("etcd.py",), ("kubernetes.py", "linearizability")):
         done = subprocess.run(
-            [sys.executable, str(ROOT / "tools" / words[0]), *words[1:]], capture_output=True, text=True, check=False
+            [sys.executable, str(ROOT / "lab" / words[0]), *words[1:]], capture_output=True, text=True, check=False
         )
         path = done.stdout.split()[-1]
         if done.returncode == 3:

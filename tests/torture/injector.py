@@ -155,7 +155,7 @@ class Injector:
         for each in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, IndexError):
                 fields = (each / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == supervisor and b"deathless.shell.worker" in (each / "cmdline").read_bytes():
+                if int(fields[1]) == supervisor and b"deathless.shell.worker.worker" in (each / "cmdline").read_bytes():
                     return int(each.name)
         return 0
 

@@ -21,7 +21,7 @@ PAUSE_S = 0.01  # between two calls of a caller
 
 
 class Operation(msgspec.Struct, rename={"returned": "return"}):
-    """One call, as tools/linearizability.go reads it; times in microseconds."""
+    """One call, as lab/linearizability.go reads it; times in microseconds."""
 
     client: int
     call: int

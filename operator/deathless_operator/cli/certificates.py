@@ -27,8 +27,8 @@ import click
 from deathless.base.errors import InvalidConfig
 from deathless_operator.cluster import authority as certificates
 from deathless_operator.cluster.api import Api, Object
-from deathless_operator.cluster.connection import connect
 from deathless_operator.cluster.kinds import SECRET, Kind
+from deathless_operator.cluster.kubeconfig import connect
 from deathless_operator.cluster.trust import decoded, encoded, is_managed
 from deathless_operator.model import names
 

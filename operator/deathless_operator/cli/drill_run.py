@@ -19,7 +19,7 @@ from deathless_operator.drill.front_door import HttpFrontDoor
 from deathless_operator.drill.leave import TERMINATION_LOG, leave
 from deathless_operator.drill.readiness import Readiness
 from deathless_operator.drill.runner import Pace, Runner, run_and_judge
-from deathless_operator.plan.drill_reports import RunnerReport
+from deathless_operator.plan.drill.reports import RunnerReport
 
 
 def draw_series(shard: int, shards: int) -> str:

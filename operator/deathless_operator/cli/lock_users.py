@@ -18,7 +18,7 @@ from deathless.base.backoff import next_pause
 from deathless.base.errors import DeathlessError
 from deathless_operator.cli.run import listed
 from deathless_operator.cluster.api import Api
-from deathless_operator.cluster.connection import connect
+from deathless_operator.cluster.kubeconfig import connect
 from deathless_operator.cluster.lock_store import LockStore
 from deathless_operator.cluster.lock_users import LockUsers
 from deathless_operator.model import names

@@ -39,8 +39,8 @@ from deathless_operator.cluster.kinds import DRILL, POD, SECRET, SERVICE
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
 from deathless_operator.model.grace import handover_wait_s
-from deathless_operator.plan.drill_reading import read_drill
-from deathless_operator.plan.reading import read_pod, read_resource
+from deathless_operator.plan.drill.reading import read_drill
+from deathless_operator.plan.service.reading import read_pod, read_resource
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.2

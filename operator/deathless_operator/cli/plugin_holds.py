@@ -35,8 +35,8 @@ from deathless_operator.cli.plugin_options import (
 from deathless_operator.model import names
 from deathless_operator.model.grace import handover_wait_s
 from deathless_operator.model.status import condition
-from deathless_operator.plan.pods import serves, trouble
-from deathless_operator.plan.reading import is_fenced
+from deathless_operator.plan.service.pods import serves, trouble
+from deathless_operator.plan.service.reading import is_fenced
 from deathless_operator.plan.snapshot import PodView, ResourceView
 
 LOOK_S: Final = 0.2

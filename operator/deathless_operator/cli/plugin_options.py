@@ -17,16 +17,20 @@ from deathless.base.errors import InvalidArgument
 from deathless.base.shards import SHARDS_MAX, read_invocation
 from deathless_operator.cli.plugin_cluster import SWITCH_S, Cluster
 from deathless_operator.cluster.api import Api
-from deathless_operator.cluster.connection import connect
+from deathless_operator.cluster.kubeconfig import connect
 
 COMPLETION_TIMEOUT_S: Final = 2.0
+CONTEXT: Final = f"{__name__}.context"  # where click keeps what --context says
 
 Command = Callable[..., Any]
 
 
-def on_cluster(namespace: str, kubeconfig: str, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
-    """Do something with the API server that the kubeconfig names."""
-    connection = connect(kubeconfig or None)
+def on_cluster(
+    namespace: str, kubeconfig: str, work: Callable[[Cluster], Awaitable[Any]], ctx: click.Context | None = None
+) -> Any:
+    """Do something with the API server that the kubeconfig and --context of the command name."""
+    ctx = click.get_current_context(silent=True) if ctx is None else ctx
+    connection = connect(kubeconfig or None, ctx.meta.get(CONTEXT, "") if ctx is not None else "")
 
     async def run() -> Any:
         async with Api(connection) as api:
@@ -44,7 +48,7 @@ def complete_service(ctx: click.Context, param: click.Parameter, incomplete: str
 
     found: list[str] = []
     with contextlib.suppress(Exception):
-        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find)
+        found = on_cluster(ctx.params.get("namespace") or "", ctx.params.get("kubeconfig") or "", find, ctx)
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
@@ -63,12 +67,24 @@ class InvocationId(click.ParamType[str]):
         return text
 
 
+def keep_context(ctx: click.Context, _param: click.Parameter, value: str) -> None:
+    """Keep the name for `on_cluster`: nothing between here and there has to hand it on."""
+    ctx.meta[CONTEXT] = value
+
+
 def common(function: Command) -> Command:
     """Options that each command has."""
     for option in (
         click.option(
-            "--kubeconfig", default="", metavar="FILE", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config."
+            "--context",
+            default="",
+            metavar="NAME",
+            expose_value=False,
+            is_eager=True,
+            callback=keep_context,
+            help="Context of the kubeconfig; default: its current one.",
         ),
+        click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config."),
         click.option("-n", "--namespace", default="", metavar="NAME", help="Namespace; default: the context's."),
     ):
         function = option(function)

@@ -14,7 +14,8 @@ import asyncio
 import click
 
 from deathless.base.errors import InvalidConfig
-from deathless_operator.cluster.connection import Connection, connect
+from deathless_operator.cluster.connection import Connection
+from deathless_operator.cluster.kubeconfig import connect
 from deathless_operator.cluster.lease import LeaseTimes
 from deathless_operator.handlers import log_format
 from deathless_operator.handlers.process import Operator, RunOptions

@@ -90,6 +90,7 @@ class Api:
             connector=connector,
             headers={"Accept": _JSON, "User-Agent": FIELD_MANAGER},
             trust_env=False,
+            proxy=self.connection.proxy_url or None,
         )
         return self
 

@@ -44,7 +44,7 @@ from deathless_operator.plan.actions import (
     Target,
     TrustAuthorities,
 )
-from deathless_operator.plan.drill_snapshot import DrillAction, EvictPod, SetCordon
+from deathless_operator.plan.drill.snapshot import DrillAction, EvictPod, SetCordon
 from deathless_operator.plan.snapshot import Failure, Snapshot
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ Guarantees: a failing API server costs an event, never a reconcile: nothing here
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,19 +45,23 @@ class Recorder:
     Args:
         api: the API server.
         instance: this process, for `reportingInstance`.
-        wall: wall seconds.
+        wall: wall seconds, which stand in the event.
+        steady: seconds of a clock that nobody sets, by which repeats are held back.
     """
 
-    def __init__(self, api: Api, *, instance: str, wall: Callable[[], float]) -> None:
+    def __init__(
+        self, api: Api, *, instance: str, wall: Callable[[], float], steady: Callable[[], float] = time.monotonic
+    ) -> None:
         self._api = api
         self._instance = instance[:128]
         self._wall = wall
-        self._told: OrderedDict[str, float] = OrderedDict()  # name of the event -> when it was told last
+        self._steady = steady
+        self._told: OrderedDict[str, float] = OrderedDict()  # name of the event -> when it was told last, by `steady`
 
     async def tell(self, subject: Subject, event: Event) -> bool:
         """Tell one event; False when it was told lately or could not be told."""
-        name, now = event_name(subject, event), self._wall()
-        if now - self._told.get(name, float("-inf")) < REPEAT_S:
+        name, at, now = event_name(subject, event), self._steady(), self._wall()
+        if at - self._told.get(name, float("-inf")) < REPEAT_S:
             return False
         manifest = self._manifest(name, subject, event, now)
         try:
@@ -66,7 +71,7 @@ class Recorder:
                 await self._count(subject.namespace, name, now)
         except (ApiRefused, ApiUnreachable):
             return False
-        self._told[name] = now
+        self._told[name] = at
         self._told.move_to_end(name)
         while len(self._told) > REMEMBERED_MAX:
             self._told.popitem(last=False)

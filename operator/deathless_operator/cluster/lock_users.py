@@ -27,8 +27,8 @@ from deathless_operator.cluster.kinds import POD, SECRET, SERVICE, STATEFUL_SET,
 from deathless_operator.cluster.trust import decoded, encoded, is_withdrawn
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan import lock_users as users
-from deathless_operator.plan.reading import read_resource
+from deathless_operator.plan.service import lock_users as users
+from deathless_operator.plan.service.reading import read_resource
 
 USERS_MAX: Final = 4000
 """Users of one installation: with their passwords they stay below the megabyte that a Secret may hold."""

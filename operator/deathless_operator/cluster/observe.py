@@ -55,9 +55,9 @@ from deathless_operator.cluster.trust import (
 )
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan import erasure, reading
-from deathless_operator.plan.access import copies, store_mark, with_users
-from deathless_operator.plan.pods import ordinal_of
+from deathless_operator.plan.service import erasure, reading
+from deathless_operator.plan.service.access import copies, store_mark, with_users
+from deathless_operator.plan.service.pods import ordinal_of
 from deathless_operator.plan.snapshot import (
     ChildView,
     Failure,

@@ -18,9 +18,9 @@ from deathless_operator.cluster.observe import Observer
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillResource
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan import reading
-from deathless_operator.plan.drill_reading import read_drill
-from deathless_operator.plan.drill_snapshot import DrillNodeView, DrillSnapshot, read_node
+from deathless_operator.plan.drill.reading import read_drill
+from deathless_operator.plan.drill.snapshot import DrillNodeView, DrillSnapshot, read_node
+from deathless_operator.plan.service import reading
 from deathless_operator.plan.snapshot import PodView, Snapshot
 
 

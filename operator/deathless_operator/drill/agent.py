@@ -36,7 +36,7 @@ from deathless_operator.drill.processes import (
     send,
     stop_all,
 )
-from deathless_operator.plan.drill_reports import AgentReport
+from deathless_operator.plan.drill.reports import AgentReport
 
 GUARD_MARGIN_S: Final = 2.0
 DURATION_MAX_S: Final = 3600.0

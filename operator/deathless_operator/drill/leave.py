@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from deathless_operator.plan.drill_reports import AgentReport, RunnerReport, encode_report
+from deathless_operator.plan.drill.reports import AgentReport, RunnerReport, encode_report
 
 TERMINATION_LOG: Final = "/dev/termination-log"
 

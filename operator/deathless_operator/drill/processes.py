@@ -25,7 +25,8 @@ from deathless.base.errors import InvalidArgument
 
 PROC: Final = Path("/proc")
 SANDBOX_NAMES: Final = frozenset({"pause"})
-WORKER_MODULE: Final = "deathless.shell.worker"
+WORKER_MODULES: Final = frozenset({"deathless.shell.worker.worker", "deathless.shell.worker"})
+"""What runs as the worker, in our image and in those of before: an operator is newer than its services for a while."""
 FREEZE_PASSES_MAX: Final = 100  # a process that is born meanwhile is met in the next pass
 FREEZE_PAUSE_S: Final = 0.01
 STOPPED_STATES: Final = "TtZXx"
@@ -105,7 +106,7 @@ def parse_stat(text: str) -> tuple[str, str, int]:
 def pick(processes: Sequence[PodProcess], which: Which) -> list[PodProcess]:
     """Give what a ProcessKill is to kill: the workers, or the first process of each container."""
     if which == "worker":
-        return [process for process in processes if WORKER_MODULE in process.command]
+        return [process for process in processes if not WORKER_MODULES.isdisjoint(process.command)]
     return [process for process in processes if process.inner_pid == 1]
 
 

@@ -27,7 +27,7 @@ from typing import Final
 
 from deathless_operator.drill.front_door import FrontDoor, Try
 from deathless_operator.drill.judge import Call, Held, History, Judgement, judge
-from deathless_operator.plan.drill_reports import RunnerReport
+from deathless_operator.plan.drill.reports import RunnerReport
 
 RETRY_PAUSE_S: Final = 0.025
 TICK_S: Final = 0.05

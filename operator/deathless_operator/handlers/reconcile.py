@@ -22,9 +22,9 @@ from deathless_operator.handlers.refusals import Refusals
 from deathless_operator.handlers.watches import NodeTable
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.drill_snapshot import DrillAction
-from deathless_operator.plan.erasure import plan_erasure, read_record
-from deathless_operator.plan.plan import Plan, make_plan
+from deathless_operator.plan.drill.snapshot import DrillAction
+from deathless_operator.plan.service.erasure import plan_erasure, read_record
+from deathless_operator.plan.service.plan import Plan, make_plan
 from deathless_operator.plan.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)

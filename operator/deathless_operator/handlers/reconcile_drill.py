@@ -19,9 +19,9 @@ from deathless_operator.handlers.reconcile import Outcome, told_action, where
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.drill import DrillSpec, DrillStatus
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.drill import make_drill_plan
-from deathless_operator.plan.drill_snapshot import DrillPlan
-from deathless_operator.plan.reading import read_time
+from deathless_operator.plan.drill.drill import make_drill_plan
+from deathless_operator.plan.drill.snapshot import DrillPlan
+from deathless_operator.plan.service.reading import read_time
 
 logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from typing import Any
 import kopf
 
 from deathless_operator.cluster.connection import Connection
+from deathless_operator.cluster.errors import NoCluster
 from deathless_operator.cluster.kinds import CERTIFICATE, DRILL, NODE, POD, SERVICE, STATEFUL_SET, Kind
 from deathless_operator.cluster.observe import BELONGINGS
 from deathless_operator.handlers.work_queue import Key
@@ -184,8 +185,14 @@ def make_settings() -> kopf.OperatorSettings:
 
 def connection_info(connection: Connection) -> kopf.ConnectionInfo:
     """Return our connection in kopf's form; asked again whenever the API server refuses the token."""
+    if connection.tls_server_name:
+        raise NoCluster(
+            f"tls-server-name {connection.tls_server_name!r}: watches can't be told of it; "
+            "name the server as its certificate does"
+        )
     return kopf.ConnectionInfo(
         server=connection.server,
+        proxy_url=connection.proxy_url or None,
         ca_data=connection.ca_pem or None,
         insecure=connection.insecure,
         token=connection.token() or None,

@@ -74,7 +74,7 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AuthenticationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How callers prove who they are; see `core.callers` for what each type does."""
+    """How callers prove who they are; see `core.access.callers` for what each type does."""
 
     type: str  # None | Token | MTLS | OIDC
     allowed: tuple[str, ...] = ()  # names of callers; empty: everybody who is known

@@ -8,7 +8,7 @@
     operator   tools of the people who run the service: status, switchover, stop
 
 Guarantees: a certificate without such a URI, or with more than one URI, names nobody; what is read back equals what
-was written. Does not: verify a certificate (TLS does), or decide what an identity may do (`core.authorisation`).
+was written. Does not: verify a certificate (TLS does), or decide what an identity may do (`core.access.authorisation`).
 Imports nothing of ours.
 """
 

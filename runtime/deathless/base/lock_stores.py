@@ -62,8 +62,8 @@ register(
         name="directory",
         fence=SEAL,
         in_directory=True,
-        opener="deathless.shell.lock:open_directory_lock",
-        looker="deathless.shell.lock:look_at_directory_lock",
+        opener="deathless.shell.lock_stores.opening:open_directory_lock",
+        looker="deathless.shell.lock_stores.opening:look_at_directory_lock",
     )
 )
 register(
@@ -71,7 +71,7 @@ register(
         name="etcd",
         fence=STORE,
         in_directory=False,
-        opener="deathless.shell.etcd_open:open_etcd_lock",
-        looker="deathless.shell.etcd_open:open_etcd_lock",
+        opener="deathless.shell.lock_stores.etcd.opening:open_etcd_lock",
+        looker="deathless.shell.lock_stores.etcd.opening:open_etcd_lock",
     )
 )

@@ -9,7 +9,7 @@ One schema for the local runner and for the Kubernetes resource, so a service th
 meaning in a cluster alone is accepted and, run locally, named as having no effect (`ignored_locally`).
 
 Guarantees: a manifest that converts and has no `relation_problems` gives replica configs. Does not: read files, look
-whether paths exist (shell.manifest does both). Imports base only.
+whether paths exist (shell.operate.manifest_file does both). Imports base only.
 """
 
 from __future__ import annotations

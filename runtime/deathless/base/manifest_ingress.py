@@ -1,6 +1,6 @@
 """The HTTP interface in a manifest: where it listens, who reaches it, and how callers prove who they are.
 
-Guarantees: as `manifest_parts`. Does not: read tokens or keys (shell.callers does). Imports base only.
+Guarantees: as `manifest_parts`. Does not: read tokens or keys (shell.net.callers does). Imports base only.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Why: who edits a manifest wants all mistakes at once, each with its place, its value and what to write instead.
 
 Guarantees: no problem found means that `msgspec.convert` takes the value; a problem names the path of the value it is
-about, or of the mapping that lacks one. Does not: know lines and columns (shell.manifest joins them by path), check
-relations between fields. Imports nothing of ours.
+about, or of the mapping that lacks one. Does not: know lines and columns (shell.operate.manifest_file joins them by
+path), check relations between fields. Imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def trouble_of(error: OSError) -> Trouble | None:
     """Give what the error says of the storage; None: it says nothing of it.
 
     Args:
-        error: of a file when it carries a path (`shell.durable`), else of anything.
+        error: of a file when it carries a path (`shell.disk.durable`), else of anything.
     """
     for trouble in Trouble:
         if error.errno in trouble.value:

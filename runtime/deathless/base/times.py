@@ -4,7 +4,7 @@
     elapsed  waiting: age, and what passed between two primaries, as far as it is known
     time     naming a moment: elapsed, drawn to the wall clock. The only one that a wall clock can move
 
-Guarantees: plain values. Does not: decide how they move (`core.logical_time` does). Imports nothing.
+Guarantees: plain values. Does not: decide how they move (`core.tables.logical_time` does). Imports nothing.
 """
 
 from __future__ import annotations

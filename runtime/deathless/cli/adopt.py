@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deathless.base.config import ReplicaConfig
-    from deathless.shell.adoption import Difference
+    from deathless.shell.operate.adoption import Difference
 
 
 @click.command()
@@ -88,14 +88,14 @@ def _configs(manifest: str, directory: str, *, every: bool) -> Sequence[ReplicaC
 
 
 def _adopting(configs: Sequence[ReplicaConfig], *, code: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
-    from deathless.shell.adoption import carry_out, look
+    from deathless.shell.operate.adoption import carry_out, look
 
     plan = asyncio.run(look(configs[0], code=code))
     return plan.differences, lambda: asyncio.run(carry_out(plan))
 
 
 def _restoring(configs: Sequence[ReplicaConfig], *, cut_only: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
-    from deathless.shell.adoption_restored import accept_restored, look_restored
+    from deathless.shell.operate.adoption_restored import accept_restored, look_restored
 
     plans = [asyncio.run(look_restored(each, cut_only=cut_only)) for each in configs]
 
@@ -107,7 +107,7 @@ def _restoring(configs: Sequence[ReplicaConfig], *, cut_only: bool) -> tuple[Seq
 
 
 def _copied(configs: Sequence[ReplicaConfig], *, as_new: bool) -> tuple[Sequence[Difference], Callable[[], None]]:
-    from deathless.shell import adoption_new
+    from deathless.shell.operate import adoption_new
 
     found = [each for config in configs for each in asyncio.run(adoption_new.look_copy(config, as_new=as_new))]
 

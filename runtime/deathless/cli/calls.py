@@ -26,8 +26,8 @@ from deathless.cli.output import print_json
 from deathless.codec.nesting import is_json_too_deep
 
 if TYPE_CHECKING:
-    from deathless.shell.client import Client
-    from deathless.shell.target import Target
+    from deathless.shell.client.shard_client import Client
+    from deathless.shell.operate.target import Target
 
 token_option = click.option(
     "--token-file",
@@ -136,7 +136,7 @@ def show_result(result: object, *, as_json: bool, **more: str | int) -> None:
 
     Raises: ResultUnreadable for what JSON can't carry: a number that is none would be printed as null.
     """
-    from deathless.shell.json_results import first_misfit
+    from deathless.shell.web.json_results import first_misfit
 
     if misfit := first_misfit(result):
         raise ResultUnreadable(misfit)
@@ -156,9 +156,9 @@ async def with_client(found: Target, work: Callable[[Client], Awaitable[object]]
 
     Raises: InvalidArgument when the file can't be read; PeerUnreachable at once where nothing of the service runs.
     """
-    from deathless.shell.client import Client
-    from deathless.shell.down import why_down
-    from deathless.shell.remedies import COMMAND, remedy
+    from deathless.shell.client.shard_client import Client
+    from deathless.shell.operate.down import why_down
+    from deathless.shell.web.remedies import COMMAND, remedy
 
     if (down := await why_down(found)) is not None:
         raise down

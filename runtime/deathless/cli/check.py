@@ -14,7 +14,7 @@ from deathless.cli.options import json_option
 from deathless.cli.output import count, print_json
 
 if TYPE_CHECKING:
-    from deathless.shell.check import Report
+    from deathless.shell.service_code.check.run import Report
 
 EXIT_FOUND = 1
 EXIT_UNDECIDED = 3
@@ -61,12 +61,12 @@ def check(module: str | None, manifest: str, no_run: bool, call_seconds: float, 
     deathless check examples/bank/service.py:bank
     deathless check -f examples/bank/service.yaml
     """
-    from deathless.shell.check import check_service
-    from deathless.shell.check_dynamic import Patience
+    from deathless.shell.service_code.check.compare import Patience
+    from deathless.shell.service_code.check.run import check_service
 
     folder, least = ".", ""
     if module is None:
-        from deathless.shell.manifest import read_manifest
+        from deathless.shell.operate.manifest_file import read_manifest
 
         loaded = read_manifest(manifest)
         module, folder = loaded.module, str(loaded.folder)

@@ -21,8 +21,8 @@ def checkpoint() -> None:
 @json_option
 def ls(manifest: str, directory: str, as_json: bool) -> int:
     """List checkpoints, newest first. Only verified ones count when old parts of the log are removed."""
-    from deathless.engine.checkpoint_store import CHECKPOINT_FOLDER
-    from deathless.shell.inspection import inspect
+    from deathless.engine.log.checkpoint_store import CHECKPOINT_FOLDER
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     store = look.checkpoints
@@ -64,8 +64,8 @@ def show(lsn: int | None, state: bool, manifest: str, directory: str, as_json: b
     """Show the checkpoint at LSN (default: the newest), read completely and with its checksums verified."""
     from deathless.codec.map_entries import owner_of, show_key
     from deathless.codec.untrusted import read_msgpack
-    from deathless.execution.journal import SuspendedSchedule, decode_record
-    from deathless.shell.inspection import inspect
+    from deathless.execution.invocations.journal import SuspendedSchedule, decode_record
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     names = [each for each in look.checkpoints.names(announced_only=False) if lsn is None or each.lsn == lsn]
@@ -109,7 +109,7 @@ def take(timeout: float, manifest: str, directory: str, as_json: bool) -> int:
     found = target(manifest, directory)
 
     async def work() -> int:
-        from deathless.shell.inspection import inspect
+        from deathless.shell.lock_stores.inspection import inspect
 
         answer = await ask_primary(found, "checkpoint")
         lsn = answer.get("lsn")

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from deathless.cli.demo_faults import Faults, Incident
     from deathless.cli.demo_load import Load, Verdict
-    from deathless.shell.runner import Runner, RunnerEvent
-    from deathless.shell.status import ServiceView
-    from deathless.shell.target import Target
+    from deathless.shell.operate.runner import Runner, RunnerEvent
+    from deathless.shell.operate.status import ServiceView
+    from deathless.shell.operate.target import Target
 
 SERVICE = "demo-bank"
 REPLICAS = 3
@@ -130,8 +130,8 @@ class Demo:
         from deathless.base.config import ReplicaConfig
         from deathless.cli.demo_faults import Faults
         from deathless.cli.demo_load import Load
-        from deathless.shell.runner import Runner
-        from deathless.shell.target import Target
+        from deathless.shell.operate.runner import Runner
+        from deathless.shell.operate.target import Target
 
         configs = [
             ReplicaConfig(
@@ -172,7 +172,7 @@ class Demo:
                 f"no primary after {START_S:g} s", remedy=f"see {self._folder}/replicas/r0/replica.log"
             )
         if running.done():
-            from deathless.shell.replica_log import last_words
+            from deathless.shell.operate.replica_log import last_words
 
             raise PeerUnreachable("the replicas ended", remedy=last_words(self._folder / "replicas" / "r0"))
         if await self._faults.wait_whole(REPLICAS, WHOLE_S) is None:

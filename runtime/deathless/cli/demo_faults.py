@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from deathless.base.errors import DeathlessError
 from deathless.cli.switchover import switch
-from deathless.shell.status import ReplicaView, ServiceView, look
-from deathless.shell.target import Target
+from deathless.shell.operate.status import ReplicaView, ServiceView, look
+from deathless.shell.operate.target import Target
 
 FREEZE_S = 10.0
 SETTLE_S = 2.0  # an incident is over when answers have come for so long

@@ -21,7 +21,7 @@ import msgspec
 
 from deathless.base.errors import DeathlessError
 from deathless.cli.demo_service import Account
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
 
 SENDERS = 4  # sessions
 DEPTH = 4  # calls on their way in each

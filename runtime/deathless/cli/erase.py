@@ -13,7 +13,7 @@ from deathless.cli.options import json_option, named_shard, service_options, tar
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
-    from deathless.shell.erasure import EraseOrder, Found
+    from deathless.shell.lock_stores.erasing import EraseOrder, Found
 
 
 @click.command()
@@ -57,7 +57,7 @@ def erase(
     deathless erase --dry-run
     deathless erase --yes
     """
-    from deathless.shell.termination import leave_word
+    from deathless.shell.supervisor.termination_message import leave_word
 
     try:
         found = _run(_order(order, manifest, directory, service_id), wait_s, ask=not yes, dry_run=dry_run, json=as_json)
@@ -78,7 +78,7 @@ def erase(
 
 def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOrder:
     from deathless.base.config import EtcdConfig
-    from deathless.shell.erasure import EraseOrder, read_order
+    from deathless.shell.lock_stores.erasing import EraseOrder, read_order
 
     if text:
         return read_order(text)
@@ -98,8 +98,8 @@ def _order(text: str, manifest: str, directory: str, service_id: str) -> EraseOr
 
 def _run(order: EraseOrder, wait_s: float, *, ask: bool, dry_run: bool, json: bool) -> tuple[bool, Found]:
     """Look, ask, erase; gives whether it was done and what is, or was, there."""
-    from deathless.shell.erasure import erase as carry_out
-    from deathless.shell.erasure import look
+    from deathless.shell.lock_stores.erasing import erase as carry_out
+    from deathless.shell.lock_stores.erasing import look
 
     if dry_run or ask:
         stands = asyncio.run(look(order))

@@ -12,7 +12,7 @@ from deathless.cli.options import json_option
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
-    from deathless.shell.code_check import CodeCheck
+    from deathless.shell.service_code.fingerprint_report import CodeCheck
 
 
 @click.command()
@@ -54,8 +54,8 @@ def fingerprint(
     deathless fingerprint bank.service:bank
     deathless fingerprint --json
     """
-    from deathless.shell.code_check import check_code
-    from deathless.shell.termination import leave_word
+    from deathless.shell.service_code.fingerprint_report import check_code
+    from deathless.shell.supervisor.termination_message import leave_word
 
     try:
         found = check_code(module, path, limits, shards=shards, peers=peers)

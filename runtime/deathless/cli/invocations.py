@@ -25,8 +25,8 @@ from deathless.cli.output import json_of, print_json, print_table, show_time
 
 TEXT_MAX: Final = 200  # characters of a value in a table
 if TYPE_CHECKING:
-    from deathless.shell.client import Client
-    from deathless.shell.target import Target
+    from deathless.shell.client.shard_client import Client
+    from deathless.shell.operate.target import Target
 
 _MOMENT: Final = re.compile(r"\b([0-9]{13,}) us\b")
 
@@ -106,7 +106,7 @@ def list_(first: int, manifest: str, directory: str, as_json: bool) -> int:
     """List handlers that have started and not ended, the oldest first."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     answer = asyncio.run(ask_primary(found, "invocations", {"from": str(first)}))
     told = fitted(answer, _Found)
@@ -150,7 +150,7 @@ def show(invocation: int, manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     answer = asyncio.run(ask_primary(found, "invocation", {"invocation": str(invocation)}))
     told = fitted(answer, _Shown)
@@ -292,7 +292,7 @@ def retry_parked(lsn: int, manifest: str, directory: str, as_json: bool) -> int:
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
     from deathless.codec.peer_messages import RETRY
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     told = asyncio.run(ask_primary(found, "order", {"command": RETRY, "invocation": str(lsn)}))
     again = fitted(told.get("invocation"), int)
@@ -315,7 +315,7 @@ def unknown(manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     told = fitted(asyncio.run(ask_primary(found, "unknown")), _Unknown)
     if as_json:

@@ -14,9 +14,9 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, json_of, print_json, print_json_line, print_table, show_bytes
 
 if TYPE_CHECKING:
-    from deathless.engine.log_reader import Step
-    from deathless.engine.log_route import Route
-    from deathless.shell.inspection import Inspection
+    from deathless.engine.log.reader import Step
+    from deathless.engine.log.route import Route
+    from deathless.shell.lock_stores.inspection import Inspection
 
 ARGS_SHOWN_MAX = 60
 
@@ -37,8 +37,8 @@ def ls(manifest: str, directory: str, as_json: bool) -> int:
     chain     the log leads through it
     left      unused: no cut leads there, because its writer was deposed before it could confirm anything
     """
-    from deathless.engine.log_overview import describe
-    from deathless.shell.inspection import inspect
+    from deathless.engine.log.overview import describe
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     places, problem = _places(look)
@@ -132,7 +132,7 @@ def show(
     deathless log show --key alice -n 100
     deathless log show --frames
     """
-    from deathless.shell.inspection import inspect
+    from deathless.shell.lock_stores.inspection import inspect
 
     look = asyncio.run(inspect(target(manifest, directory).config))
     if not look.view.head:
@@ -188,7 +188,7 @@ def _route(look: Inspection, first: int | None) -> Route:
 
 def _frame_rows(look: Inspection, first: int | None) -> Iterator[dict[str, object]]:
     from deathless.codec.frames import FrameKind
-    from deathless.shell.inspection import place_of
+    from deathless.shell.lock_stores.inspection import place_of
 
     for step in look.steps(_route(look, first)):
         frame = step.found.frame
@@ -210,7 +210,7 @@ def _message_rows(look: Inspection, first: int | None, key: str) -> Iterator[dic
 
 def _messages(step: Step) -> Iterator[dict[str, object]]:
     from deathless.codec.frames import decode_data
-    from deathless.engine.shard import cut_runs
+    from deathless.engine.shard.shard import cut_runs
 
     frame = step.found.frame
     data = decode_data(frame)
@@ -275,7 +275,7 @@ def verify(quick: bool, manifest: str, directory: str, as_json: bool) -> int:
     A difference is reported, with file, offset and LSN for damaged bytes, and with LSN, handler and key for a handler
     that gives another state or reply than the first time. The exit code is then 65.
     """
-    from deathless.shell.verification import verify_log
+    from deathless.shell.operate.verification import verify_log
 
     found = target(manifest, directory)
     report = asyncio.run(verify_log(found.config, run=not quick))
@@ -287,7 +287,7 @@ def verify(quick: bool, manifest: str, directory: str, as_json: bool) -> int:
 
 
 def _show_report(report: object, *, quick: bool) -> None:
-    from deathless.shell.verification import Verification
+    from deathless.shell.operate.verification import Verification
 
     assert isinstance(report, Verification)
     parts = (count(report.files, "file"), count(report.frames, "frame"), count(report.messages, "message"))

@@ -21,8 +21,8 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json_line
 
 if TYPE_CHECKING:
-    from deathless.shell.log_history import LoggedLine, ReplicaHistory
-    from deathless.shell.status import Part
+    from deathless.shell.operate.log_history import LoggedLine, ReplicaHistory
+    from deathless.shell.operate.status import Part
 
 LOOK_S: Final = 0.2  # between two looks for new lines
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -61,7 +61,7 @@ def logs(
     deathless logs --level error --since 10m
     deathless logs --follow --replica r0
     """
-    from deathless.shell.log_history import in_order
+    from deathless.shell.operate.log_history import in_order
 
     earliest = _since(since, datetime.now().astimezone())
     parts = target(manifest, directory, every=True).parts
@@ -79,7 +79,7 @@ def logs(
 
 
 def _since(text: str, now: datetime) -> str:
-    from deathless.shell.log_history import log_time
+    from deathless.shell.operate.log_history import log_time
 
     if not text:
         return ""
@@ -94,7 +94,7 @@ def _since(text: str, now: datetime) -> str:
 
 
 def _histories(parts: list[Part], names: tuple[str, ...]) -> dict[str, ReplicaHistory]:
-    from deathless.shell.log_history import ReplicaHistory
+    from deathless.shell.operate.log_history import ReplicaHistory
 
     folders: dict[str, Path] = {}
     for part in parts:
@@ -110,7 +110,7 @@ def _histories(parts: list[Part], names: tuple[str, ...]) -> dict[str, ReplicaHi
 async def _follow(
     histories: dict[str, ReplicaHistory], parts: list[Part], names: tuple[str, ...], level: str, as_json: bool
 ) -> None:
-    from deathless.shell.log_history import in_order
+    from deathless.shell.operate.log_history import in_order
 
     while True:
         await asyncio.sleep(LOOK_S)
@@ -123,7 +123,7 @@ async def _follow(
 
 
 def _show(lines: Iterable[LoggedLine], level: str, since: str, as_json: bool) -> None:
-    from deathless.shell.log_history import wanted
+    from deathless.shell.operate.log_history import wanted
 
     for line in lines:
         if not wanted(line, level, since):

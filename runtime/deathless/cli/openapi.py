@@ -23,8 +23,8 @@ def openapi(module: str | None, manifest: str, directory: str, _as_json: bool) -
     deathless openapi shop.py:shop
     """
     from deathless.cli.options import target
-    from deathless.shell.loading import load_service
-    from deathless.shell.openapi import document
+    from deathless.shell.ingress.openapi import document
+    from deathless.shell.service_code.loading import load_service
 
     if module:
         service = load_service(module)

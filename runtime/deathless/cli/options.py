@@ -11,7 +11,7 @@ import click
 from deathless.base.shards import SHARDS_MAX
 
 if TYPE_CHECKING:
-    from deathless.shell.target import Target
+    from deathless.shell.operate.target import Target
 
 F = TypeVar("F", bound=Callable[..., object])
 _SHARD: Final = "deathless.shard"  # in the context's meta: the shard that was named
@@ -106,6 +106,6 @@ def target(manifest: str, directory: str, *, every: bool = False) -> Target:
 
     Raises: as `find_target`.
     """
-    from deathless.shell.target import find_target
+    from deathless.shell.operate.target import find_target
 
     return find_target(manifest, directory, named_shard(), every=every)

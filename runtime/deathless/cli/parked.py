@@ -38,7 +38,7 @@ def parked(manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     told = fitted(asyncio.run(ask_primary(found, "parked")), _Parked)
     messages = told.parked

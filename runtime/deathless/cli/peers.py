@@ -13,7 +13,7 @@ from deathless.cli.options import ListedGroup, json_option, service_options, sha
 from deathless.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from deathless.shell.target import Target
+    from deathless.shell.operate.target import Target
 
 
 class Peer(msgspec.Struct, rename="camel"):
@@ -60,7 +60,7 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
     """
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     told = fitted(asyncio.run(ask_primary(found, "peers")), _Found).peers
     if as_json:
@@ -151,11 +151,11 @@ def adopt(
 
 async def _identity(found: Target, service: str, shard: int) -> tuple[str, int]:
     """Read who a service is from its lock store. Raises: InvalidArgument when its folder is not known."""
-    from deathless.shell.client_driver import DIRECTORY
-    from deathless.shell.filesystem import RealFileSystem
-    from deathless.shell.lock import open_lock_to_look
-    from deathless.shell.peer_links import where_is
-    from deathless.shell.target import find_target
+    from deathless.shell.client.driver import DIRECTORY
+    from deathless.shell.disk.filesystem import RealFileSystem
+    from deathless.shell.lock_stores.opening import open_lock_to_look
+    from deathless.shell.operate.target import find_target
+    from deathless.shell.worker.peer_links import where_is
 
     folders = [address.removeprefix(DIRECTORY) for address in where_is(found.config, service, shard).addresses]
     folders = [folder for folder in folders if "/" in folder]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from deathless.base.errors import NotPrimary
 
 if TYPE_CHECKING:
-    from deathless.shell.target import Target
+    from deathless.shell.operate.target import Target
 
 
 async def ask_primary(found: Target, command: str, arguments: dict[str, str] | None = None) -> dict[str, object]:
@@ -16,9 +16,9 @@ async def ask_primary(found: Target, command: str, arguments: dict[str, str] | N
     Raises: NotPrimary when none is known; PeerUnreachable, also where nothing of the service runs; what the primary
     refuses with.
     """
-    from deathless.shell.admin import ask
-    from deathless.shell.down import why_down
-    from deathless.shell.status import look
+    from deathless.shell.net.admin_call import ask
+    from deathless.shell.operate.down import why_down
+    from deathless.shell.operate.status import look
 
     view = await look(found.directory, found.access)
     primary = view.of(view.primary)

@@ -12,7 +12,7 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import count, json_of, print_json, show_time
 
 if TYPE_CHECKING:
-    from deathless.shell.replay import ReplayResult
+    from deathless.shell.operate.replay import ReplayResult
 
 
 @click.command()
@@ -50,7 +50,7 @@ def replay(
     deathless replay --from 0 --to 1000 --key alice the state of alice at lsn 1000
     deathless replay --from 990 --to 1000 --diff    what those ten messages changed
     """
-    from deathless.shell import replay as shell
+    from deathless.shell.operate import replay as shell
 
     found = target(manifest, directory)
     folder = str(found.loaded.folder) if found.loaded is not None else "."

@@ -23,8 +23,8 @@ def replica(path: str) -> int:
     Which replica it is comes from the environment: POD_NAME, POD_UID, POD_IP, POD_NAMESPACE. SIGTERM stops it in order:
     a primary hands over first. The last error is written to the pod's termination message.
     """
-    from deathless.shell.output import never_wait
-    from deathless.shell.pod_replica import run
+    from deathless.shell.pod.entry import run
+    from deathless.shell.process.output import never_wait
 
     never_wait()
     code = run(path)

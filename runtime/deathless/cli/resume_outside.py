@@ -22,9 +22,9 @@ def resume_outside(yes: bool, manifest: str, directory: str, as_json: bool) -> i
     messages from after the backup have already been sent. First look at what waits: `deathless peers`, `deathless
     invocations`.
     """
-    from deathless.shell.admin import ask
-    from deathless.shell.adopted import let_outside_go
-    from deathless.shell.status import look
+    from deathless.shell.directory.adopted import let_outside_go
+    from deathless.shell.net.admin_call import ask
+    from deathless.shell.operate.status import look
 
     async def tell() -> bool:
         view = await look(found.directory, found.access)

@@ -51,7 +51,7 @@ def list_(manifest: str, directory: str, as_json: bool) -> int:
     """List schedules: when each ran last, when it runs next, and its status."""
     found = target(manifest, directory)
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     told = fitted(asyncio.run(ask_primary(found, "schedules")), _Found).schedules
     if as_json:

@@ -13,8 +13,8 @@ from deathless.cli.output import console, is_terminal, print_json, print_json_li
 from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
 
 if TYPE_CHECKING:
-    from deathless.shell.status import ServiceView
-    from deathless.shell.target import Target
+    from deathless.shell.operate.status import ServiceView
+    from deathless.shell.operate.target import Target
 
 EXIT_DOWN = 69
 
@@ -42,7 +42,7 @@ def status(manifest: str, directory: str, as_json: bool, watch: bool, interval: 
     deathless status --dir .deathless/bank --json
     deathless status --watch
     """
-    from deathless.shell.status import look_now
+    from deathless.shell.operate.status import look_now
 
     found = target(manifest, directory, every=True)
     if watch:
@@ -67,7 +67,7 @@ def show(view: ServiceView) -> None:
 
 
 async def _watch(found: Target, interval: float, *, as_json: bool) -> None:
-    from deathless.shell.status import look_at_all
+    from deathless.shell.operate.status import look_at_all
 
     if as_json or not is_terminal():
         while True:

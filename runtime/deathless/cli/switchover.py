@@ -13,8 +13,8 @@ from deathless.cli.options import json_option, service_options, target
 from deathless.cli.output import print_json
 
 if TYPE_CHECKING:
-    from deathless.shell.status import ServiceView
-    from deathless.shell.target import Target
+    from deathless.shell.operate.status import ServiceView
+    from deathless.shell.operate.target import Target
 
 POLL_S = 0.02
 SWITCH_S: Final = 30.0  # how long a switchover may take, without the primary's wait for activities
@@ -65,9 +65,9 @@ async def switch(found: Target, to: str, wait_s: float) -> tuple[ServiceView, Se
 
     Raises: NotPrimary, PeerUnreachable, InvalidArgument; what the primary refuses with.
     """
-    from deathless.shell.admin import ask
-    from deathless.shell.down import why_down
-    from deathless.shell.status import look
+    from deathless.shell.net.admin_call import ask
+    from deathless.shell.operate.down import why_down
+    from deathless.shell.operate.status import look
 
     before = await look(found.directory, found.access)
     primary = before.of(before.primary)

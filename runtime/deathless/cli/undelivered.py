@@ -12,13 +12,13 @@ from deathless.cli.options import ListedGroup, json_option, service_options, sha
 from deathless.cli.output import print_json, print_table, show_time
 
 if TYPE_CHECKING:
-    from deathless.shell.target import Target
+    from deathless.shell.operate.target import Target
 
 WHY_MAX: Final = 80  # characters of the reason in a table
 
 
 class Message(msgspec.Struct, rename="camel"):
-    """One message that a driver gave up; fields as `shell.messaging.describe_undelivered`."""
+    """One message that a driver gave up; fields as `shell.worker.messaging.describe_undelivered`."""
 
     id: int
     driver: str
@@ -130,6 +130,6 @@ def _see_to(
 
 def _ask(found: Target, first: int) -> _Listed:
     from deathless.cli.primary import ask_primary
-    from deathless.shell.admin import fitted
+    from deathless.shell.net.admin_call import fitted
 
     return fitted(asyncio.run(ask_primary(found, "undelivered", {"from": str(first)})), _Listed)

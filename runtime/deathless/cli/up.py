@@ -22,10 +22,10 @@ from deathless.cli.output import console, is_terminal, json_of, print_json_line
 from deathless.cli.views import live_table, summary
 
 if TYPE_CHECKING:
-    from deathless.shell.manifest import LoadedManifest
-    from deathless.shell.replica_log import LogLine, LogTail
-    from deathless.shell.runner import Runner, RunnerEvent
-    from deathless.shell.status import ServiceView
+    from deathless.shell.operate.manifest_file import LoadedManifest
+    from deathless.shell.operate.replica_log import LogLine, LogTail
+    from deathless.shell.operate.runner import Runner, RunnerEvent
+    from deathless.shell.operate.status import ServiceView
 
 LOOK_S = 0.5
 SAME_S = 5.0  # a reason that was told is not told again within this
@@ -76,8 +76,8 @@ def up(
     deathless up examples/bank/service.yaml
     deathless up --detach && deathless status
     """
-    from deathless.shell.manifest import read_manifest
-    from deathless.shell.output import never_wait
+    from deathless.shell.operate.manifest_file import read_manifest
+    from deathless.shell.process.output import never_wait
 
     loaded = read_manifest(manifest)
     suspended = loaded.manifest.spec.suspend
@@ -102,7 +102,7 @@ def _dropped_event(count: int) -> bytes:
 
 
 def _accept_copies(loaded: LoadedManifest, how: str, voice: Voice) -> None:
-    from deathless.shell.adoption_new import accept_copies
+    from deathless.shell.operate.adoption_new import accept_copies
 
     one_of_each = {config.directory: config for config in loaded.replica_configs()}
     for directory in asyncio.run(accept_copies(list(one_of_each.values()), how)):
@@ -114,8 +114,8 @@ def _check_volume(loaded: LoadedManifest, voice: Voice) -> None:
 
     A replica's own start looks too, but counts the replicas that were there before it.
     """
-    from deathless.shell.identity import read_identities
-    from deathless.shell.storage import volume_shortage
+    from deathless.shell.directory.identity import read_identities
+    from deathless.shell.disk.open_log import volume_shortage
 
     for config in {config.directory: config for config in loaded.replica_configs()}.values():
         shortage = volume_shortage(config, loaded.manifest.spec.replicas)
@@ -135,8 +135,8 @@ def _check_drivers(loaded: LoadedManifest) -> None:
 
 
 async def _up(loaded: LoadedManifest, voice: Voice, detach_s: float | None) -> int:
-    from deathless.shell.replica_log import LogTail
-    from deathless.shell.runner import Change, Runner, run_until_stopped
+    from deathless.shell.operate.replica_log import LogTail
+    from deathless.shell.operate.runner import Change, Runner, run_until_stopped
 
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(loaded.folder), os.environ.get("PYTHONPATH", ""))))}
 
@@ -199,7 +199,7 @@ async def _detach(runner: Runner, voice: Voice, wait_s: float) -> int:
 
 async def _closed_doors(runner: Runner, view: ServiceView) -> list[str]:
     """HTTP addresses where nothing listens yet; replicas that stay stopped are not waited for."""
-    from deathless.shell.reachable import closed_doors
+    from deathless.shell.net.reachable import closed_doors
 
     stopped = {one.replica for one in view.replicas if one.state == "dead" and one.condition}
     return await closed_doors(replica.config for name, replica in runner.replicas.items() if name not in stopped)
@@ -328,7 +328,7 @@ def down(manifest: str, directory: str, as_json: bool) -> int:
     \b
     deathless down -f examples/bank/service.yaml
     """
-    from deathless.shell.runner import stop_all
+    from deathless.shell.operate.runner import stop_all
 
     found = target(manifest, directory, every=True)
     if named_shard() is not None:

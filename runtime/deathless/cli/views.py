@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from deathless.shell.status import ReplicaView, ServiceView
+    from deathless.shell.operate.status import ReplicaView, ServiceView
 
 COLUMNS = ("replica", "role", "state", "epoch", "lsn", "lag", "worker", "client", "http", "condition")
 ROLE_STYLES = {"primary": "bold green", "checkpointer": "cyan", "standby": "blue"}

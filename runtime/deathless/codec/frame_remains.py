@@ -22,8 +22,8 @@ without magic it is CHANGED, and so it is with no zero sector in it; with one it
 
 Guarantees: with sectors written whole, no torn write is called CHANGED, and no flipped bit, byte or foreign sector is
 called TORN. Does not: see a sector that was lost and reads as zeros, which looks just like one that never arrived; a
-witness of what is confirmed tells that (`core.witness`). Storage that tears inside a sector makes a torn write look
-CHANGED: an unconfirmed frame then needs an operator's word. Imports `codec.frames`.
+witness of what is confirmed tells that (`core.replica.witness`). Storage that tears inside a sector makes a torn write
+look CHANGED: an unconfirmed frame then needs an operator's word. Imports `codec.frames`.
 """
 
 from __future__ import annotations

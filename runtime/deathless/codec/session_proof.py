@@ -8,7 +8,7 @@ So whoever reads a log, a backup or another client's packets of the log can't sp
 client showed a certificate when it registered, what is logged is bound to the certificate's name too: then secret and
 name are both needed. The name and not the certificate, so that a renewal changes nothing.
 
-Does not: compare (`core.session_owners` does, in constant time). Imports nothing of ours.
+Does not: compare (`core.primary.session_owners` does, in constant time). Imports nothing of ours.
 """
 
 from __future__ import annotations

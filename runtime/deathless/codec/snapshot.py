@@ -20,7 +20,7 @@ REQUEST_HASH_BYTES: Final = 16
 
 
 class SessionRecord(msgspec.Struct, frozen=True, gc=False):
-    """One session of `core.sessions`; times in microseconds of age (`base.times`)."""
+    """One session of `core.tables.sessions`; times in microseconds of age (`base.times`)."""
 
     id: int
     next_seq: int
@@ -33,7 +33,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeyRecord(msgspec.Struct, frozen=True, gc=False):
-    """One remembered idempotency key of `core.keys`."""
+    """One remembered idempotency key of `core.tables.keys`."""
 
     key: bytes
     request_hash: bytes  # 16 bytes over handler, entity key and arguments
@@ -59,7 +59,7 @@ class Messages(Protocol):
 
 
 class OutboxRecord(msgspec.Struct, frozen=True, gc=False):
-    """What is kept for one target of `core.outbox`; it stands also when it is empty, for the position is not."""
+    """What is kept for one target of `core.tables.outbox`; it stands also when it is empty, for the position is not."""
 
     service: str
     shard: int
@@ -69,7 +69,7 @@ class OutboxRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerRecord(msgspec.Struct, frozen=True, gc=False):
-    """One peer of `core.peer_table`."""
+    """One peer of `core.tables.peer_table`."""
 
     service: str
     shard: int
@@ -79,7 +79,7 @@ class PeerRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResultRecord(msgspec.Struct, frozen=True, gc=False):
-    """The kept result of one ended invocation of `core.results`."""
+    """The kept result of one ended invocation of `core.tables.results`."""
 
     invocation: int
     at_us: int  # age of the shard when it ended
@@ -87,7 +87,7 @@ class ResultRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnknownRecord(msgspec.Struct, frozen=True, gc=False):
-    """One activity of which nobody knows whether it was done, and that is not settled (`core.unknown_outcomes`)."""
+    """An activity of which nobody knows whether it was done, not settled yet (`core.tables.unknown_outcomes`)."""
 
     invocation: int
     operation: int
@@ -100,7 +100,7 @@ class UnknownRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class UndeliveredRecord(msgspec.Struct, frozen=True, gc=False):
-    """One message that a driver gave up, and that nobody has seen to (`core.undelivered`)."""
+    """One message that a driver gave up, and that nobody has seen to (`core.tables.undelivered`)."""
 
     id: int  # lsn of the RESPONSE that told of it; 0: it was seen to, and its driver may tell of it again
     service: str  # the target, whose name the driver has
@@ -153,7 +153,7 @@ class Snapshot:
     state: dict[bytes, bytes]  # encoded state per key; `decode` gives it in ascending order
     sessions: list[SessionRecord] = field(default_factory=list)  # longest idle first, then those of peers by id
     keys: list[KeyRecord] = field(default_factory=list)  # idempotency keys
-    keys_floor_us: int = -1  # see core.keys
+    keys_floor_us: int = -1  # see core.tables.keys
     parked: list[ParkedRecord] = field(default_factory=list)
     invocations: list[bytes] = field(default_factory=list)  # the executor's own, ascending by id
     outbox: list[OutboxRecord] = field(default_factory=list)  # by target, ascending

@@ -12,7 +12,7 @@ Every packet: u32 length of what follows, u8 type, body; little-endian. Bodies o
     ATTACH   c>s  u32 count, u32 0, count x u64 id, count x u64 invocation
     RESULTS  s>c  as ANSWERS, flags 0
     PEER_COMMIT r>p  u64 session, u64 through
-    PROOF    x>r  32 byte hash, see core.directory_proof
+    PROOF    x>r  32 byte hash, see core.access.directory_proof
     REGISTER c>s  16 byte nonce: the hash of a secret that HELLO shows (session_proof)
 
 A message in a blob has the bytes it will have in the log (see messages). A reply or answer is u8 status, body: OK
@@ -113,7 +113,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     fingerprint: bytes = b""
     service_id: bytes = b""  # 16 bytes: of the service that the sender belongs to, or means; empty: it knows none
     secret: bytes = b""  # of the session named; whoever shows it speaks in it
-    proof: str = ""  # a word, see core.directory_proof; empty: the sender can't show where it stands
+    proof: str = ""  # a word, see core.access.directory_proof; empty: the sender can't show where it stands
 
 
 class Welcome(msgspec.Struct, array_like=True, frozen=True):
@@ -134,7 +134,7 @@ class Welcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Challenge(msgspec.Struct, array_like=True, frozen=True):
-    """Whoever connected is to show that it stands in the directory of who answers (core.directory_proof)."""
+    """Whoever connected is to show that it stands in the directory of who answers (core.access.directory_proof)."""
 
     file: str  # in members/
     nonce: bytes

@@ -1,7 +1,7 @@
 """The record of what is confirmed that stands outside the log: as text in the lock store, as a slot in pages and files.
 
 Why it exists: a log that was put back to an older state, or lost its end, looks whole. Only what was written elsewhere
-knows that more was confirmed. `core.witness` says what a record means; this module gives its bytes.
+knows that more was confirmed. `core.replica.witness` says what a record means; this module gives its bytes.
 
 A slot is 128 bytes, little-endian; two of them stand side by side and are written in turns, so that one is whole
 whenever its writer dies:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from deathless.base.errors import InvalidArgument
-from deathless.execution.activity_call import current_activity
+from deathless.execution.turn.activity_call import current_activity
 
 BODY_BYTES_MAX: Final = 512 << 10  # of a response; what is behind is left out
 SOCKET_S: Final = 300.0  # the longest silence, where the activity has no time limit of its own

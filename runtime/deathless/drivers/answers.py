@@ -32,7 +32,7 @@ from deathless.codec.peer_messages import PeerHello, Target, encode_response
 from deathless.codec.wire import PeerIntroduction, Type, encode_batch, error_reply, struct_packet
 from deathless.core import events as ev
 from deathless.drivers.port import Answer, Source
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.worker.peer_links import PeerLinks
 
 PACKET_BYTES_MAX: Final = 1 << 20  # of answers in one packet; a single larger one goes alone
 WINDOW_MESSAGES: Final = 1024  # sent and not confirmed

@@ -42,7 +42,7 @@ from deathless.base.errors import Deposed, InvalidConfig, SinkUnavailable
 from deathless.codec.untrusted import read_json
 from deathless.codec.wire import ok_reply
 from deathless.drivers.port import Answer, Delivery, Opened, Reference, Settings, Sink, Source
-from deathless.shell.small_files import read_small
+from deathless.shell.disk.small_files import read_small
 
 LOCK_WAIT_S: Final = 5.0  # so long the lock is waited for before operators are told
 LOCK_AGAIN_S: Final = 0.01

@@ -44,20 +44,20 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.admission import cut_messages
-from deathless.core.outreach import FLIGHT_MESSAGES_MAX
+from deathless.core.primary.admission import cut_messages
+from deathless.core.primary.sending import FLIGHT_MESSAGES_MAX
 from deathless.drivers.answers import Answers
 from deathless.drivers.keyed_session import KeyedSession
 from deathless.drivers.port import Factory, KeyedSink, Settings, Sink, Source
 from deathless.drivers.session import Session
 from deathless.drivers.source_link import Policy
-from deathless.shell.children import die_with_parent
-from deathless.shell.config_file import read_config
-from deathless.shell.loading import load_attribute
-from deathless.shell.local_socket import driver_socket, is_own, listen_local
-from deathless.shell.logs import configure
-from deathless.shell.output import never_wait
-from deathless.shell.packets import CLOSING_TURNS, ServerConnection
+from deathless.shell.link.config_file import read_config
+from deathless.shell.net.abstract_socket import driver_socket, is_own, listen_local
+from deathless.shell.net.connections import CLOSING_TURNS, ServerConnection
+from deathless.shell.process.forked import die_with_parent
+from deathless.shell.process.logs import configure
+from deathless.shell.process.output import never_wait
+from deathless.shell.service_code.loading import load_attribute
 
 _LOG: Final = logging.getLogger("deathless.drivers")
 KINDS: Final = {

@@ -186,7 +186,8 @@ class SourceLink(ABC):
     def _give_up(self, delivery: Delivery, why: str) -> Answer:
         """Give what the service is told of a message that is not attempted any more.
 
-        Who waits for it gets the error. A fork is listed by the service (`core.undelivered`), which knows it by its
+        Who waits for it gets the error. A fork is listed by the service (`core.tables.undelivered`), which knows it by
+        its
         position: the reference of the answer names that, and invocation 0, which is nobody's.
         """
         self.given_up += 1

@@ -53,23 +53,24 @@ from deathless.codec.peer_messages import (
 )
 from deathless.codec.traces import readable, traceparent, untraced, within
 from deathless.codec.wire import Status, accepted_reply, error_reply, ok_reply
-from deathless.execution import depth, journal
-from deathless.execution.arrivals import Arrivals
-from deathless.execution.context import Context, Turn
-from deathless.execution.entities import Changed, Entities
-from deathless.execution.failure import Failures, Tell, untold
-from deathless.execution.invocations import Invocations
-from deathless.execution.journal import CLIENT, Origin, Received, encode_record
-from deathless.execution.peer_intake import MALFORMED, is_plain_sender, take_in
-from deathless.execution.plan import Plan
-from deathless.execution.probe import SPECS as PROBE_SPECS
+from deathless.execution.author.service import Service
+from deathless.execution.handlers.entities import Changed, Entities
+from deathless.execution.handlers.plan import Plan
+from deathless.execution.handlers.probe import SPECS as PROBE_SPECS
+from deathless.execution.handlers.request_hash import hash_by_bytes, hash_by_meaning, hashes
+from deathless.execution.invocations import journal
+from deathless.execution.invocations.all_invocations import Invocations
+from deathless.execution.invocations.arrivals import Arrivals
+from deathless.execution.invocations.journal import CLIENT, Origin, Received, encode_record
+from deathless.execution.invocations.peer_intake import MALFORMED, is_plain_sender, take_in
+from deathless.execution.invocations.schedules import Schedules
 from deathless.execution.queries import Queries, unknown
-from deathless.execution.request_hash import hash_by_bytes, hash_by_meaning, hashes
-from deathless.execution.running import Blame, RunningPage
-from deathless.execution.schedules import Schedules
-from deathless.execution.service import Service
-from deathless.execution.turn import Settings
-from deathless.execution.written import Written
+from deathless.execution.turn import depth
+from deathless.execution.turn.context import Context, Turn
+from deathless.execution.turn.running import Blame, RunningPage
+from deathless.execution.turn.turn import Settings
+from deathless.execution.turn.written import Written
+from deathless.execution.values.failure import Failures, Tell, untold
 
 FOLD_MESSAGES: Final = 256
 """What a frame's messages wrote is folded into its digest after so many, so that old states do not pile up."""

@@ -15,14 +15,14 @@ import msgspec
 from deathless.base.errors import CorruptFrame, TooLarge, UnknownHandler
 from deathless.codec.messages import Kind, decode
 from deathless.codec.wire import error_reply, ok_reply
-from deathless.execution import depth
-from deathless.execution.context import QueryContext
-from deathless.execution.entities import Entities
-from deathless.execution.failure import ProcessEnds, bounded
-from deathless.execution.map_table import Look
-from deathless.execution.peer_intake import MALFORMED
-from deathless.execution.plan import Plan, check_key
-from deathless.execution.turn import Settings, Turn
+from deathless.execution.handlers.entities import Entities
+from deathless.execution.handlers.plan import Plan, check_key
+from deathless.execution.invocations.peer_intake import MALFORMED
+from deathless.execution.maps.table import Look
+from deathless.execution.turn import depth
+from deathless.execution.turn.context import QueryContext
+from deathless.execution.turn.turn import Settings, Turn
+from deathless.execution.values.failure import ProcessEnds, bounded
 
 _OK: Final = ok_reply(b"")
 

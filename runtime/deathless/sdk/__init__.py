@@ -21,13 +21,13 @@ from deathless.base.errors import (
     OutcomeUnknown,
     PeerReplaced,
 )
-from deathless.execution.activity_call import ActivityCall, current_activity
-from deathless.execution.context import Context, QueryContext
-from deathless.execution.generator import Random
-from deathless.execution.maps import Map
-from deathless.execution.operations import Activity, Call, Operation, Promise, Timer
-from deathless.execution.peer import Peer, peer
-from deathless.execution.service import HandlerSpec, Service
+from deathless.execution.author.peer import Peer, peer
+from deathless.execution.author.service import HandlerSpec, Service
+from deathless.execution.maps.map import Map
+from deathless.execution.turn.activity_call import ActivityCall, current_activity
+from deathless.execution.turn.context import Context, QueryContext
+from deathless.execution.turn.generator import Random
+from deathless.execution.turn.operations import Activity, Call, Operation, Promise, Timer
 
 __all__ = [
     "Activity",

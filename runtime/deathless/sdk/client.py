@@ -4,7 +4,7 @@ Apart from the author's names, because it brings sockets and an event loop with 
 not. Guarantees: these names stay. Does not: hold code of its own.
 """
 
-from deathless.shell.client import Client
-from deathless.shell.sync_client import SyncClient
+from deathless.shell.client.shard_client import Client
+from deathless.shell.client.sync_client import SyncClient
 
 __all__ = ["Client", "SyncClient"]

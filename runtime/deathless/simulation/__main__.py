@@ -25,11 +25,11 @@ from typing import Final
 
 import msgspec
 
-from deathless.simulation.faults import DRAWN, FaultKind
-from deathless.simulation.report import VIOLATIONS_SHOWN_MAX, Summary, commit_of_tree, describe_machine, page
-from deathless.simulation.run import Options, Result
-from deathless.simulation.seeds import EVERY_SEED, run, run_one, services_of
-from deathless.simulation.services import SERVICES_MAX
+from deathless.simulation.runs.faults import DRAWN, FaultKind
+from deathless.simulation.runs.report import VIOLATIONS_SHOWN_MAX, Summary, commit_of_tree, describe_machine, page
+from deathless.simulation.runs.run import Options, Result
+from deathless.simulation.runs.seeds import EVERY_SEED, run, run_one, services_of
+from deathless.simulation.runs.services import SERVICES_MAX
 
 JOBS: Final = 2
 CHUNK: Final = 8  # seeds that a worker process takes at a time

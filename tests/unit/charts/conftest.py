@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tools import kubernetes
+from lab import kubernetes
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools import kubernetes
+from lab import kubernetes
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts" / "deathless"

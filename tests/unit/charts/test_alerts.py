@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 import yaml
+from lab import kubernetes
 from tests.unit.charts.rendering import ALL_ON, CHART, Object, find, render
-from tools import kubernetes
 
 CASES: list[Object] = [
     case for path in sorted(Path(__file__).parent.glob("alerts/*.yaml")) for case in yaml.safe_load(path.read_text())
@@ -45,7 +45,7 @@ def rules() -> list[Object]:
 
 
 def evaluate(asked: Object) -> Object:
-    """Have the rules evaluated; see tools/alert_tests.go."""
+    """Have the rules evaluated; see lab/alert_tests.go."""
     tool = kubernetes.ensure("alert-tests")["alert-tests"]
     done = subprocess.run([tool], input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

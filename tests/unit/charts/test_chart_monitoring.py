@@ -11,14 +11,14 @@ import pytest
 from tests.unit.charts.rendering import ALL_ON, CHART, ROOT, Object, find, render
 from tests.unit.charts.test_alerts import rules
 
-from deathless.shell.health import expose_standing
-from deathless.shell.replica_metrics import MESSAGING, expose_status
-from deathless.shell.standing import Standing
+from deathless.shell.link.standing import Standing
+from deathless.shell.pod.health_port import expose_standing
+from deathless.shell.web.replica_metrics import MESSAGING, expose_status
 from deathless_operator.handlers.metrics import Metrics
 
 RUNBOOKS = ROOT / "docs" / "runbooks" / "alerts.md"
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
-# The status of a worker (shell/worker.py), which the replica's metrics are made of.
+# The status of a worker (shell/worker/worker.py), which the replica's metrics are made of.
 STATUS: dict[str, object] = {
     "role": "primary", "epoch": 1, "lsn": 1, "sessions": 1, "keys": 1, "states": 1, "parked": 0, "uptime_s": 1.0,
     "clock_ahead_seconds": 0.0,

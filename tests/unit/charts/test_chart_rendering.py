@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lab import kubernetes
 from tests.unit.charts.rendering import (
     ALL_ON,
     CHART,
@@ -28,7 +29,6 @@ from tests.unit.charts.rendering import (
     render,
     render_text,
 )
-from tools import kubernetes
 
 from deathless_operator.cli import certificates, run
 from deathless_operator.cluster.connection import Connection

@@ -14,8 +14,8 @@ from deathless_operator.cluster import kinds, observe
 from deathless_operator.cluster.kinds import Kind
 from deathless_operator.handlers import watches
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.objects import Code, Lock, Objects
-from deathless_operator.plan.placement import Mounted
+from deathless_operator.plan.service.objects import Code, Lock, Objects
+from deathless_operator.plan.service.placement import Mounted
 from deathless_operator.plan.snapshot import ResourceView
 
 READ = ("get", "list", "watch")

@@ -19,7 +19,7 @@ from tests.unit.charts.rendering import NAMESPACE, render
 from tests.unit.charts.test_chart_rendering import etcd_arguments, operator_arguments
 from tests.unit.deathless_operator.plan.drill_world import World as DrillWorld
 from tests.unit.deathless_operator.plan.drill_world import make_spec
-from tests.unit.deathless_operator.plan.test_image_check import checking
+from tests.unit.deathless_operator.plan.service.test_image_check import checking
 
 from deathless.base.manifest import ServiceSpec
 from deathless_operator.cli import run
@@ -27,10 +27,10 @@ from deathless_operator.cluster.connection import Connection
 from deathless_operator.model import names
 from deathless_operator.model.drill import DrillRun
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.drill_pods import agent_manifest, runner_manifest
-from deathless_operator.plan.erasure import Record, eraser_manifest
-from deathless_operator.plan.objects import Code, Lock, Objects
-from deathless_operator.plan.placement import Mounted
+from deathless_operator.plan.drill.pods import agent_manifest, runner_manifest
+from deathless_operator.plan.service.erasure import Record, eraser_manifest
+from deathless_operator.plan.service.objects import Code, Lock, Objects
+from deathless_operator.plan.service.placement import Mounted
 from deathless_operator.plan.snapshot import ResourceView
 
 CLIENT, REPLICATION, CONTROL, HTTP, HEALTH = 7401, 7402, 7403, 8080, 8081

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deathless_operator.plan.conditions import ORDER
+from deathless_operator.plan.service.conditions import ORDER
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = ROOT / "operator" / "deathless_operator" / "plan"
@@ -79,7 +79,7 @@ def judged() -> Iterator[str]:
 def reasons() -> dict[str, str]:
     """Return every reason with the module that tells it."""
     found = {reason: "judge.py" for reason in judged() if REASON.match(reason) and reason not in QUIET}
-    for path in sorted(PLAN.glob("*.py")):
+    for path in sorted(PLAN.rglob("*.py")):
         for reason in told(ast.parse(path.read_text())):
             if REASON.match(reason) and reason not in QUIET:
                 found[reason] = path.name
@@ -113,7 +113,7 @@ def test_reason_has_an_entry_in_the_runbooks(reason: str, module: str) -> None:
 
 
 def test_runbooks_tell_of_no_reason_that_is_gone() -> None:
-    sources = [path.read_text() for path in (*PLAN.glob("*.py"), PLAN.parent / "drill" / "judge.py")]
+    sources = [path.read_text() for path in (*PLAN.rglob("*.py"), PLAN.parent / "drill" / "judge.py")]
     gone = {reason for reason in entries() if not any(reason in text for text in sources)}
     assert gone == set()
 
@@ -128,7 +128,7 @@ def test_conditions_of_a_drill_are_told_in_its_runbook() -> None:
     text = (RUNBOOKS / "drills.md").read_text()
     told = {
         found
-        for path in PLAN.glob("drill*.py")
+        for path in (PLAN / "drill").glob("*.py")
         for found in re.findall(r'Condition\(\s*type="(\w+)"', path.read_text())
     }
     assert {kind for kind in told if f"`{kind}`" not in text} == set()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.tools.commands import PAGES, ROOT
 
-from deathless.shell.check import check_service
+from deathless.shell.service_code.check.run import check_service
 
 
 def services() -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 import deathless
 from deathless.base.errors import InvalidConfig
 from deathless.base.limits import REPLICATED, Limits
-from deathless.core.client_link import REPLY_PACKET_BYTES_MAX
+from deathless.core.client.link import REPLY_PACKET_BYTES_MAX
 
 NAMES = [field.name for field in fields(Limits)]
 
@@ -19,10 +19,10 @@ NAMES = [field.name for field in fields(Limits)]
 def test_i6_every_limit_that_a_turn_or_a_table_of_the_state_reads_is_replicated() -> None:
     root = Path(deathless.__file__).parent
     tables = ("keys", "sessions", "outbox", "peer_table", "results", "unknown_outcomes")
-    files = [*root.glob("execution/*.py"), *(root / f"core/{name}.py" for name in tables)]
+    files = [*root.glob("execution/**/*.py"), *(root / f"core/tables/{name}.py" for name in tables)]
     read = {
         node.attr
-        for path in (*files, root / "engine/shard.py")
+        for path in (*files, root / "engine/shard/shard.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("limits") and node.attr in NAMES
     }

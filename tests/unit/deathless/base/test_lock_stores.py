@@ -25,11 +25,11 @@ spec:
 USE = """\
 import asyncio, json, sys, tests.samples.toy_lock_store
 from deathless.base.manifest import fence_of, replica_configs
-from deathless.shell.identity import prepare
-from deathless.shell.inspection import inspect
-from deathless.shell.lock import open_lock
-from deathless.shell.filesystem import RealFileSystem
-from deathless.shell.manifest import read_manifest
+from deathless.shell.directory.identity import prepare
+from deathless.shell.lock_stores.inspection import inspect
+from deathless.shell.lock_stores.opening import open_lock
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.operate.manifest_file import read_manifest
 from deathless_operator.model.crd import DEFINITIONS, make_crd
 
 folder = sys.argv[1]

@@ -17,8 +17,8 @@ from deathless.base.errors import (
 )
 from deathless.cli.calls import parse_arguments, show_result
 from deathless.cli.main import main
-from deathless.shell import down
-from deathless.shell.client import Client
+from deathless.shell.client.shard_client import Client
+from deathless.shell.operate import down
 
 MANIFEST = """\
 apiVersion: deathless.dev/v1alpha1

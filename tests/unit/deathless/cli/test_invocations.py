@@ -12,7 +12,7 @@ import pytest
 from deathless.base.errors import DeathlessError, HandlerFailed, InvocationUnknown, OutcomeUnknown
 from deathless.cli import invocations, primary
 from deathless.cli.main import main
-from deathless.shell.target import Target
+from deathless.shell.operate.target import Target
 
 MANIFEST = (
     "apiVersion: deathless.dev/v1alpha1\nkind: DeathlessService\nmetadata: {name: bank}\nspec: {module: 'pkg.m:a'}\n"

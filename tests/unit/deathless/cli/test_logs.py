@@ -13,7 +13,7 @@ from tests.unit.deathless.cli.test_invocations import MANIFEST
 from deathless.cli import logs as module
 from deathless.cli.main import main
 from deathless.cli.options import target
-from deathless.shell.log_history import in_order
+from deathless.shell.operate.log_history import in_order
 
 
 def line(second: int, text: str, level: str = "info", **fields: object) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from deathless.cli import primary
 from deathless.cli.main import main
 from deathless.cli.options import target
-from deathless.shell.target import Target
+from deathless.shell.operate.target import Target
 
 MANIFEST = """\
 apiVersion: deathless.dev/v1alpha1

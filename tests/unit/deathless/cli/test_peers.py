@@ -13,9 +13,9 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument
 from deathless.cli import primary
 from deathless.cli.main import main
-from deathless.shell.config_file import config_path
-from deathless.shell.identity import prepare
-from deathless.shell.target import Target
+from deathless.shell.directory.identity import prepare
+from deathless.shell.link.config_file import config_path
+from deathless.shell.operate.target import Target
 
 MANIFEST = (
     "apiVersion: deathless.dev/v1alpha1\nkind: DeathlessService\nmetadata: {name: shop}\nspec: {module: 'pkg.m:a'}\n"

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.deathless.cli.test_invocations import MANIFEST
 
 from deathless.cli.main import main
-from deathless.shell.adopted import Adoption, read_adoption, write_adoption
+from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
 
 
 @pytest.fixture(name="manifest")

@@ -9,7 +9,7 @@ import pytest
 
 from deathless.cli import primary
 from deathless.cli.main import main
-from deathless.shell.target import Target
+from deathless.shell.operate.target import Target
 
 MANIFEST = (
     "apiVersion: deathless.dev/v1alpha1\nkind: DeathlessService\nmetadata: {name: bank}\nspec: {module: 'pkg.m:a'}\n"

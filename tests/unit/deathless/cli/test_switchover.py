@@ -9,7 +9,7 @@ import pytest
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
 from deathless.cli.switchover import SWITCH_S, switch_s
-from deathless.shell.target import Target
+from deathless.shell.operate.target import Target
 
 
 @pytest.mark.parametrize("wait_s", [None, 0, 60])

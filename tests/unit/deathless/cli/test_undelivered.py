@@ -11,7 +11,7 @@ from tests.unit.deathless.cli.test_invocations import MANIFEST
 
 from deathless.cli import primary
 from deathless.cli.main import main
-from deathless.shell.target import Target
+from deathless.shell.operate.target import Target
 
 Run = Callable[..., tuple[int, list[tuple[str, str]]]]
 

@@ -9,9 +9,9 @@ import pytest
 
 from deathless.cli.main import main
 from deathless.cli.up import Voice
-from deathless.shell.replica_log import LogLine
-from deathless.shell.runner import Change, RunnerEvent
-from deathless.shell.status import ReplicaView, ServiceView
+from deathless.shell.operate.replica_log import LogLine
+from deathless.shell.operate.runner import Change, RunnerEvent
+from deathless.shell.operate.status import ReplicaView, ServiceView
 
 VIEW = ServiceView("bank", "/d", "r0", 2, [ReplicaView(replica="r0", state="running", role="primary", epoch=2)])
 

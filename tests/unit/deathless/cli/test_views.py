@@ -6,7 +6,7 @@ import pytest
 
 from deathless.cli.status import show
 from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
-from deathless.shell.status import ReplicaView, ServiceView, UnreachedPeer
+from deathless.shell.operate.status import ReplicaView, ServiceView, UnreachedPeer
 
 
 def view(*replicas: ReplicaView, primary: str = "") -> ServiceView:

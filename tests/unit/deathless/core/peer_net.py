@@ -39,11 +39,11 @@ from deathless.codec.wire import (
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.admission import cut_messages
-from deathless.core.messaging import Tables
-from deathless.core.primary import Primary
-from deathless.core.replica import ShardPlace
-from deathless.engine.assembly import shard_around
+from deathless.core.primary.admission import cut_messages
+from deathless.core.primary.messaging import Tables
+from deathless.core.primary.primary import Primary
+from deathless.core.replica.replica import ShardPlace
+from deathless.engine.shard.assembly import shard_around
 
 LIMITS = Limits(
     clock_step_us=1 << 62,

@@ -48,12 +48,12 @@ from deathless.codec.wire import (
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.messaging import Tables
-from deathless.core.primary import Primary
-from deathless.core.replica import ShardPlace
-from deathless.core.session_owners import SessionOwners
-from deathless.engine.assembly import shard_around
-from deathless.engine.shard import Executed
+from deathless.core.primary.messaging import Tables
+from deathless.core.primary.primary import Primary
+from deathless.core.primary.session_owners import SessionOwners
+from deathless.core.replica.replica import ShardPlace
+from deathless.engine.shard.assembly import shard_around
+from deathless.engine.shard.shard import Executed
 
 E = TypeVar("E", bound=fx.Effect)
 SMALL = Limits(clock_step_us=1 << 62)  # no time records unless a test wants them: lsns are then easy to count

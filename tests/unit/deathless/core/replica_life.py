@@ -14,9 +14,9 @@ from deathless.codec.frames import ORIGIN, Frame, FrameKind, chain_after
 from deathless.codec.wire import Following, Hello, PacketReader, Role, Type, decode_struct
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.follower import Link
-from deathless.core.replica import Replica, State
-from deathless.engine.assembly import shard_around
+from deathless.core.replica.follower import Link
+from deathless.core.replica.replica import Replica, State
+from deathless.engine.shard.assembly import shard_around
 
 CLIENT, OTHER, FOLLOWER = ev.Conn(1), ev.Conn(2), ev.Conn(5)
 HELLO = Hello(1, "client", "bank", "c1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless.core.test_peering import Door
+from tests.unit.deathless.core.primary.test_receiving import Door
 
 from deathless.codec.peer_messages import PeerHello
 from deathless.core.events import Conn

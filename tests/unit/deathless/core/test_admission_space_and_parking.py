@@ -13,7 +13,7 @@ from deathless.codec.refusals import RegistrationRefused
 from deathless.codec.wire import Type, decode_struct
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.checkpoint_plan import SHORT_RETRY_S
+from deathless.core.primary.checkpoint_plan import SHORT_RETRY_S
 
 NONCE = bytes(range(16))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless.core.test_outreach import B, Desk, replaced, sent
+from tests.unit.deathless.core.primary.test_sending import B, Desk, replaced, sent
 
 from deathless.codec.peer_messages import PeerHello
 from deathless.core import effects as fx
-from deathless.core.outreach import Stage
+from deathless.core.primary.sending import Stage
 
 
 def test_i1_messages_of_an_older_frame_that_is_confirmed_meanwhile_dial_nobody() -> None:

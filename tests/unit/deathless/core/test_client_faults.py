@@ -24,8 +24,7 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.client import ClientMachine
-from deathless.core.client_events import (
+from deathless.core.client.events import (
     AddressesFound,
     BytesReceived,
     CallsSubmitted,
@@ -38,9 +37,10 @@ from deathless.core.client_events import (
     QueriesSubmitted,
     Send,
 )
-from deathless.core.client_link import (
+from deathless.core.client.link import (
     SUSPECT_S,
 )
+from deathless.core.client.machine import ClientMachine
 
 OK = {name: ok_reply(name.encode()) for name in "abcdefgh"}
 

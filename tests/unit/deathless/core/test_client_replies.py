@@ -18,8 +18,7 @@ from deathless.codec.wire import (
     packet,
     struct_packet,
 )
-from deathless.core.client import ClientMachine
-from deathless.core.client_events import (
+from deathless.core.client.events import (
     AddressesFound,
     BytesReceived,
     CallsSubmitted,
@@ -32,13 +31,14 @@ from deathless.core.client_events import (
     Send,
     TimerFired,
 )
-from deathless.core.client_link import (
+from deathless.core.client.link import (
     ACK_S,
     GREET_S,
     RESEND_S,
     WATCH_S,
     State,
 )
+from deathless.core.client.machine import ClientMachine
 
 OK = {name: ok_reply(name.encode()) for name in "abcdefgh"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from client_net import Net
 
 from deathless.codec.wire import ok_reply
-from deathless.core.client_link import GREET_S, SUSPECT_S, WAITING_S
+from deathless.core.client.link import GREET_S, SUSPECT_S, WAITING_S
 
 OK = {name: ok_reply(name.encode()) for name in "ab"}
 

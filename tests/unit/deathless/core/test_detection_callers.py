@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.limits import Limits
-from deathless.core.detection import SILENT_S, Detector, Report, WorkerState
+from deathless.core.supervisor.detection import SILENT_S, Detector, Report, WorkerState
 
 NEVER = float("inf")
 NOW = 100.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deathless.base.limits import Limits
-from deathless.core.detection import LATER_S, TURN_S, Detector, Report, WorkerState
+from deathless.core.supervisor.detection import LATER_S, TURN_S, Detector, Report, WorkerState
 
 NEVER = float("inf")
 RUNNING = WorkerState.RUNNING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.limits import Limits
-from deathless.core.detection import HEIR_S, TAKING_SILENT_S, Detector, Report, WorkerState
+from deathless.core.supervisor.detection import HEIR_S, TAKING_SILENT_S, Detector, Report, WorkerState
 
 NEVER = float("inf")
 RUNNING = WorkerState.RUNNING

@@ -8,7 +8,7 @@ import pytest
 
 from deathless.base.limits import Limits
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.core.detection import (
+from deathless.core.supervisor.detection import (
     FORGET_S,
     SLOW_FACTOR,
     SLOW_MAX_S,

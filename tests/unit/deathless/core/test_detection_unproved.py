@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deathless.base.limits import Limits
-from deathless.core.detection import LOCK_ANSWERS_S, Detector, Order, Report, WorkerState
+from deathless.core.supervisor.detection import LOCK_ANSWERS_S, Detector, Order, Report, WorkerState
 
 LIMITS = Limits()
 SUSPECT = LIMITS.suspect_after_s

@@ -12,8 +12,8 @@ from deathless.codec.peer_messages import (
     SELF_SESSION,
 )
 from deathless.core import effects as fx
-from deathless.core.handover import Stage
-from deathless.core.pace import PEERS_S, RUN_S
+from deathless.core.primary.frame_size import PEERS_S, RUN_S
+from deathless.core.primary.handover import Stage
 
 
 def test_what_a_turn_sends_to_its_own_service_is_in_the_next_frame() -> None:

@@ -10,9 +10,9 @@ from deathless.codec.messages import Kind, decode
 from deathless.codec.wire import Handover, Type, decode_struct
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.checkpoint_plan import REBASE_RETRY_S
-from deathless.core.handover import HANDOVER_MAX_S
-from deathless.core.primary import ASK_AGAIN_S
+from deathless.core.primary.checkpoint_plan import REBASE_RETRY_S
+from deathless.core.primary.handover import HANDOVER_MAX_S
+from deathless.core.primary.primary import ASK_AGAIN_S
 
 OPERATOR = ev.Conn(90)
 

@@ -19,7 +19,7 @@ from deathless.codec.peer_messages import Adopt, Order, PeerHello, Target
 from deathless.codec.wire import Follow, Following, Handover, PeerIntroduction
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.replica import State
+from deathless.core.replica.replica import State
 
 # ---- all states x all inputs -------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from deathless.codec.peer_messages import RETRY, Order
 from deathless.codec.snapshot import ParkedRecord
 from deathless.codec.wire import AdminReply, Type, decode_struct
 from deathless.core import events as ev
-from deathless.core.messaging import Tables
+from deathless.core.primary.messaging import Tables
 
 PARKED = 40
 

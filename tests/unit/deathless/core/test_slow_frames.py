@@ -6,7 +6,7 @@ from tests.unit.deathless.core.primary_world import World
 
 from deathless.base.times import Due
 from deathless.core import effects as fx
-from deathless.core.pace import RUN_S
+from deathless.core.primary.frame_size import RUN_S
 
 
 def sizes_of_frames(world: World) -> list[int]:

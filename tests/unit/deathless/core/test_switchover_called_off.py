@@ -8,7 +8,7 @@ from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import Outputs
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.handover import HANDOVER_MAX_S, Stage
+from deathless.core.primary.handover import HANDOVER_MAX_S, Stage
 
 
 def test_the_outcome_of_an_activity_that_ended_during_a_switchover_is_logged_when_it_is_called_off() -> None:

@@ -1,4 +1,4 @@
-"""A planned hand-over waits for activities that must run at most once, and serves meanwhile (core.handover)."""
+"""A planned hand-over waits for activities that must run at most once, and serves meanwhile (core.primary.handover)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deathless.codec.peer_messages import Outputs
 from deathless.codec.wire import Type
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.handover import Stage
+from deathless.core.primary.handover import Stage
 
 FOLLOWER = 51
 WAIT_S = 4.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from lab.postgresql import Server
 from postgresql_bench import DDL, NUMBERS, Bench
 from postgresql_server import started
-from tools.postgresql import Server
 
 
 @pytest.fixture(scope="module", name="server")

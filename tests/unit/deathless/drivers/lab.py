@@ -39,15 +39,15 @@ from deathless.codec.wire import (
 )
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.admission import cut_messages
-from deathless.core.outbox import Outbox
-from deathless.core.outreach import Outreach
-from deathless.core.peer_table import PeerTable
+from deathless.core.primary.admission import cut_messages
+from deathless.core.primary.sending import Outreach
+from deathless.core.tables.outbox import Outbox
+from deathless.core.tables.peer_table import PeerTable
 from deathless.drivers.host import Host
-from deathless.shell.listening import listen
-from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.directory.members import Member, write_member
+from deathless.shell.net.connections import ServerConnection
+from deathless.shell.net.listening import listen
+from deathless.shell.worker.peer_links import PeerLinks
 
 LEDGER = Target("ledger", 0)
 PATIENCE_S = 60.0

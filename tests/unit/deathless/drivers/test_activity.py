@@ -11,8 +11,8 @@ import pytest
 
 from deathless.base.errors import InvalidArgument
 from deathless.drivers.activity import HttpAnswer, http_request
-from deathless.execution import activity_call
-from deathless.execution.activity_call import ActivityCall
+from deathless.execution.turn import activity_call
+from deathless.execution.turn.activity_call import ActivityCall
 from deathless.sdk import Service, Struct
 
 GOT: list[tuple[str, str, bytes, dict[str, str]]] = []

@@ -16,7 +16,7 @@ from deathless.codec.wire import ReplyError, ok_reply
 from deathless.drivers import answers as module
 from deathless.drivers.answers import Answers, service_id
 from deathless.drivers.port import Answer, Reference, Source
-from deathless.shell import peer_links
+from deathless.shell.worker import peer_links
 
 SOURCE = Source("shop", 0, b"i" * 16, 1, 5)
 

@@ -15,10 +15,10 @@ from deathless.base.config import DriverConfig
 from deathless.base.errors import InvalidConfig, InvalidService, PortTaken, SinkUnavailable
 from deathless.codec.peer_messages import Reference
 from deathless.codec.wire import ReplyError, ok_reply
-from deathless.core import outreach
+from deathless.core.primary import sending as outreach
 from deathless.drivers import answers, host, session
 from deathless.drivers.host import factory_of, make_sink
-from deathless.shell import peer_links
+from deathless.shell.worker import peer_links
 
 
 @pytest.fixture(autouse=True)

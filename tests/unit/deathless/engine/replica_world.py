@@ -34,19 +34,19 @@ from deathless.codec.wire import (
 from deathless.codec.witness import Point
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.core.logical_time import Anchor
-from deathless.core.replica import Replica, State
-from deathless.core.witness import Sighting
-from deathless.engine.assembly import shard_around
-from deathless.engine.directory_lock import DirectoryLock
-from deathless.engine.intake import Intake
-from deathless.engine.log_route import Identity
-from deathless.engine.log_store import ShardLog
+from deathless.core.replica.replica import Replica, State
+from deathless.core.replica.witness import Sighting
+from deathless.core.tables.logical_time import Anchor
+from deathless.engine.lock.directory_lock import DirectoryLock
+from deathless.engine.log.route import Identity
+from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Executor, Holder, LockView
-from deathless.engine.replica_engine import ReplicaEngine
-from deathless.simulation.disk import SimDisk
-from deathless.simulation.log_driver import LIMITS as SMALL_FILES
-from deathless.simulation.log_driver import RECORD, SERVICE_ID, STORE
+from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.shard.assembly import shard_around
+from deathless.simulation.models.log_driver import LIMITS as SMALL_FILES
+from deathless.simulation.models.log_driver import RECORD, SERVICE_ID, STORE
+from deathless.simulation.world.disk import SimDisk
 
 FINGERPRINT = bytes(16)
 CLIENT = ev.Conn(1)

@@ -37,7 +37,7 @@ from deathless.codec.peer_messages import (
 )
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
-from deathless.engine.messaging import NOTHING_WRITTEN
+from deathless.engine.shard.messaging import NOTHING_WRITTEN
 
 SECOND = 1_000_000
 

@@ -18,8 +18,8 @@ import pytest
 
 from deathless.base.errors import DeathlessError
 from deathless.engine.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.simulation.disk import CHANGES, SimDisk, SimFileSystem
-from deathless.simulation.log_driver import LogDriver
+from deathless.simulation.models.log_driver import LogDriver
+from deathless.simulation.world.disk import CHANGES, SimDisk, SimFileSystem
 
 
 class Crash(BaseException):

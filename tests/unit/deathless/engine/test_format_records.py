@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from deathless.codec import wire
-from deathless.core.detection import Report
+from deathless.core.supervisor.detection import Report
 from deathless.engine.ports import Holder, ServiceRecord
 
 SERVICE = ServiceRecord("bank", bytes(range(16)), 77, bytes(range(32)), 4711, "seal", False)

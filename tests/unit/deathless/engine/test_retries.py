@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless.engine.test_messaging import Pair, copy_of, reloaded
+from tests.unit.deathless.engine.shard.test_messaging import Pair, copy_of, reloaded
 
 from deathless.base.errors import NotParked
 from deathless.codec.frames import Run
 from deathless.codec.messages import encode_parked
 from deathless.codec.peer_messages import RETRY, Order, Retried, encode_record
 from deathless.codec.wire import ReplyError, decode_struct, ok_reply
-from deathless.engine.shard import RETRIED_MAX, Executed
+from deathless.engine.shard.shard import RETRIED_MAX, Executed
 
 
 def parked(pair: Pair, message: bytes = b"poison") -> int:

@@ -12,11 +12,11 @@ from deathless.base.limits import Limits
 from deathless.codec.frames import Frame, FrameKind, Run, chain_after
 from deathless.codec.messages import U64, Kind, encode
 from deathless.codec.peer_messages import SELF, SELF_SESSION
-from deathless.engine.assembly import open_shard
-from deathless.engine.shard import Shard
-from deathless.execution.context import Context
-from deathless.execution.schedule import Missed
-from deathless.execution.service import Service
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard
+from deathless.execution.author.schedule import Missed
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 LIMITS = Limits()
 MINUTE = 60_000_000

@@ -13,10 +13,10 @@ from deathless.codec.peer_messages import Order
 from deathless.codec.traces import Span, begun, traced
 from deathless.core import effects as fx
 from deathless.core import events as ev
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 TRACE = begun(b"\x01" * 16, sampled=True)
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.deathless.engine.test_messaging import Pair, copy_of, reloaded
+from tests.unit.deathless.engine.shard.test_messaging import Pair, copy_of, reloaded
 
 from deathless.base.errors import Diverged
 from deathless.base.limits import Limits
@@ -34,10 +34,10 @@ from deathless.codec.peer_messages import (
     encode_response,
 )
 from deathless.codec.wire import ReplyError, Status, accepted_invocation, decode_struct, ok_reply
-from deathless.engine.assembly import open_shard
-from deathless.engine.shard import Shard
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 SECOND = 1_000_000
 LIMITS = Limits()

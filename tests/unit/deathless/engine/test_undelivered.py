@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.deathless.engine.test_messaging import ID, SHOP, Pair, call, reloaded
+from tests.unit.deathless.engine.shard.test_messaging import ID, SHOP, Pair, call, reloaded
 
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import (

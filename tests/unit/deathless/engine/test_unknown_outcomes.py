@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tests.unit.deathless.engine.shard.test_messaging import Pair, call, reloaded, waiting
 from tests.unit.deathless.engine.talker import Talker
-from tests.unit.deathless.engine.test_messaging import Pair, call, reloaded, waiting
 
 from deathless.base.limits import Limits
 from deathless.codec.peer_messages import SETTLE, Order, Outcome, encode_record
 from deathless.codec.snapshot import UnknownRecord
-from deathless.engine.assembly import shard_around
+from deathless.engine.shard.assembly import shard_around
 
 
 def test_i7_an_unknown_outcome_is_listed_in_every_replica_until_an_order_settles_it() -> None:

@@ -7,9 +7,9 @@ import msgspec
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.codec.wire import ReplyError
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
-from deathless.execution.service import Service
+from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 
 SEED = bytes(range(32))
 

@@ -24,9 +24,9 @@ from deathless.codec.peer_messages import (
 from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
 from deathless.codec.wire import accepted_invocation, error_reply, ok_reply
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 __all__ = ["SELF", "Entry", "Hub", "Target", "error", "log_of", "ok", "replay", "value"]
 Record = Outcome | Attempt | Order | Target | None

@@ -12,11 +12,11 @@ from tests.unit.deathless.execution.messaging_bench import Hub, error
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import Order, Request, Sender, Target, encode_body, encode_request
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
-from deathless.execution.tables import DUE_AT_ONCE_MAX
+from deathless.execution.invocations.tables import DUE_AT_ONCE_MAX
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 OTHER = Target("other", 0)
 

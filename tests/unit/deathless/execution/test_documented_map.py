@@ -10,7 +10,7 @@ import pytest
 from tests.unit.deathless.execution.executor_bench import Bench
 
 from deathless.base.limits import Limits
-from deathless.shell.loading import load_service
+from deathless.shell.service_code.loading import load_service
 
 PAGE = Path(__file__).parents[4] / "docs" / "concepts.md"
 

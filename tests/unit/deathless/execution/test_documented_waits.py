@@ -11,7 +11,7 @@ from tests.unit.deathless.execution.messaging_bench import Hub, Target, kinds, o
 
 from deathless.codec.messages import Kind
 from deathless.codec.peer_messages import encode_response
-from deathless.shell.loading import load_service
+from deathless.shell.service_code.loading import load_service
 
 PAGE = Path(__file__).parents[4] / "docs" / "messaging.md"
 CHRISTMAS_US = int(datetime(2026, 12, 24, tzinfo=UTC).timestamp()) * 1_000_000

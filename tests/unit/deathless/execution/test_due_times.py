@@ -9,9 +9,9 @@ from tests.unit.deathless.execution.messaging_bench import Hub
 from deathless.base.times import Due, Times
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import Request, decode_body
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
 
 
 class State(msgspec.Struct):

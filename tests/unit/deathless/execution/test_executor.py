@@ -15,12 +15,12 @@ from deathless.base.limits import NESTING_MAX, Limits
 from deathless.codec.messages import HEADER, Kind, encode
 from deathless.codec.wire import ok_reply
 from deathless.engine.ports import Executor
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.failure import RECURSION, ProcessEnds
-from deathless.execution.generator import Random
-from deathless.execution.running import PAGE_BYTES, Cells, Running
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.generator import Random
+from deathless.execution.turn.running import PAGE_BYTES, Cells, Running
+from deathless.execution.values.failure import RECURSION, ProcessEnds
 
 A = "a"
 kept: list[object] = []

@@ -6,9 +6,9 @@ from tests.unit.deathless.execution.executor_bench import Bench, error, value
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
-from deathless.execution.context import Context, QueryContext
-from deathless.execution.failure import ProcessEnds
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context, QueryContext
+from deathless.execution.values.failure import ProcessEnds
 
 
 class Account(msgspec.Struct):

@@ -9,8 +9,8 @@ from tests.unit.deathless.execution.executor_bench import Bench
 
 from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 class Account(msgspec.Struct):

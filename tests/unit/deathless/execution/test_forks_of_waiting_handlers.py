@@ -7,8 +7,8 @@ from tests.unit.deathless.execution.messaging_bench import Hub
 
 from deathless.codec.messages import decode
 from deathless.codec.peer_messages import Sender, decode_body
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 SECOND = timedelta(seconds=1)
 

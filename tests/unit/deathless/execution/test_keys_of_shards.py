@@ -13,10 +13,10 @@ from deathless.base.shards import Sharding, shard_of
 from deathless.codec.messages import Kind, decode, encode
 from deathless.codec.peer_messages import Request, decode_body
 from deathless.codec.wire import ReplyError
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 HERE, THERE = "bob", "alice"  # shards 0 and 1 of 2
 

@@ -7,13 +7,13 @@ from tests.unit.deathless.execution.executor_bench import SEED, Keys, value
 from deathless.base.limits import Limits
 from deathless.codec.map_entries import encode_item, prefix_of
 from deathless.codec.messages import Kind, encode
-from deathless.execution import plan
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.map_view import MapField
-from deathless.execution.maps import Map
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
+from deathless.execution.handlers import plan
+from deathless.execution.maps.map import Map
+from deathless.execution.maps.view import MapField
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
 
 ITEMS = 1_000_000
 

@@ -15,9 +15,9 @@ from deathless.base.times import Times
 from deathless.codec.checkpoint import decode, encode
 from deathless.codec.map_entries import encode_item, prefix_of
 from deathless.codec.snapshot import Snapshot
-from deathless.execution.context import Context
-from deathless.execution.maps import Map
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.maps.map import Map
+from deathless.execution.turn.context import Context
 
 Kind = Literal[
     "set", "add", "delete", "pop", "popitem", "clear", "first", "above", "scan", "drop_scanned", "has", "len", "turn"

@@ -7,8 +7,8 @@ from tests.unit.deathless.execution.messaging_bench import Hub, Target
 
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import Order, Sender, encode_body
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 class State(msgspec.Struct):

@@ -10,9 +10,9 @@ from tests.unit.deathless.execution.messaging_bench import Hub, Trace, replay
 
 from deathless.base.errors import CallFailed, Cancelled, DeathlessError
 from deathless.codec.peer_messages import Order, Target
-from deathless.execution.context import Context
-from deathless.execution.operations import Waitable
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.operations import Waitable
 
 KEYS = "abc"
 ELSEWHERE = Target("other", 0)

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.messaging_bench import Hub, error
 
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 class State(msgspec.Struct):

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.messaging_bench import Hub
 
-from deathless.execution.context import Context
-from deathless.execution.operations import Operation, Waitable
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.operations import Operation, Waitable
 
 SECOND = timedelta(seconds=1)
 lent: list[Operation[object]] = []

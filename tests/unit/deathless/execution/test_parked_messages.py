@@ -24,10 +24,10 @@ from deathless.codec.peer_messages import (
     encode_response,
 )
 from deathless.codec.wire import accepted_reply
-from deathless.execution.context import Context
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 
 PARKED = 7  # lsn of the record that set it aside
 LSN = 100

@@ -4,8 +4,8 @@ import msgspec
 from tests.unit.deathless.execution.executor_bench import Bench, error, value
 
 from deathless.codec.messages import Kind, encode
-from deathless.execution.context import Context, QueryContext
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context, QueryContext
 
 
 class State(msgspec.Struct):

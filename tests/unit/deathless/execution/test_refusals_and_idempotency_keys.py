@@ -10,8 +10,8 @@ from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import Order, Sender, encode_body
 from deathless.codec.wire import accepted_reply
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 class State(msgspec.Struct):

@@ -7,8 +7,8 @@ from tests.encoded import encode_cancel, encode_fork
 from tests.unit.deathless.execution.messaging_bench import Hub, Target
 
 from deathless.codec.peer_messages import Order, Reference, Request, encode_request
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 A = Target("a", 0)
 

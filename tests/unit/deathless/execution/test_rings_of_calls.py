@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.unit.deathless.execution.messaging_bench import Hub
 
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 class State(msgspec.Struct):

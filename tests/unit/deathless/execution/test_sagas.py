@@ -7,8 +7,8 @@ import pytest
 from tests.unit.deathless.execution.messaging_bench import Hub, kinds
 
 from deathless.base.limits import Limits
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 class State(msgspec.Struct):

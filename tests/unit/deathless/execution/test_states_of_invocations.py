@@ -6,8 +6,8 @@ from datetime import timedelta
 import msgspec
 from tests.unit.deathless.execution.messaging_bench import Hub
 
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 SECOND = timedelta(seconds=1)
 

@@ -12,9 +12,9 @@ from tests.unit.deathless.execution.messaging_bench import Hub, log_of, replay
 from deathless.base.errors import Diverged, InvalidService
 from deathless.base.limits import Limits
 from deathless.codec.map_entries import encode_item, prefix_of
-from deathless.execution.context import Context
-from deathless.execution.maps import Map
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.maps.map import Map
+from deathless.execution.turn.context import Context
 
 SECOND = timedelta(seconds=1)
 

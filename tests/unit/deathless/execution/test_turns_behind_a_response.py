@@ -12,11 +12,11 @@ from deathless.base.limits import Limits
 from deathless.codec.messages import Kind, encode
 from deathless.codec.peer_messages import Order, Reference, Target, encode_response
 from deathless.codec.wire import ok_reply
-from deathless.core.keys import KeyTable
-from deathless.execution.context import Context
+from deathless.core.tables.keys import KeyTable
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.running import PAGE_BYTES, Cells, Running, read_running
-from deathless.execution.service import Service
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
 
 OTHER, PEER_SESSION = Target("other", 0), 99
 ANSWER = encode_response(Reference(10, 1), ok_reply(b"\x07"))

@@ -2,8 +2,8 @@
 
 import deathless
 from deathless.sdk import client
-from deathless.shell.client import Client
-from deathless.shell.sync_client import SyncClient
+from deathless.shell.client.shard_client import Client
+from deathless.shell.client.sync_client import SyncClient
 
 
 def test_client_names_are_the_clients() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 import deathless
 from deathless import sdk
-from deathless.execution.context import Context
-from deathless.execution.service import Service
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
 
 
 def test_documented_names_are_there() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.shell.kubernetes_api import Place
-from deathless.shell.standing import Fenced, Standing
+from deathless.shell.link.standing import Fenced, Standing
+from deathless.shell.pod.kubernetes_api import Place
 
 WAIT_S = 20.0
 
@@ -63,7 +63,7 @@ def announcing_at(place: Place, uid: str, folder: Path) -> Iterator[Announcing]:
         "POD_NAME": "bank-0",
         "POD_NAMESPACE": place.namespace,
     }
-    command = [sys.executable, "-m", "deathless.shell.announcer", str(path), str(theirs.fileno()), str(os.getpid())]
+    command = [sys.executable, "-m", "deathless.shell.pod.announcer", str(path), str(theirs.fileno()), str(os.getpid())]
     with theirs, (folder / "announcer.log").open("wb") as log:
         process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), env={**os.environ, **environment}, stderr=log)
     running = Announcing(process, ours, uid)

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import trustme
 
-from deathless.shell.kubernetes_api import Place
+from deathless.shell.pod.kubernetes_api import Place
 
 NAMESPACE = "rt"
 TOKEN = "a token"

@@ -1,4 +1,4 @@
-"""A sender's links and replicas of the peer they lead to, for the tests of shell/peer_links.py."""
+"""A sender's links and replicas of the peer they lead to, for the tests of shell/worker/peer_links.py."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
-from deathless.shell.listening import listen
-from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection
-from deathless.shell.peer_links import PeerLinks
+from deathless.shell.directory.members import Member, write_member
+from deathless.shell.net.connections import ServerConnection
+from deathless.shell.net.listening import listen
+from deathless.shell.worker.peer_links import PeerLinks
 
 STOCK = Target("stock", 0)
 HELLO = struct_packet(Type.PEER_HELLO, PeerIntroduction(PeerHello("shop", 0, b"i" * 16, 1), 7))

@@ -11,9 +11,9 @@ from textwrap import dedent
 import msgspec
 
 from deathless.base.config import ReplicaConfig
-from deathless.shell.page import page_path
-from deathless.shell.settings_file import SettingsFile
-from deathless.shell.supervisor import Supervisor
+from deathless.shell.link.settings_file import SettingsFile
+from deathless.shell.link.status_page import page_path
+from deathless.shell.supervisor.supervisor import Supervisor
 
 START = """
 import mmap, os, signal, socket, struct, sys, time

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.deathless.shell.test_activities import Pool, error_of, run, start
+from tests.unit.deathless.shell.worker.test_activities import Pool, error_of, run, start
 
-from deathless.shell.activities import ENDED_EARLY
+from deathless.shell.worker.activities import ENDED_EARLY
 
 
 def test_all_that_wait_are_told_when_no_process_can_be_started() -> None:

@@ -16,13 +16,13 @@ from deathless.base.errors import InvalidArgument, ResultUnreadable
 from deathless.base.limits import NESTING_MAX, Limits
 from deathless.codec.messages import decode
 from deathless.codec.wire import ok_reply
-from deathless.execution.context import Context
-from deathless.execution.service import Service
-from deathless.shell.client import Client
-from deathless.shell.client_waiters import Receiver
-from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits, Request, RequestTasks
-from deathless.shell.ingress import Ingress
+from deathless.execution.author.service import Service
+from deathless.execution.turn.context import Context
+from deathless.shell.client.shard_client import Client
+from deathless.shell.client.waiters import Receiver
+from deathless.shell.ingress.ingress import Ingress
+from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.request import HttpLimits, Request, RequestTasks
 
 pytestmark = pytest.mark.asyncio
 

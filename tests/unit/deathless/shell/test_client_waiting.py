@@ -17,8 +17,8 @@ from deathless.base.errors import (
 )
 from deathless.codec.messages import decode
 from deathless.codec.wire import accepted_reply, error_reply, ok_reply
-from deathless.shell.client import Client
-from deathless.shell.sync_client import SyncClient
+from deathless.shell.client.shard_client import Client
+from deathless.shell.client.sync_client import SyncClient
 
 pytestmark = pytest.mark.asyncio
 

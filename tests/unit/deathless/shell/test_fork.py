@@ -11,8 +11,8 @@ import pytest
 from replica_in_thread import served
 
 from deathless.base.errors import ClientOfParent, DeathlessError
-from deathless.shell.client import Client
-from deathless.shell.sync_client import SyncClient
+from deathless.shell.client.shard_client import Client
+from deathless.shell.client.sync_client import SyncClient
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 CHILD_MAX_S = 60

@@ -16,8 +16,8 @@ from http_wire import post
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits, Request
+from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.request import HttpLimits, Request
 
 pytestmark = pytest.mark.asyncio
 SPACES = re.compile(rb"^([A-Z]+ \S+) {2,}(HTTP/1\.[01]\r\n)", re.MULTILINE)

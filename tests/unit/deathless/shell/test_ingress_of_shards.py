@@ -15,10 +15,10 @@ from replica_fake import ReplicaServer
 from deathless.base.limits import Limits
 from deathless.codec.messages import decode
 from deathless.codec.wire import accepted_reply, ok_reply
-from deathless.shell.client import Client
-from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits
-from deathless.shell.ingress import Ingress
+from deathless.shell.client.shard_client import Client
+from deathless.shell.ingress.ingress import Ingress
+from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.request import HttpLimits
 
 pytestmark = pytest.mark.asyncio
 SHARDS = 2

@@ -15,11 +15,11 @@ from http_wire import Wire, get, post
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidArgument, NotPrimary, PeerUnreachable, UnknownHandler
 from deathless.base.limits import Limits
-from deathless.shell.client import Client
-from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits
-from deathless.shell.ingress import Ingress
-from deathless.shell.ingress_operators import ASKED_MAX, Operators, find_page, shard_askers
+from deathless.shell.client.shard_client import Client
+from deathless.shell.ingress.ingress import Ingress
+from deathless.shell.ingress.operators import ASKED_MAX, Operators, find_page, shard_askers
+from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.request import HttpLimits
 
 SHARDS = 2
 CONFIG = ReplicaConfig(service="bank", module="m:a", directory="/nowhere", replica="r0", shard=0, shards=SHARDS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deathless.shell.ingress import main
+from deathless.shell.ingress.ingress import main
 
 
 @pytest.mark.parametrize(

@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 import pytest
 from http_wire import Answer, Wire, get, post
-from tests.unit.deathless.shell.test_worker import Told, config_in, to_standby
+from tests.unit.deathless.shell.worker.test_worker import Told, config_in, to_standby
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import HandlerFailed, InvocationUnknown, NotParked, NotUnsettled, Parked
-from deathless.shell.admin import access_of, ask
-from deathless.shell.client import Client
-from deathless.shell.http_protocol import HttpServer
-from deathless.shell.http_request import HttpLimits
-from deathless.shell.identity import prepare
-from deathless.shell.ingress import Ingress
-from deathless.shell.ingress_operators import Operators, shard_askers
-from deathless.shell.loading import load_service
-from deathless.shell.orders import Deaths, RoleIs, Stop, TakeOver
-from deathless.shell.worker import serve
+from deathless.shell.client.shard_client import Client
+from deathless.shell.directory.identity import prepare
+from deathless.shell.ingress.ingress import Ingress
+from deathless.shell.ingress.operators import Operators, shard_askers
+from deathless.shell.link.orders import Deaths, RoleIs, Stop, TakeOver
+from deathless.shell.net.admin_call import access_of, ask
+from deathless.shell.service_code.loading import load_service
+from deathless.shell.web.protocol import HttpServer
+from deathless.shell.web.request import HttpLimits
+from deathless.shell.worker.worker import serve
 
 SECONDS = 120  # for all of a test; it waits for states
 SERVICE = """

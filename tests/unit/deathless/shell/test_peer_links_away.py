@@ -11,11 +11,11 @@ from tests.unit.deathless.shell.peer_links_bench import SERVERS, STOCK, Ours, Re
 
 from deathless.codec.wire import Type, encode_peer_commit, packet
 from deathless.core import events as ev
-from deathless.shell import peer_links as module
-from deathless.shell.listening import listen
-from deathless.shell.members import Member, write_member
-from deathless.shell.packets import ServerConnection
-from deathless.shell.peer_links import Link
+from deathless.shell.directory.members import Member, write_member
+from deathless.shell.net.connections import ServerConnection
+from deathless.shell.net.listening import listen
+from deathless.shell.worker import peer_links as module
+from deathless.shell.worker.peer_links import Link
 
 
 @pytest.fixture(autouse=True)

@@ -23,12 +23,10 @@ from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 from deathless.base.errors import DeathlessError, Internal, PermissionRefused
 from deathless.base.storage import OUTCOMES, Outcome, Use, trouble_of
 from deathless.codec.witness import Point, encode_slot
-from deathless.engine.failures import as_ours
-from deathless.shell import code_record
-from deathless.shell.adopted import Adoption, read_adoption, write_adoption
-from deathless.shell.fingerprint import fingerprint_of
-from deathless.shell.instance import clear_former, lock_replica, take_generation
-from deathless.shell.members import (
+from deathless.engine.replica.failures import as_ours
+from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
+from deathless.shell.directory.instance import clear_former, lock_replica, take_generation
+from deathless.shell.directory.members import (
     Board,
     Member,
     announce_at,
@@ -37,12 +35,14 @@ from deathless.shell.members import (
     ingress_address_path,
     write_member,
 )
-from deathless.shell.page import confirmed_elsewhere, open_page
-from deathless.shell.proof import Secrets, read_secret
-from deathless.shell.spool import FileSpool
-from deathless.shell.supervisor import FINAL_CODES
-from deathless.shell.usable import when_usable
-from deathless.shell.witness_writer import FILE_SLOTS, WitnessFile, newest
+from deathless.shell.disk.spool_files import FileSpool
+from deathless.shell.link.status_page import confirmed_elsewhere, open_page
+from deathless.shell.net.proof import Secrets, read_secret
+from deathless.shell.service_code import code_record
+from deathless.shell.service_code.fingerprint import fingerprint_of
+from deathless.shell.supervisor.supervisor import FINAL_CODES
+from deathless.shell.supervisor.usable import when_usable
+from deathless.shell.worker.witness_writer import FILE_SLOTS, WitnessFile, newest
 
 CALLS = (
     *("open", "read", "write", "pread", "pwrite", "fsync", "fdatasync", "posix_fallocate", "ftruncate", "truncate"),
@@ -304,8 +304,8 @@ def test_whatever_a_file_beside_the_log_says_has_the_outcome_of_the_table_and_pa
     name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use, calls_least, prepare = KINDS[name]
-    monkeypatch.setattr("deathless.shell.usable.AGAIN_MIN_S", 0.0)
-    monkeypatch.setattr("deathless.shell.proof.PAUSE_S", 0.0)
+    monkeypatch.setattr("deathless.shell.supervisor.usable.AGAIN_MIN_S", 0.0)
+    monkeypatch.setattr("deathless.shell.net.proof.PAUSE_S", 0.0)
     once, again = prepare(tmp_path)
     whole = again()
     trouble = trouble_of(OSError(number, "", "file"))

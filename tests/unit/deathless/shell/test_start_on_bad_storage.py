@@ -24,7 +24,7 @@ from deathless.base.errors import (
     StorageUnfit,
 )
 from deathless.base.storage import Outcome, Use, storage_error, waits
-from deathless.shell.identity import prepare
+from deathless.shell.directory.identity import prepare
 
 CALLS = ("open", "read", "pread", "pwrite", "fsync", "fdatasync", "link", "replace", "mkdir", "stat", "listdir")
 NUMBERS = (

@@ -17,14 +17,14 @@ from tests.unit.deathless.shell.supervisor_bench import (
 
 from deathless.base.errors import CorruptFrame, OtherSupervisor
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, struct_packet
-from deathless.core.detection import Report, WorkerState
-from deathless.shell import supervisor as module
-from deathless.shell.admin import Access, ask
-from deathless.shell.instance import take_generation
-from deathless.shell.listening import split_address
-from deathless.shell.members import Member, read_members, write_member
-from deathless.shell.packets import ClientConnection
-from deathless.shell.proof import Asker
+from deathless.core.supervisor.detection import Report, WorkerState
+from deathless.shell.directory.instance import take_generation
+from deathless.shell.directory.members import Member, read_members, write_member
+from deathless.shell.net.admin_call import Access, ask
+from deathless.shell.net.connections import ClientConnection
+from deathless.shell.net.listening import split_address
+from deathless.shell.net.proof import Asker
+from deathless.shell.supervisor import supervisor as module
 
 # ---------------------------------------------------------------- held: fenced, or superseded
 

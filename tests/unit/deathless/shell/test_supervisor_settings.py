@@ -16,8 +16,8 @@ from tests.unit.deathless.shell.supervisor_bench import (
 )
 
 from deathless.base.errors import SettingsChanged
-from deathless.shell import supervisor as module
-from deathless.shell.settings_file import SettingsFile
+from deathless.shell.link.settings_file import SettingsFile
+from deathless.shell.supervisor import supervisor as module
 
 WAITING = 'role("recovering")\nwhile True: time.sleep(60)'
 

@@ -15,11 +15,11 @@ import pytest
 from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
 
 from deathless.base.errors import PermissionRefused
-from deathless.engine.failures import as_ours
-from deathless.shell import child
-from deathless.shell import supervisor as module
-from deathless.shell.page import Page, open_page
-from deathless.shell.supervisor import Supervisor
+from deathless.engine.replica.failures import as_ours
+from deathless.shell.link.status_page import Page, open_page
+from deathless.shell.process import restarts as child
+from deathless.shell.supervisor import supervisor as module
+from deathless.shell.supervisor.supervisor import Supervisor
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EROFS, errno.ENOSPC, errno.EMFILE])

@@ -13,13 +13,14 @@ from tests.unit.deathless.shell.unkillable import end_truly
 
 from deathless.base.limits import STOP_MAX_S
 from deathless.cli.switchover import SWITCH_S
-from deathless.core.handover import HANDOVER_MAX_S
-from deathless.shell import members, reaping
-from deathless.shell import supervisor as module
-from deathless.shell.page import OUTSIDE_HELD
-from deathless.shell.reaping import END_S
-from deathless.shell.runner import FOLLOWERS_STOP_S, STOP_S
-from deathless.shell.supervisor import INGRESS_STOP_MAX_S
+from deathless.core.primary.handover import HANDOVER_MAX_S
+from deathless.shell.directory import members
+from deathless.shell.link.status_page import OUTSIDE_HELD
+from deathless.shell.operate.runner import FOLLOWERS_STOP_S, STOP_S
+from deathless.shell.process import reaping
+from deathless.shell.process.reaping import END_S
+from deathless.shell.supervisor import supervisor as module
+from deathless.shell.supervisor.supervisor import INGRESS_STOP_MAX_S
 
 SLOW = TICKING.format(told='[time.sleep(0.3), open(starts + ".ended", "w").close(), os._exit(0)]')
 """A worker that takes its time to stop."""

@@ -26,17 +26,17 @@ from deathless.base.errors import InvalidArgument, InvalidService, ResultUnreada
 from deathless.base.limits import Limits
 from deathless.cli.output import json_of
 from deathless.codec.messages import Kind, encode
-from deathless.core.keys import KeyTable
-from deathless.execution.context import Context
+from deathless.core.tables.keys import KeyTable
+from deathless.execution.author.service import Service
 from deathless.execution.executor import HandlerExecutor
-from deathless.execution.function import Function
-from deathless.execution.maps import Map
-from deathless.execution.ordered import encode_any
-from deathless.execution.running import PAGE_BYTES, Cells
-from deathless.execution.service import Service
-from deathless.shell.client import Client
-from deathless.shell.openapi import encode_document
-from deathless.shell.routes import Route
+from deathless.execution.maps.map import Map
+from deathless.execution.turn.context import Context
+from deathless.execution.turn.running import PAGE_BYTES, Cells
+from deathless.execution.values.function import Function
+from deathless.execution.values.ordered import encode_any
+from deathless.shell.client.shard_client import Client
+from deathless.shell.ingress.openapi import encode_document
+from deathless.shell.ingress.routes import Route
 
 
 def ids(case: object) -> str:

@@ -4,8 +4,8 @@ import pytest
 
 from deathless.base.errors import LockUnavailable
 from deathless.engine.ports import Holder, ServiceRecord
-from deathless.simulation.lock import LockProfile, SimLock, SimLockStore
-from deathless.simulation.scheduler import Scheduler
+from deathless.simulation.world.lock import LockProfile, SimLock, SimLockStore
+from deathless.simulation.world.scheduler import Scheduler
 
 SERVICE = ServiceRecord("bank", bytes(16), 1, bytes(32), 0, "etcd", live=False)
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from deathless.base.errors import InvalidArgument
 from deathless_operator.cli.drill_agent import command
-from deathless_operator.plan.drill_reports import AgentReport, read_report
+from deathless_operator.plan.drill.reports import AgentReport, read_report
 
 UID = "2f1c5f9e-8a53-4b8e-9a0e-0123456789ab"
 

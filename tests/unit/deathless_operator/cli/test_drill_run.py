@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from deathless.base.errors import InvalidArgument
 from deathless.base.shards import shard_of
 from deathless_operator.cli.drill_run import command, draw_series
-from deathless_operator.plan.drill_reports import RunnerReport, read_report
+from deathless_operator.plan.drill.reports import RunnerReport, read_report
 
 WORDS = ["--run=ns/d/r", "--service=bank", "--ready-port=0", "--warm=0.1", "--deadline=1"]
 

@@ -15,7 +15,7 @@ from tests.unit.deathless_operator.plan.plan_world import running
 
 from deathless_operator.cli import plugin, plugin_adopt, plugin_cluster
 from deathless_operator.model import names
-from deathless_operator.plan.pods import adopting
+from deathless_operator.plan.service.pods import adopting
 
 SETS = "/apis/apps/v1/namespaces/ns/statefulsets"
 

@@ -17,7 +17,7 @@ from tests.unit.deathless_operator.cli.plugin_world import SERVICES, ApiServer, 
 from tests.unit.deathless_operator.cli.test_plugin_cluster import put_kubectl
 
 from deathless.base.errors import OperatorsOnly, OutcomeUnknown, TooLarge
-from deathless.shell.ingress_operators import find_page
+from deathless.shell.ingress.operators import find_page
 from deathless_operator.cli import plugin
 from deathless_operator.cluster import bounded
 

@@ -12,7 +12,7 @@ from deathless_operator.cluster.trust import Trust
 from deathless_operator.model import names
 from deathless_operator.model.values import JsonObject
 from deathless_operator.plan.actions import Apply, DeleteObject, DeletePod
-from deathless_operator.plan.drill_snapshot import EvictPod, SetCordon
+from deathless_operator.plan.drill.snapshot import EvictPod, SetCordon
 from deathless_operator.plan.snapshot import ChildView, ResourceView, Snapshot
 
 MAP: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bank-config"}}

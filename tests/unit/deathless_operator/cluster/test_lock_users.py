@@ -25,7 +25,7 @@ from deathless_operator.cluster import lock_users
 from deathless_operator.cluster.lock_users import LockUsers
 from deathless_operator.model import names
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.access import store_mark, with_users
+from deathless_operator.plan.service.access import store_mark, with_users
 
 SETTINGS = OperatorSettings(namespace=HOME, lock_endpoints=("https://e0:2379", "https://e1:2379"), lock_users=True)
 MARK = store_mark(with_users(SETTINGS))

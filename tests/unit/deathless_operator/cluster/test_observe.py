@@ -23,7 +23,7 @@ from deathless_operator.cluster.observe import (
 )
 from deathless_operator.cluster.trust import secret_facts
 from deathless_operator.model.settings import OperatorSettings
-from deathless_operator.plan.reading import show_time
+from deathless_operator.plan.service.reading import show_time
 from deathless_operator.plan.snapshot import Failure, Warned
 
 NOW = 1_800_000_000.0

@@ -61,7 +61,7 @@ def is_stopped(child: subprocess.Popen[bytes]) -> bool:
 
 
 def test_kill_hits_the_worker_alone(pod: Pod) -> None:
-    replica, worker = pod.add("replica", inner_pid=1), pod.add("deathless.shell.worker")
+    replica, worker = pod.add("replica", inner_pid=1), pod.add("deathless.shell.worker.worker")
     report = run(Order(pod_uid=UID, fault="ProcessKill", proc=pod.proc))
     assert (report.touched, report.problem) == (1, "")
     assert worker.wait() == -signal.SIGKILL
@@ -69,14 +69,14 @@ def test_kill_hits_the_worker_alone(pod: Pod) -> None:
 
 
 def test_kill_of_the_replica_hits_the_first_process(pod: Pod) -> None:
-    replica, worker = pod.add("replica", inner_pid=1), pod.add("deathless.shell.worker")
+    replica, worker = pod.add("replica", inner_pid=1), pod.add("deathless.shell.worker.worker")
     assert run(Order(pod_uid=UID, fault="ProcessKill", process="replica", proc=pod.proc)).touched == 1
     assert replica.wait() == -signal.SIGKILL
     assert worker.poll() is None
 
 
 def test_frozen_pod_stands_for_the_time_and_goes_on(pod: Pod) -> None:
-    children = [pod.add("replica", inner_pid=1), pod.add("deathless.shell.worker")]
+    children = [pod.add("replica", inner_pid=1), pod.add("deathless.shell.worker.worker")]
     seen = []
 
     def wait(seconds: float) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deathless_operator.drill.leave import leave
-from deathless_operator.plan.drill_reports import AgentReport, read_report
+from deathless_operator.plan.drill.reports import AgentReport, read_report
 
 
 def test_report_is_left_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,8 +63,8 @@ def test_worker_is_known_by_its_module_and_replica_by_its_pid() -> None:
 
     found = [
         process(10, 1, "deathless", "replica"),
-        process(11, 7, "python", "-m", "deathless.shell.worker", "x"),
-        process(12, 8, "python", "-m", "deathless.shell.ingress", "x"),
+        process(11, 7, "python", "-m", "deathless.shell.worker.worker", "x"),
+        process(12, 8, "python", "-m", "deathless.shell.ingress.ingress", "x"),
     ]
     assert [one.pid for one in processes.pick(found, "worker")] == [11]
     assert [one.pid for one in processes.pick(found, "replica")] == [10]

@@ -11,7 +11,7 @@ import pytest
 from deathless_operator.drill.front_door import Try
 from deathless_operator.drill.judge import Held, judge
 from deathless_operator.drill.runner import Pace, Runner, run_and_judge
-from deathless_operator.plan.drill_reports import RunnerReport
+from deathless_operator.plan.drill.reports import RunnerReport
 
 PACE = Pace(clients=2, per_second=200, warm_s=0.1, observe_s=0.3, settle_s=0.1, deadline_s=30, warm_deadline_s=5)
 

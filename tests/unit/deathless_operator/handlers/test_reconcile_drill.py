@@ -14,7 +14,7 @@ from deathless_operator.handlers.metrics import Metrics
 from deathless_operator.handlers.reconcile_drill import DrillReconciler
 from deathless_operator.handlers.work_queue import Key
 from deathless_operator.model.drill import DrillRun, DrillSpec, Verdict
-from deathless_operator.plan.drill_outcome import show_moment, with_run
+from deathless_operator.plan.drill.outcome import show_moment, with_run
 
 
 class Cluster(Willing):

@@ -17,9 +17,9 @@ from deathless_operator.model.settings import OperatorSettings
 from deathless_operator.model.status import Condition, ServiceStatus
 from deathless_operator.model.values import JsonObject, part, text, texts
 from deathless_operator.plan.actions import Apply, DeletePod, Event, PatchMetadata
-from deathless_operator.plan.drill import make_drill_plan
-from deathless_operator.plan.drill_reports import AgentReport, RunnerReport, encode_report
-from deathless_operator.plan.drill_snapshot import (
+from deathless_operator.plan.drill.drill import make_drill_plan
+from deathless_operator.plan.drill.reports import AgentReport, RunnerReport, encode_report
+from deathless_operator.plan.drill.snapshot import (
     DrillAction,
     DrillNodeView,
     DrillPlan,

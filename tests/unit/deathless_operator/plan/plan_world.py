@@ -32,9 +32,16 @@ from deathless_operator.plan.actions import (
     lacking,
     target,
 )
-from deathless_operator.plan.plan import Plan, make_plan
-from deathless_operator.plan.reading import read_child, read_claim, read_node, read_pod, read_resource, show_time
 from deathless_operator.plan.safeguards import ALL_PLAN_SAFEGUARDS, PlanSafeguards
+from deathless_operator.plan.service.plan import Plan, make_plan
+from deathless_operator.plan.service.reading import (
+    read_child,
+    read_claim,
+    read_node,
+    read_pod,
+    read_resource,
+    show_time,
+)
 from deathless_operator.plan.snapshot import (
     AuthorityFacts,
     CertificateFacts,

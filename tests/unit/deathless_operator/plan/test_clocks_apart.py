@@ -10,10 +10,10 @@ from tests.unit.deathless_operator.plan.plan_world import World, running, set_re
 
 from deathless_operator.model import names
 from deathless_operator.plan.actions import DeletePod
-from deathless_operator.plan.loss import FORMER_S
-from deathless_operator.plan.pods import OTHER_SETTINGS_S, has_settings, passed_s
-from deathless_operator.plan.reading import CLOCKS_APART_S
-from deathless_operator.plan.rollout import CATCH_UP_S, FENCE_WAIT_S, decide_size, next_step
+from deathless_operator.plan.service.loss import FORMER_S
+from deathless_operator.plan.service.pods import OTHER_SETTINGS_S, has_settings, passed_s
+from deathless_operator.plan.service.reading import CLOCKS_APART_S
+from deathless_operator.plan.service.rollout import CATCH_UP_S, FENCE_WAIT_S, decide_size, next_step
 from deathless_operator.plan.snapshot import Snapshot
 
 HOUR_S = 3600.0

@@ -30,7 +30,7 @@ from tests.unit.deathless_operator.plan.plan_world import (
 )
 
 from deathless_operator.model import names
-from deathless_operator.plan.rollout import next_step
+from deathless_operator.plan.service.rollout import next_step
 
 EDITS: list[dict[str, Any]] = [
     {"image": "bank:2"},
@@ -184,7 +184,7 @@ def test_roll_costs_each_shard_one_takeover_wherever_the_operator_dies(
 
 def test_shards_are_rolled_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     world = running({"shards": 2})
-    monkeypatch.setattr("deathless_operator.plan.plan._Planner._roll", hasty_roll)
+    monkeypatch.setattr("deathless_operator.plan.service.plan._Planner._roll", hasty_roll)
     world.edit(image="bank:2")
     with pytest.raises(Broken, match="bank-s1-2 is deleted before the shard of bank is rolled"):
         world.settle()
@@ -224,7 +224,7 @@ def test_safeguard_of_the_roll_is_seen_when_it_is_off(monkeypatch: pytest.Monkey
         return replace(step, delete=replace(step.delete, name=leads[0].name, uid=leads[0].uid))
 
     world = running()
-    monkeypatch.setattr("deathless_operator.plan.rollout.next_step", hasty)
+    monkeypatch.setattr("deathless_operator.plan.service.rollout.next_step", hasty)
     world.edit(image="bank:2")
     with pytest.raises(Broken, match="primary"):
         world.settle()

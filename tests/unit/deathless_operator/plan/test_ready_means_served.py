@@ -12,7 +12,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.deathless_operator.plan.plan_world import SETTINGS, World, is_going, is_ready, role, running, set_ready
-from tests.unit.deathless_operator.plan.test_pod_settings import OTHER, other_store
+from tests.unit.deathless_operator.plan.service.test_pod_settings import OTHER, other_store
 
 from deathless_operator.model import names
 from deathless_operator.plan.actions import Target

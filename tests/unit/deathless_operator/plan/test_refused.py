@@ -14,7 +14,7 @@ from tests.unit.deathless_operator.plan.plan_world import SPEC, World, is_fenced
 
 from deathless_operator.model import names
 from deathless_operator.plan.actions import Apply, DeletePod, Target, target
-from deathless_operator.plan.plan import make_plan
+from deathless_operator.plan.service.plan import make_plan
 from deathless_operator.plan.snapshot import Failure
 
 KINDS = (

@@ -12,8 +12,8 @@ from tests.unit.deathless_operator.plan.plan_world import SPEC, Broken, World, r
 from tests.unit.deathless_operator.plan.storing import canonical, stored
 
 from deathless_operator.model import names
-from deathless_operator.plan import covering
 from deathless_operator.plan.actions import Apply, DeletePod
+from deathless_operator.plan.service import covering
 
 SIZED = {"podTemplate": {"volumes": [{"name": "x", "emptyDir": {"sizeLimit": "1024Mi"}}]}}
 REWRITTEN: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import pytest
 from tests.unit.deathless_operator.plan.plan_world import Broken, World, running
-from tests.unit.deathless_operator.plan.test_pod_settings import other_store, step, told
+from tests.unit.deathless_operator.plan.service.test_pod_settings import other_store, step, told
 from tests.unit.deathless_operator.plan.test_ready_means_served import served_wrongly
 
 from deathless_operator.model import names

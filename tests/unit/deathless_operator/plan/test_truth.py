@@ -17,9 +17,9 @@ from tests.unit.deathless_operator.plan.plan_world import SPEC, World, running, 
 
 from deathless_operator.model import names
 from deathless_operator.model.status import ServiceStatus
-from deathless_operator.plan.image_check import accepted_code, accepted_with
-from deathless_operator.plan.objects import Code
-from deathless_operator.plan.reading import show_time
+from deathless_operator.plan.service.image_check import accepted_code, accepted_with
+from deathless_operator.plan.service.objects import Code
+from deathless_operator.plan.service.reading import show_time
 
 
 def ready(world: World) -> tuple[str, str, int]:

@@ -1,0 +1,1 @@
+"""Who may speak: certificates, callers, and the directory that both ends stand in."""

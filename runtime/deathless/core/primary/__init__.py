@@ -1,0 +1,1 @@
+"""A primary's work, one module for each part of it."""

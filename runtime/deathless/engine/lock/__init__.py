@@ -1,0 +1,1 @@
+"""Locks: in the directory itself, and the face that the engine sees."""

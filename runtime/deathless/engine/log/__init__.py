@@ -1,0 +1,1 @@
+"""The log of a shard over a shared directory: segments, checkpoints, spare space."""

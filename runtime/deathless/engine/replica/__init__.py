@@ -1,0 +1,1 @@
+"""The loop that carries a replica's effects out over the ports."""

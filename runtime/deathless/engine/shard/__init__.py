@@ -1,0 +1,1 @@
+"""The deterministic part of a replica: state as a function of the log."""

@@ -1,0 +1,1 @@
+"""What the author of a service fills in: handlers, queries, schedules, peers."""

@@ -1,0 +1,364 @@
+"""The registry a service author fills: `Service`, `@service.handler`, `@service.query`.
+
+    class Account(Struct):
+        balance: int = 0
+
+    bank = Service("bank", state=Account)
+
+    @bank.handler
+    def deposit(account: Account, ctx: Context, amount: int) -> int:
+        account.balance += amount
+        return account.balance
+
+A handler is a function of (state, context, arguments). It changes the state in place; what it returns is the reply.
+A turn is whole or not at all: an exception leaves the state as it was and becomes the recorded reply. A handler with
+`keys=("source", "target")` gets a read-only mapping from key to state instead of one state, and changes all of them
+in one turn. An `async def` handler may wait, with a turn between any two awaits (see invocations). A query gets a state
+it may look at; what it changes is lost. `birth` runs before a key's first handler, in the same turn. An activity is
+work that is not deterministic, run beside the primary for a handler that waits.
+
+Guarantees: what is registered can be run; everything else raises InvalidService at import. Decorators give the
+function back unchanged. Does not: run handlers (see executor). Imports base only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal, ParamSpec, TypeVar, cast, overload
+
+import msgspec
+
+from deathless.base.errors import InvalidService
+from deathless.codec.peer_messages import is_service_name
+from deathless.execution.author.schedule import Missed, ScheduleSpec, make_schedule
+from deathless.execution.author.signature import MAPPING, Function, check_state, place, read_activity, read_signature
+from deathless.execution.turn.activity import ActivitySpec, Policy
+
+Kind = Literal["handler", "query"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec:
+    """One handler or query, as everything around it needs to know it."""
+
+    name: str  # of the method in messages and addresses
+    kind: Kind
+    args_type: type[msgspec.Struct]  # named arguments; travels as a msgpack map
+    result_type: object  # annotation of the result
+    keys: tuple[str, ...]  # arguments that name the keys it works on; empty: the key of the address
+    function: Function
+    takes_context: bool  # False: a query of its state alone
+    keywords: tuple[str, ...]  # arguments passed by keyword, the last fields of `args_type`
+    doc: str  # its docstring, empty if it has none
+    waits: bool = False  # an `async def`: it runs as an invocation (see invocations)
+    shared: bool = False  # it runs between the turns of an invocation that holds the key
+
+
+class Service:
+    """A named kind of entity with typed state, and what can be asked of it.
+
+    Args:
+        name: a DNS label of at most 40 characters.
+        state: a Struct or dataclass whose constructor needs no arguments; what it gives is the state of a key that
+            was never used.
+        single: the service is one object; whatever key an address names is not looked at.
+
+    Raises: InvalidService, as all methods do.
+    """
+
+    __slots__ = ("_activities", "_birth", "_schedules", "_specs", "name", "single", "state")
+
+    def __init__(self, name: str, *, state: type, single: bool = False) -> None:
+        if not is_service_name(name):
+            raise InvalidService(
+                f"service name {name!r} must be lower-case letters, digits and inner dashes, at most 40"
+            )
+        check_state(state, f"service {name}")
+        self.name = name
+        self.state = state
+        self.single = single
+        self._specs: dict[str, HandlerSpec] = {}
+        self._activities: dict[str, ActivitySpec] = {}
+        self._schedules: dict[str, ScheduleSpec] = {}
+        self._birth: Function | None = None
+
+    def __repr__(self) -> str:
+        return f"Service({self.name!r}, state={self.state.__name__})"
+
+    @property
+    def specs(self) -> Mapping[str, HandlerSpec]:
+        """All handlers and queries by name, in the order they were registered; read-only."""
+        return MappingProxyType(self._specs)
+
+    @property
+    def activities(self) -> Mapping[str, ActivitySpec]:
+        """All activities by name; read-only."""
+        return MappingProxyType(self._activities)
+
+    @property
+    def schedules(self) -> Mapping[str, ScheduleSpec]:
+        """All schedules by name; read-only."""
+        return MappingProxyType(self._schedules)
+
+    @property
+    def birth_function(self) -> Function | None:
+        """What runs before a key's first handler; None: nothing."""
+        return self._birth
+
+    @overload
+    def handler(self, function: Callable[P, R]) -> Callable[P, R]: ...
+
+    @overload
+    def handler(
+        self, *, keys: tuple[str, ...] = (), name: str = "", shared: bool = False
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def handler(
+        self,
+        function: Callable[P, R] | None = None,
+        *,
+        keys: tuple[str, ...] = (),
+        name: str = "",
+        shared: bool = False,
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register a function that may change state. Every call of it is in the log.
+
+        Args:
+            function: takes state, context and typed arguments. An `async def` may await operations of its context;
+                it holds its key from its first turn to its end, so that what comes for the key meanwhile waits.
+            keys: arguments (of type str) that name the keys it changes in one turn; its first parameter is then a
+                mapping from key to state, the same object where two arguments name the same key. Such a handler
+                can't wait.
+            name: of the method; the function's own when empty.
+            shared: it neither waits for the invocation that holds its key nor holds it itself. The state of an
+                invocation is changed in place, between its turns, by what ran in the meantime; so what was read from
+                it before an await may be old behind it (`state.count += await x` reads first).
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  annotations may name classes that are local to the caller
+        return self._decorate("handler", function, keys, name, scope, shared=shared)
+
+    @overload
+    def query(self, function: Callable[P, R]) -> Callable[P, R]: ...
+
+    @overload
+    def query(self, *, keys: tuple[str, ...] = (), name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def query(
+        self, function: Callable[P, R] | None = None, *, keys: tuple[str, ...] = (), name: str = ""
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register a function that only looks. It is never in the log; what it changes is lost.
+
+        Args: as for `handler`; the context may be left out.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+        return self._decorate("query", function, keys, name, scope)
+
+    @overload
+    def activity(self, function: Callable[P, R]) -> Callable[P, R]: ...
+
+    @overload
+    def activity(
+        self,
+        *,
+        name: str = "",
+        attempts_max: int = 0,
+        first_delay: float = 1.0,
+        factor: float = 2.0,
+        delay_max: float = 60.0,
+        timeout: float = 0.0,
+        heartbeat: float = 0.0,
+        at_most_once: bool = False,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def activity(
+        self,
+        function: Callable[P, R] | None = None,
+        *,
+        name: str = "",
+        attempts_max: int = 0,
+        first_delay: float = 1.0,
+        factor: float = 2.0,
+        delay_max: float = 60.0,
+        timeout: float = 0.0,
+        heartbeat: float = 0.0,
+        at_most_once: bool = False,
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        """Register work that is not deterministic; a handler asks for it with `await ctx.run(function, ...)`.
+
+        It runs in a process beside the primary, once the turn that asked is confirmed: at least once, with an
+        idempotency key that is the same for every attempt.
+
+        Args:
+            function: `def` or `async def`, of typed arguments alone.
+            name: its own when empty.
+            attempts_max: then the handler gets ActivityFailed; 0: no maximum. One that raises NotRetryable, or gives
+                what can't be its result, is tried no more in any case.
+            first_delay: seconds from the first failure to the next attempt.
+            factor: the delay grows by this with each failure, at least 1.
+            delay_max: seconds, the longest delay.
+            timeout: seconds that one attempt may take; 0: no limit.
+            heartbeat: seconds after which an attempt that gives no sign of life is ended; 0: none is expected.
+            at_most_once: it is begun once and never again; the handler gets OutcomeUnknown when it may have begun and
+                its process is gone.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            policy = Policy(
+                attempts_max=attempts_max,
+                first_delay=first_delay,
+                factor=factor,
+                delay_max=delay_max,
+                timeout=timeout,
+                heartbeat=heartbeat,
+                at_most_once=at_most_once,
+            )
+            spec = _activity_spec(cast("Function", function), name, policy, scope)
+            if spec.name in self._activities:
+                raise InvalidService(
+                    f"{place(spec.function)}: service {self.name} has an activity {spec.name!r} already"
+                )
+            self._activities[spec.name] = spec
+            return function
+
+        return register if function is None else register(function)
+
+    def schedule(
+        self, expression: str, *, key: str = "", zone: str = "UTC", missed: Missed = "one", name: str = ""
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Have a handler run at given times, each exactly once; a function that is no handler yet becomes one.
+
+        It goes above `@handler(...)` where both are there. Its first time is the first one after logical time when
+        the code with it begins. Where it has an argument `tick: datetime`, that is the time it runs for (UTC).
+
+        Args:
+            expression: a cron expression: minute, hour, day of month, month, day of week. In a zone that changes its
+                clocks, a time with fixed minute and hour that is left out is moved to the end of the gap, and one
+                that comes twice counts the first time.
+            key: for which it runs; left out for a service of one object.
+            zone: an IANA name.
+            missed: what becomes of times that passed while nobody ran: "one" (the last of them), "all" (the last
+                1000), or "skip" (none that is a minute late or more).
+            name: for operators, and where it stands in checkpoints; the handler's name and the key when empty.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            if not any(spec.function is function for spec in self._specs.values()):
+                self._decorate("handler", function, (), "", scope)
+            handler = next(spec for spec in self._specs.values() if spec.function is function)
+            where = place(handler.function)
+            if handler.kind != "handler" or handler.keys:
+                raise InvalidService(f"{where}: only a handler of one key can have a schedule")
+            spec = make_schedule(
+                expression,
+                name=name,
+                method=handler.name,
+                key=key,
+                zone=zone,
+                missed=missed,
+                single=self.single,
+                arguments=handler.args_type,
+                where=where,
+            )
+            if spec.name in self._schedules:
+                raise InvalidService(f"{where}: service {self.name} has a schedule {spec.name!r}; give one a name=")
+            self._schedules[spec.name] = spec
+            return function
+
+        return register
+
+    def birth(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Register what runs before the first handler of each key, in the same turn: a function of state and context.
+
+        Its `ctx.key` is the key that is born. A query on a key that was never used sees the bare default.
+        """
+        scope = sys._getframe(1).f_locals  # noqa: SLF001  as above
+        born = cast("Function", function)
+        signature = read_signature(born, kind="birth", scope=scope, shape=self.state)
+        if signature.arguments.__struct_fields__:
+            raise InvalidService(f"{place(born)}: birth takes state and context, nothing else")
+        if self._birth is not None:
+            raise InvalidService(f"{place(born)}: service {self.name} has a birth already")
+        self._birth = born
+        return function
+
+    def _decorate(
+        self,
+        kind: Kind,
+        function: Callable[P, R] | None,
+        keys: tuple[str, ...],
+        name: str,
+        scope: Mapping[str, object],
+        *,
+        shared: bool = False,
+    ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+        def register(function: Callable[P, R]) -> Callable[P, R]:
+            spec = self._spec(kind, cast("Function", function), keys, name, scope)
+            if shared:
+                spec = replace(spec, shared=True)
+            if spec.name in self._specs:
+                raise InvalidService(f"{place(spec.function)}: service {self.name} has a {spec.name!r} already")
+            self._specs[spec.name] = spec
+            return function
+
+        return register if function is None else register(function)
+
+    def _spec(
+        self, kind: Kind, function: Function, keys: tuple[str, ...], name: str, scope: Mapping[str, object]
+    ) -> HandlerSpec:
+        if not callable(function):
+            raise InvalidService(f"service {self.name}: a {kind} must be a function, not {function!r}")
+        name = name or getattr(function, "__name__", "")
+        where = place(function)
+        if not name.isidentifier() or name.startswith("_"):
+            raise InvalidService(f"{where}: {name!r} can't name a {kind}; give one with name=")
+        signature = read_signature(function, kind=kind, scope=scope, shape=MAPPING if keys else self.state)
+        self._check_keys(keys, signature.arguments, where)
+        if keys and signature.waits:
+            raise InvalidService(f"{where}: a handler of several keys is a plain `def`: it can't await")
+        return HandlerSpec(
+            name=name,
+            kind=kind,
+            args_type=signature.arguments,
+            result_type=signature.result,
+            keys=tuple(keys),
+            function=function,
+            takes_context=signature.takes_context,
+            keywords=signature.keywords,
+            doc=(getattr(function, "__doc__", None) or "").strip(),
+            waits=signature.waits,
+        )
+
+    def _check_keys(self, keys: Sequence[str], arguments: type[msgspec.Struct], where: str) -> None:
+        if isinstance(keys, str):
+            raise InvalidService(f"{where}: keys must be a tuple of argument names, not a text")
+        if keys and self.single:
+            raise InvalidService(f"{where}: a service of one object has no keys to name")
+        fields = {field.name: field.type for field in msgspec.structs.fields(arguments)}
+        for key in keys:
+            if fields.get(key) is not str:
+                raise InvalidService(f"{where}: keys names {key!r}, which is no argument of type str")
+
+
+def _activity_spec(function: Function, name: str, policy: Policy, scope: Mapping[str, object]) -> ActivitySpec:
+    """Give the record of an author's function.
+
+    Raises: InvalidService naming function, file and line.
+    """
+    if not callable(function):
+        raise InvalidService(f"an activity must be a function, not {function!r}")
+    name = name or getattr(function, "__name__", "")
+    where = place(function)
+    if not name.isidentifier() or name.startswith("_"):
+        raise InvalidService(f"{where}: {name!r} can't name an activity; give one with name=")
+    policy.check(where)
+    signature = read_activity(function, scope)
+    return ActivitySpec(
+        name=name, function=function, args_type=signature.arguments, result_type=signature.result, policy=policy
+    )

@@ -1,0 +1,1 @@
+"""`deathless check`, the part that reads source files."""

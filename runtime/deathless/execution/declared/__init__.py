@@ -1,0 +1,1 @@
+"""Which types may be declared, and what bytes depend on in them."""

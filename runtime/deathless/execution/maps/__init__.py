@@ -1,0 +1,1 @@
+"""`Map`: a collection in the state of a key, kept item by item."""

@@ -1,0 +1,1 @@
+"""How values and failures become bytes, the same in every process."""

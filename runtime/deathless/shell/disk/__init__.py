@@ -1,0 +1,1 @@
+"""Files on the real file system: written so that they last, read with suspicion."""

@@ -1,0 +1,1 @@
+"""The HTTP ingress: a process beside a replica that turns requests into calls and queries."""

@@ -1,0 +1,158 @@
+"""From an address and a request's bytes to typed arguments, and from a recorded result to JSON.
+
+Types are the handlers' own (see execution.author.signature), so what does not fit is refused here, with the path of the
+field (`$.amount`), before it costs the log anything. Guarantees: what `from_json` and `from_query` give encodes to what
+the executor decodes. Does not: check that a handler would succeed. Imports execution and errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from deathless.base.errors import DeathlessError, InvalidArgument, Overloaded, TooLarge
+from deathless.execution.author.service import HandlerSpec
+from deathless.shell.web.json_bodies import check_body
+from deathless.shell.web.json_results import result_as_json
+
+_LOG: Final = logging.getLogger("deathless.ingress")
+_PATH: Final = re.compile(r"`(\$[^`]*)`")
+_NAMED: Final = re.compile(r"(?:required field|unknown field) `([^`]*)`")
+_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+class Route:
+    """One handler or query, made ready: how its arguments come in and its result goes out."""
+
+    __slots__ = ("decode_json", "decode_result", "first_key", "name", "query", "spec")
+
+    def __init__(self, spec: HandlerSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.query = spec.kind == "query"
+        self.first_key = spec.keys[0] if spec.keys else ""  # argument that the {key} of the URL stands for
+        self.decode_json: Callable[[bytes], msgspec.Struct] = msgspec.json.Decoder(spec.args_type).decode
+        self.decode_result: Callable[[bytes], object] = msgspec.msgpack.Decoder(spec.result_type).decode
+
+    def from_json(self, body: bytes, key: str) -> msgspec.Struct:
+        """Give the arguments of a POST. Raises: InvalidArgument."""
+        body = body or b"{}"
+        check_body(body)
+        try:
+            return self._from_json(body, key)
+        except Exception as error:
+            raise misfit(error) from error
+
+    def _from_json(self, body: bytes, key: str) -> msgspec.Struct:
+        if self.first_key:
+            named: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            self._put_key(named, msgspec.Raw(msgspec.json.encode(key)))
+            body = msgspec.json.encode(named)
+        return self.decode_json(body)
+
+    def _put_key(self, named: dict[str, msgspec.Raw], key: msgspec.Raw) -> None:
+        given = named.setdefault(self.first_key, key)
+        if given is not key and msgspec.json.decode(given) != msgspec.json.decode(key):
+            raise InvalidArgument(
+                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
+            )
+
+    def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
+        """Give the arguments of a GET; texts become what the handler's types say.
+
+        Raises: InvalidArgument.
+        """
+        try:
+            return self._from_query(named, key)
+        except Exception as error:
+            raise misfit(error) from error
+
+    def _from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
+        if self.first_key and named.setdefault(self.first_key, [key]) != [key]:
+            raise InvalidArgument(
+                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
+            )
+        once = {name: texts[0] if len(texts) == 1 else texts for name, texts in named.items()}
+        try:
+            return msgspec.convert(once, self.spec.args_type, strict=False)
+        except msgspec.ValidationError:
+            # A sequence that was given one value looks like a value; try again with each as a sequence in turn.
+            lists = {name: texts if self._is_sequence(name) else once[name] for name, texts in named.items()}
+            return msgspec.convert(lists, self.spec.args_type, strict=False)
+
+    def _is_sequence(self, name: str) -> bool:
+        kinds = (msgspec.inspect.ListType, msgspec.inspect.VarTupleType, msgspec.inspect.SetType)
+        for field in msgspec.structs.fields(self.spec.args_type):
+            if field.encode_name == name:
+                return isinstance(msgspec.inspect.type_info(field.type), kinds)
+        return False
+
+    def result_to_json(self, result: bytes) -> bytes:
+        """Give the JSON of a msgpack result. Raises: ResultUnreadable."""
+        return result_as_json(result, self.decode_result)
+
+
+def misfit(error: Exception) -> DeathlessError:
+    """Give the refusal of arguments whose decoding raised `error`.
+
+    What the decoder itself finds is the caller's to mend. What the author's types raise is told to the caller too,
+    since other arguments would not have met it, and logged for the author, who may not have meant it.
+    """
+    if isinstance(error, DeathlessError):
+        return error
+    if isinstance(error, msgspec.MsgspecError | UnicodeError):
+        return InvalidArgument(str(error))
+    if isinstance(error, RecursionError):
+        return InvalidArgument("the arguments are nested too deep")
+    if isinstance(error, MemoryError):
+        return Overloaded("there is no memory left to read the arguments")
+    _LOG.warning("arguments can't be decoded", exc_info=error)
+    return InvalidArgument(f"the arguments can't be decoded: {type(error).__name__}: {_text_of(error)}")
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        return str(error)[:500].encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001  the text is the author's code
+        return "(its text can't be given)"
+
+
+def field_of(error: DeathlessError) -> str:
+    """Give the path of the argument an error is about, `$.amount`; empty: it is about none."""
+    if not isinstance(error, InvalidArgument | TooLarge):
+        return ""
+    path = _PATH.search(error.message)
+    named = _NAMED.search(error.message)
+    base = path.group(1) if path is not None else "$"
+    if named is not None:
+        return f"{base}.{named.group(1)}"
+    return path.group(1) if path is not None else ""
+
+
+def unescape(raw: bytes, what: str) -> str:
+    """Undo percent-encoding. Raises: InvalidArgument."""
+    if b"%" not in raw:
+        plain = raw
+    elif _ESCAPE.search(raw):
+        raise InvalidArgument(f"{what} holds a % without two hexadecimal digits")
+    else:
+        plain = unquote_to_bytes(raw)
+    try:
+        return plain.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{what} is not UTF-8") from None
+
+
+def parse_query(query: bytes) -> dict[str, list[str]]:
+    """Take `a=1&b=2` apart; '+' is a space. Raises: InvalidArgument."""
+    named: dict[str, list[str]] = {}
+    for pair in query.split(b"&"):
+        if pair:
+            name, _, value = pair.replace(b"+", b" ").partition(b"=")
+            named.setdefault(unescape(name, "the query string"), []).append(unescape(value, "the query string"))
+    return named

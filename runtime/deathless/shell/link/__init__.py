@@ -1,0 +1,1 @@
+"""What the processes of one replica share: config, settings, orders, the status page."""

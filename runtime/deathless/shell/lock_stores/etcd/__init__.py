@@ -1,0 +1,1 @@
+"""The lock in etcd and our client of it."""

@@ -1,0 +1,388 @@
+"""Runs a log again in a fresh process and gives the state at an lsn: for `deathless replay` and `log verify`.
+
+    tool --(order)--> python -m deathless.shell.operate.replay, hash seed of the service --(result on a pipe)--> tool
+
+The fresh process is started as a worker is: same hash seed, zone and locale, same code, nothing left over from
+whatever the tool has imported. Where the run may begin (I6): at the first message, if the log still has it, or at a
+checkpoint; never below the last Rebased record's checkpoint, nor among messages that other code wrote.
+
+Guarantees: every message run is compared with the digest that its primary logged; the first difference is Diverged with
+lsn, handler and key. Does not: write to the service's directory, answer anybody. May import execution, engine, codec
+and base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import CorruptCheckpoint, DeathlessError, Diverged, InvalidArgument, UpgradeRequired
+from deathless.base.ids import Fingerprint
+from deathless.codec.frames import Frame, FrameKind, decode_data
+from deathless.codec.map_entries import owner_of, show_key
+from deathless.codec.messages import U64, Kind, decode
+from deathless.codec.snapshot import Snapshot
+from deathless.codec.untrusted import read_msgpack
+from deathless.core.client.events import error_of
+from deathless.engine.log.route import decode_cut
+from deathless.engine.log.segment_scan import segment_path
+from deathless.engine.shard.assembly import open_shard
+from deathless.engine.shard.shard import Shard, cut_runs
+from deathless.shell.lock_stores.inspection import Inspection, inspect
+from deathless.shell.service_code.code_record import what_differs
+from deathless.shell.service_code.fingerprint import describe, fingerprint_of
+from deathless.shell.service_code.loading import load_service
+
+MODULE: Final = "deathless.shell.operate.replay"
+KEYS_MAX: Final = 100_000  # keys told of one state
+PIECE_BYTES: Final = 1 << 16  # of a result, read at once
+
+
+class ReplayOrder(msgspec.Struct, kw_only=True):
+    """What to run and what to tell."""
+
+    start: int | None = (
+        None  # lsn of the state to begin (and to compare) with; None: the newest checkpoint that may be used
+    )
+    to: int | None = None  # last message; None: the last confirmed one
+    oldest: bool = False  # begin as early as the log allows, whatever `start` says
+    tell: str = "nothing"  # nothing | state | diff (what changed since `start`)
+    key: str | None = None  # tell of this key alone
+    any_code: bool = False  # run code that did not write the log: a what-if
+    folder: str = "."  # what the module's path is relative to
+
+
+class Change(msgspec.Struct):
+    """One key whose state differs; None: it is not there."""
+
+    key: str
+    before: object
+    after: object
+
+
+class ReplayResult(msgspec.Struct, kw_only=True, rename="camel", tag="result"):
+    """What came out."""
+
+    started_at: int  # lsn of the checkpoint the run began with; 0: the beginning
+    base: int  # lsn of the state that `diff` compares with
+    lsn: int
+    messages: int  # run
+    keys: int
+    chain: str
+    digest: str
+    time_us: int
+    seconds: float
+    state: dict[str, object] = {}
+    changes: list[Change] = []
+    notes: list[str] = []
+
+
+class _Failure(msgspec.Struct, tag="failure"):
+    code: str
+    message: str
+
+
+class _Work(msgspec.Struct):
+    """What the fresh process reads from its standard input."""
+
+    config: ReplicaConfig
+    order: ReplayOrder
+    result_fd: int
+
+
+# ---- the tool's side -----------------------------------------------------------------------------------------
+
+
+async def replay(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
+    """Run in a fresh process, as long as the log takes; who has enough of it cancels.
+
+    Raises: Diverged, CorruptFrame, UpgradeRequired, InvalidArgument, InvalidService and what `inspect` raises.
+    """
+    look = await inspect(config)
+    ours, theirs = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            MODULE,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=sys.stderr,
+            pass_fds=(theirs,),
+            env=_environment(look.record.hash_seed, order.folder),
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    try:
+        work = msgspec.json.encode(_Work(config, order, theirs))
+        _, told = await asyncio.gather(process.communicate(work), _read_all(ours))
+    except asyncio.CancelledError:
+        # Killed, and not waited for.
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  a Process can't be closed otherwise
+        raise
+    if not told:
+        raise InvalidArgument(
+            f"the process that ran the log ended with status {process.returncode}", remedy="its output says why"
+        )
+    result: ReplayResult | _Failure = msgspec.msgpack.decode(told, type=ReplayResult | _Failure)
+    if isinstance(result, _Failure):
+        raise error_of(result.code, result.message)
+    return result
+
+
+async def _read_all(descriptor: int) -> bytes:
+    """In the loop: a thread would keep who is interrupted until every process has closed the other end."""
+    reader = asyncio.StreamReader()
+    with os.fdopen(descriptor, "rb") as pipe:
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        told = bytearray()
+        try:
+            while piece := await reader.read(PIECE_BYTES):
+                told += piece
+            return bytes(told)
+        finally:
+            transport.close()
+
+
+def _environment(hash_seed: int, folder: str) -> dict[str, str]:
+    """As a supervisor starts a worker."""
+    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONHASHSEED": str(hash_seed), "TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONPATH": path}
+
+
+# ---- the fresh process ---------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Do the work that stands on standard input; the result goes to the pipe named in it."""
+    work = msgspec.json.decode(sys.stdin.buffer.read(), type=_Work)
+    try:
+        answer: object = run(work.config, work.order)
+    except DeathlessError as error:
+        answer = _Failure(error.code, error.message)
+    with os.fdopen(work.result_fd, "wb") as pipe:
+        pipe.write(msgspec.msgpack.encode(answer, enc_hook=str))  # of a state, whatever its keys are
+    return 0
+
+
+def run(config: ReplicaConfig, order: ReplayOrder) -> ReplayResult:
+    """Run the log in this process. Raises: as `replay`."""
+    begun = time.monotonic()
+    look = asyncio.run(inspect(config))
+    service = load_service(config.module, order.folder, name=config.service)
+    limits = config.make_limits()
+    shard = open_shard(service, limits, look.record.seed, sharding=config.sharding)
+    executor, place = shard.executor, shard.place
+    notes: list[str] = []
+    plan = _plan(look, order, describe(service, limits, config.sharding), notes)
+    if plan.snapshot is not None:
+        shard.restore(plan.snapshot)
+    before: dict[bytes, bytes] | None = dict(executor.state()) if place.lsn >= plan.base else None
+    ran = 0
+    for frame in _frames(look, place.lsn, plan.to):
+        for stop in (plan.base, plan.to):
+            if place.lsn < stop < frame.last_lsn:
+                # A look in the middle of a frame: that part is run alone, the rest afterwards.
+                ran += _apply_part(shard, frame, place.lsn, stop)
+                if before is None and place.lsn >= plan.base:
+                    before = dict(executor.state())
+        if place.lsn < plan.to:
+            ran += _apply_rest(shard, frame)
+        if before is None and place.lsn >= plan.base:
+            before = dict(executor.state())
+    started = plan.snapshot.lsn if plan.snapshot is not None else 0
+    result = ReplayResult(
+        started_at=started,
+        base=plan.base,
+        lsn=place.lsn,
+        messages=ran,
+        keys=executor.count(),
+        chain=place.chain.hex(),
+        digest=place.digest.hex(),
+        time_us=place.time_us,
+        seconds=time.monotonic() - begun,
+        notes=notes,
+    )
+    _tell(result, order, before or {}, executor.state())
+    return result
+
+
+@dataclass(slots=True)
+class _Plan:
+    snapshot: Snapshot | None  # None: from the beginning
+    base: int
+    to: int
+
+
+def _plan(look: Inspection, order: ReplayOrder, parts: Mapping[str, str], notes: list[str]) -> _Plan:
+    """Decide where to begin. Raises: InvalidArgument, UpgradeRequired, DataCorrupt."""
+    survey = _survey(look, fingerprint_of(parts))
+    to = survey.confirmed if order.to is None else order.to
+    if to > survey.confirmed:
+        raise InvalidArgument(f"--to {to} is above the last confirmed message, lsn {survey.confirmed}")
+    floor = 0
+    if not order.any_code:
+        floor = survey.code_floor
+        if survey.foreign_head:
+            told = what_differs(look.config.directory, survey.foreign_head, parts)
+            raise UpgradeRequired(
+                f"the code, interpreter or libraries are not those that wrote the log{': ' if told else ''}{told}",
+                remedy="--any-code runs it nevertheless",
+            )
+    floor = max(floor, survey.rebased_to)
+    wanted = to if order.start is None else min(order.start, to)
+    snapshot = _load(look, floor, wanted, oldest=order.oldest, beginning=survey.first == 0 and floor == 0)
+    base = snapshot.lsn if snapshot is not None else 0
+    if order.start is not None and not order.oldest:
+        base = max(base, order.start)
+        if order.start < floor:
+            notes.append(
+                f"the run begins at the checkpoint at lsn {base}: what lies below was written by other code, or rebased"
+            )
+    if order.any_code and survey.foreign_head:
+        notes.append("this code did not write the log")
+    return _Plan(snapshot, base, to)
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What a first look along the chain shows."""
+
+    first: int = 0  # lsn before the oldest message that is still there
+    confirmed: int = 0
+    rebased_to: int = 0  # lsn of the checkpoint that the last Rebased record names
+    code_floor: int = 0  # messages up to here were written by other code
+    foreign_head: bytes = b""  # fingerprint of the head's code where that is another
+
+
+def _survey(look: Inspection, code: Fingerprint) -> _Survey:
+    found = _Survey()
+    if not look.view.head:
+        return found
+    route = look.whole_route()
+    found.first, found.confirmed = route.start.lsn, route.confirmed
+    foreign = b""
+    for step in look.steps(route):
+        frame = step.found.frame
+        found.confirmed = max(found.confirmed, frame.confirmed_lsn)
+        if frame.kind == FrameKind.CUT:
+            cut = decode_cut(frame, segment_path(step.after.epoch, step.after.roll))
+            if foreign:
+                found.code_floor = cut.base.lsn
+            foreign = b"" if cut.fingerprint == code else cut.fingerprint
+        elif frame.kind == FrameKind.DATA:
+            found.rebased_to = max(found.rebased_to, _rebased_in(frame))
+    found.foreign_head = foreign
+    return found
+
+
+def _rebased_in(frame: Frame) -> int:
+    """Lsn of the checkpoint that a Rebased record of this frame names; 0: there is none."""
+    named = 0
+    for run, messages in cut_runs(decode_data(frame)):
+        for message in messages if run.session == 0 else ():
+            if message[0] == Kind.REBASED:
+                (named,) = U64.unpack(decode(message).args)
+    return named
+
+
+def _load(look: Inspection, floor: int, wanted: int, *, oldest: bool, beginning: bool) -> Snapshot | None:
+    """Load the checkpoint to begin with; None: the log's beginning. Raises: InvalidArgument when there is neither."""
+    if beginning and (oldest or wanted == 0):
+        return None
+    usable = [each for each in look.checkpoints.names() if floor <= each.lsn <= wanted]
+    for each in reversed(usable) if oldest else usable:
+        try:
+            return look.checkpoints.load(each.name)
+        except (CorruptCheckpoint, FileNotFoundError):
+            continue
+    if beginning:
+        return None
+    raise InvalidArgument(
+        f"no checkpoint stands at or below lsn {wanted}, and the log no longer begins at 0",
+        remedy="`deathless checkpoint ls` shows from where a run may begin",
+    )
+
+
+def _frames(look: Inspection, lsn: int, to: int) -> Iterator[Frame]:
+    """Give the DATA frames that hold messages in (lsn, to]."""
+    if lsn >= to:
+        return
+    for step in look.steps(look.reader.routes.find(look.view.head, lsn)):
+        frame = step.found.frame
+        if frame.kind == FrameKind.DATA and frame.last_lsn > lsn:
+            if frame.first_lsn > to:
+                return
+            yield frame
+
+
+def _apply_rest(shard: Shard, frame: Frame) -> int:
+    """Run a frame, or what is left of it; gives how many messages."""
+    left = frame.last_lsn - shard.place.lsn
+    if left == frame.count:
+        shard.apply(frame)
+    else:
+        _apply_part(shard, frame, shard.place.lsn, frame.last_lsn)
+        shard.place.chain = frame.chain
+    return left
+
+
+def _apply_part(shard: Shard, frame: Frame, after: int, through: int) -> int:
+    """Run the messages of a frame in (after, through]; compares their digests, not the frame's rolling one.
+
+    Raises: Diverged.
+    """
+    data = decode_data(frame)
+    first, last = after + 1 - frame.first_lsn, through + 1 - frame.first_lsn
+    runs = []
+    at = 0
+    for run, messages in cut_runs(data):
+        low, high = max(first - at, 0), min(last - at, run.count)
+        if low < high:
+            part = run._replace(first_seq=run.first_seq + low, count=high - low, acked=run.acked)
+            runs.append((part, messages[low:high]))
+        at += run.count
+    executed = shard.execute(runs)
+    given = decode_data(frame._replace(payload=executed.payload, count=executed.count)).digests
+    for offset, (a, b) in enumerate(zip(given, data.digests[first:last], strict=True)):
+        if a != b:
+            raise Diverged(f"lsn {after + 1 + offset} gave another state or reply")
+    return executed.count
+
+
+def _tell(result: ReplayResult, order: ReplayOrder, before: dict[bytes, bytes], after: dict[bytes, bytes]) -> None:
+    """Put what was asked for into the result."""
+    if order.tell == "nothing":
+        return
+    keys = sorted({*before, *after}) if order.tell == "diff" else sorted(after)
+    if order.key is not None:
+        keys = [key for key in keys if owner_of(key) == order.key.encode()]
+    if order.tell == "diff":
+        keys = [key for key in keys if before.get(key) != after.get(key)]
+    if len(keys) > KEYS_MAX:
+        result.notes.append(f"only the first {KEYS_MAX} of {len(keys)} keys are told")
+    for key in keys[:KEYS_MAX]:
+        name = show_key(key)
+        if order.tell == "diff":
+            result.changes.append(Change(name, _plain(before.get(key)), _plain(after.get(key))))
+        else:
+            result.state[name] = _plain(after.get(key))
+
+
+def _plain(encoded: bytes | None) -> object:
+    return None if encoded is None else read_msgpack(encoded, object)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,500 @@
+"""`deathless up`: starts a service's supervisors as processes of their own, or finds them running, and keeps them so.
+
+    up --(starts, each in its own session)--> supervisor r0, r1, r2 --> workers
+     |  '--(pidfd)-- learns of a death at once, starts it again with growing pauses
+     '-- replicas/<id>/config.json, replica.log
+
+The supervisors need nobody: killing `up` kills nothing, and a later one finds them by the kernel lock that each holds
+on its file. Stopping in order asks the followers first and the primary last, so that nobody takes over on the way down.
+A runner that found some running has joined another's set: Ctrl-C then ends the runner alone, and SIGTERM stops all.
+
+A service of several shards has that many groups of replicas, all run by one runner; a replica is then called SHARD/ID.
+
+Guarantees: one runner per service folder; a supervisor that fails for a reason an operator must mend is not started
+again and its error is told. Does not: elect, detect, touch the log. May import base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deathless.base.backoff import next_pause
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.storage import storage_error
+from deathless.shell.directory.members import remove_member
+from deathless.shell.directory.place import check_place
+from deathless.shell.directory.service_record import check_shards
+from deathless.shell.disk.holders import holder_of, take
+from deathless.shell.link.config_file import stands, write_config
+from deathless.shell.net.listening import refuse_taken_port
+from deathless.shell.operate.replica_log import cut_log, last_words, told_error
+from deathless.shell.operate.status import Part, ServiceView, look_at_all, parts_of
+from deathless.shell.process.reaping import END_S
+
+RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
+STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting
+LOG_CHECK_S: Final = 10.0
+FOLLOWERS_STOP_S: Final = 5.0  # then the primary is asked to stop all the same
+STOP_S: Final = 30.0  # an orderly stop that takes longer is told, not ended; a primary's wait comes on top
+FINAL_EXITS: Final = frozenset({64, 65, 73, 77, 78})
+"""Exit codes of errors that a second try would meet again (`base.errors`)."""
+
+
+class Change(enum.StrEnum):
+    """What happened to a replica's supervisor."""
+
+    STARTED = "started"
+    FOUND = "found running"
+    ENDED = "ended"
+    DELAYED = "not started"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    LEFT = "left running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerEvent:
+    """Something to tell the user."""
+
+    change: Change
+    replica: str
+    pid: int = 0
+    text: str = ""
+
+
+class _Replica:
+    """One supervisor, ours or found."""
+
+    def __init__(self, config: ReplicaConfig) -> None:
+        self.config = config
+        self.name = config.replica if config.shards == 1 else f"{config.shard}/{config.replica}"
+        self.folder = Path(config.directory) / "replicas" / config.replica
+        self.pid = 0  # 0: none runs
+        self.pidfd = -1
+        self.process: subprocess.Popen[bytes] | None = None  # None: found, or none
+        self.started_at = 0.0
+        self.delay_s = 0.0
+        self.start_at: float | None = 0.0  # None: not again
+        self.exit_code: int | None = None
+        self.stop_sent = False
+        self.told = ""  # why it could not be started, as it was told last
+
+
+class Runner:
+    """Runs the replicas of one service.
+
+    Args:
+        configs: one per replica, all of one service, of all its shards.
+        environment: what the supervisors get beside ours.
+        tell: gets each event, in order.
+    """
+
+    def __init__(
+        self,
+        configs: list[ReplicaConfig],
+        *,
+        tell: Callable[[RunnerEvent], None],
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.directory = Path(configs[0].service_directory)
+        self.parts = parts_of(configs)
+        self.replicas = {replica.name: replica for replica in map(_Replica, configs)}
+        self.stopping = False
+        self.joined = False  # some ran when it began: they are another's, who did not ask us to stop them
+        self._environment = {**os.environ, **(environment or {})}
+        self._tell = tell
+        self._lock_file = -1
+        self._kick = asyncio.Event()
+        self._log_checked_at, self._killed_at = 0.0, float("inf")
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the folder ours.
+
+        Raises: OtherSupervisor when another runner is at work; PortTaken; PermissionRefused, InvalidConfig,
+        ShardsFixed, CopiedDirectory; what the storage says, where the folder can't even be made.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock_file = _open_lock(self.directory / "up.lock")
+            take(self._lock_file)
+        except BlockingIOError:
+            other = os.pread(self._lock_file, 32, 0).decode(errors="replace").strip()
+            raise OtherSupervisor(
+                f"`deathless up` already runs this service (process {other}) in {self.directory}",
+                remedy="`deathless status --watch` shows it; `deathless down` stops it",
+            ) from None
+        except PermissionError as error:
+            raise PermissionRefused(
+                f"{error.filename}: {error.strerror}",
+                remedy="give this user the folder, or choose another with spec.logStorage.path",
+            ) from None
+        except OSError as error:
+            # Where a replica has run there is a lock file, which may be read-only: this is a place that never was one.
+            full = None if error.errno == errno.EROFS else storage_error(error)
+            raise full or InvalidConfig(
+                f"spec.logStorage.path {self.directory}: {error.strerror}",
+                remedy="name a writable folder with spec.logStorage.path",
+            ) from None
+        with contextlib.suppress(OSError):  # the lock counts; the number in it is for people
+            os.ftruncate(self._lock_file, 0)
+            os.pwrite(self._lock_file, f"{os.getpid()}\n".encode(), 0)
+        check_shards(next(iter(self.replicas.values())).config)
+        for part in self.parts:
+            check_place(str(part.directory))
+        for replica in self.replicas.values():
+            if not running_supervisor(replica.folder):
+                refuse_taken_port(replica.config)
+
+    async def run(self) -> int:
+        """Keep all replicas running until `stop` was called and all have ended; gives the exit code."""
+        for replica in self.replicas.values():
+            self._find(replica)
+        self.joined = any(replica.pid for replica in self.replicas.values())
+        while True:
+            now = time.monotonic()
+            self._look_at_ends(now)
+            self._start_due(now)
+            self._cut_logs(now)
+            if all(replica.pid == 0 and replica.start_at is None for replica in self.replicas.values()):
+                break
+            if now > self._killed_at + END_S:  # before `kill`, a supervisor's own stop has its bound
+                self.leave("killed, but the kernel has not let go of it: it hangs in its storage")
+                break
+            self._kick.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._kick.wait(), 0.1 if self._any_due() else 1.0)
+        return self._exit_code()
+
+    def close(self) -> None:
+        """Let go of everything; kills nothing."""
+        for replica in self.replicas.values():
+            self._forget(replica)
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+    async def look(self) -> ServiceView:
+        """Ask the supervisors how they are."""
+        return await look_at_all(self.parts)
+
+    def leave(self, why: str = "") -> None:
+        """Tell that the replicas go on without us."""
+        for replica in self.replicas.values():
+            if replica.pid:
+                self._tell(RunnerEvent(change=Change.LEFT, replica=replica.name, pid=replica.pid, text=why))
+
+    async def stop(self) -> None:
+        """Stop in order: followers first, the primary last. Returns when all have been asked."""
+        self.stopping = True
+        for replica in self.replicas.values():
+            replica.start_at = None
+        view = await self.look()
+        followers = [r for r in self.replicas.values() if r.name not in view.primaries]
+        for replica in followers:
+            self._terminate(replica)
+        deadline = time.monotonic() + FOLLOWERS_STOP_S
+        while any(replica.pid for replica in followers) and time.monotonic() < deadline:
+            self._look_at_ends(time.monotonic())
+            await asyncio.sleep(0.02)
+        for replica in self.replicas.values():
+            self._terminate(replica)
+        self._kick.set()
+
+    def refusal(self, view: ServiceView) -> DeathlessError | None:
+        """Give the error for which no replica will run until an operator acts; None: at least one may.
+
+        Args:
+            view: of `look`.
+        """
+        if not view.refusal or len(view.replicas) < len(self.replicas):
+            return None
+        return told_error(last_words(self.replicas[view.refused[0].replica].folder))
+
+    def failure(self) -> DeathlessError | None:
+        """Give the error with which a supervisor ended for good; None: none did."""
+        failed = (replica for replica in self.replicas.values() if replica.exit_code in FINAL_EXITS)
+        return next((told_error(last_words(replica.folder)) for replica in failed), None)
+
+    def kill(self) -> None:
+        """End all supervisors at once, and with them their workers. Nothing confirmed is lost by it."""
+        self.stopping, self._killed_at = True, time.monotonic()
+        for replica in self.replicas.values():
+            replica.start_at = None
+            if replica.pid:
+                self._signal(replica, signal.SIGKILL)
+        self._kick.set()
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the replicas whose supervisor runs."""
+        return [replica.name for replica in self.replicas.values() if replica.pid]
+
+    # ---- starting --------------------------------------------------------------------------------------------
+
+    def _find(self, replica: _Replica) -> None:
+        """See whether a supervisor of an earlier runner still holds its lock."""
+        try:
+            pid = running_supervisor(replica.folder)
+            differs = pid and not stands(replica.config)
+        except OSError:  # it is looked for again before it is started
+            return
+        if pid:
+            note = "it keeps its old settings until it is stopped: the manifest has changed" if differs else ""
+            self._watch(replica, pid, None)
+            self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=pid, text=note))
+
+    def _start_due(self, now: float) -> None:
+        for replica in self.replicas.values():
+            if replica.pid == 0 and replica.start_at is not None and now >= replica.start_at:
+                try:
+                    self._start(replica, now)
+                except OSError as error:  # its log can't be opened, say: neither does that end the others' runner
+                    self._plan_start(replica, now)
+                    self._tell_once(replica, f"can't be started yet: {error}")
+
+    def _start(self, replica: _Replica, now: float) -> None:
+        other = running_supervisor(replica.folder)  # someone else may have started it since it ended
+        if other:
+            self._watch(replica, other, None)
+            self._tell(RunnerEvent(change=Change.FOUND, replica=replica.name, pid=other))
+            return
+        replica.folder.mkdir(parents=True, exist_ok=True)
+        write_config(replica.config)
+        command = [sys.executable, "-m", "deathless.shell.supervisor.supervisor", str(replica.folder / "config.json")]
+        log = os.open(replica.folder / "replica.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            process = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        finally:
+            os.close(log)
+        replica.started_at = now
+        replica.start_at = None
+        replica.told = ""
+        self._watch(replica, process.pid, process)
+        self._tell(RunnerEvent(change=Change.STARTED, replica=replica.name, pid=process.pid))
+
+    def _watch(self, replica: _Replica, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+        try:
+            replica.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        replica.pid, replica.process, replica.start_at = pid, process, None
+        asyncio.get_running_loop().add_reader(replica.pidfd, self._kick.set)
+
+    def _forget(self, replica: _Replica) -> None:
+        if replica.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(replica.pidfd)
+            os.close(replica.pidfd)
+        if replica.process is not None and replica.process.returncode is None:
+            replica.process.returncode = 0  # it lives on without us; Popen would warn that we leave it
+        replica.pid, replica.pidfd, replica.process = 0, -1, None
+
+    # ---- ends ------------------------------------------------------------------------------------------------
+
+    def _look_at_ends(self, now: float) -> None:
+        for replica in self.replicas.values():
+            if replica.pid and _has_ended(replica):
+                self._ended(replica, now)
+
+    def _ended(self, replica: _Replica, now: float) -> None:
+        code = replica.process.poll() if replica.process is not None else None
+        pid, stable = replica.pid, now - replica.started_at >= STABLE_S
+        self._forget(replica)
+        replica.exit_code = code
+        if self.stopping or replica.stop_sent:
+            with contextlib.suppress(OSError):
+                remove_member(replica.config.directory, replica.config.replica)
+            self._tell(RunnerEvent(change=Change.STOPPED, replica=replica.name, pid=pid))
+            return
+        if code in FINAL_EXITS:
+            replica.start_at = None
+            self._tell(
+                RunnerEvent(change=Change.FAILED, replica=replica.name, pid=pid, text=last_words(replica.folder))
+            )
+            return
+        self._plan_start(replica, now, at_once=stable)
+        why = "by a signal" if code is None or code < 0 else f"with exit code {code}: {last_words(replica.folder)}"
+        self._tell(RunnerEvent(change=Change.ENDED, replica=replica.name, pid=pid, text=why))
+
+    @staticmethod
+    def _plan_start(replica: _Replica, now: float, *, at_once: bool = False) -> None:
+        replica.delay_s = 0.0 if at_once else next_pause(replica.delay_s, first_s=RESTART_MIN_S, most_s=RESTART_MAX_S)
+        replica.start_at = now + replica.delay_s
+
+    def _tell_once(self, replica: _Replica, text: str) -> None:
+        if text != replica.told:
+            replica.told = text
+            self._tell(RunnerEvent(change=Change.DELAYED, replica=replica.name, pid=0, text=text))
+
+    def _any_due(self) -> bool:
+        return any(replica.start_at is not None for replica in self.replicas.values())
+
+    def _exit_code(self) -> int:
+        if self.stopping:
+            return 0
+        return next((code for replica in self.replicas.values() if (code := replica.exit_code)), 0)
+
+    def _terminate(self, replica: _Replica) -> None:
+        if replica.pid and not replica.stop_sent:
+            replica.stop_sent = True
+            self._tell(RunnerEvent(change=Change.STOPPING, replica=replica.name, pid=replica.pid))
+            # A frozen one would not hear it.
+            self._signal(replica, signal.SIGTERM)
+            self._signal(replica, signal.SIGCONT)
+
+    @staticmethod
+    def _signal(replica: _Replica, number: signal.Signals) -> None:
+        try:
+            signal.pidfd_send_signal(replica.pidfd, number)
+        except ProcessLookupError:
+            return
+
+    def _cut_logs(self, now: float) -> None:
+        if now - self._log_checked_at < LOG_CHECK_S:
+            return
+        self._log_checked_at = now
+        for replica in self.replicas.values():
+            cut_log(replica.folder / "replica.log")
+
+
+def _has_ended(replica: _Replica) -> bool:
+    if replica.process is not None:
+        return replica.process.poll() is not None
+    try:
+        signal.pidfd_send_signal(replica.pidfd, 0)  # is it there? no signal has the number 0
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def running_supervisor(folder: Path) -> int:
+    """Give the pid of the supervisor that holds the replica's lock; 0: none."""
+    return holder_of(folder / "supervisor.lock")
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # read-only just now: it can be locked all the same
+
+
+async def run_until_stopped(runner: Runner) -> int:
+    """Run with SIGINT and SIGTERM stopping in order, at once the second time. SIGHUP leaves all running.
+
+    SIGINT leaves them running, too, where the runner has joined a set that ran already.
+    """
+    loop = asyncio.get_running_loop()
+    work: asyncio.Task[int] = loop.create_task(runner.run())
+    stops: list[asyncio.Task[None]] = []
+
+    def ordered() -> None:
+        if stops:
+            runner.kill()
+        else:
+            stops.append(loop.create_task(runner.stop()))
+
+    def interrupted() -> None:
+        if runner.joined and not stops:
+            runner.leave()
+            work.cancel()
+        else:
+            ordered()
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGTERM, ordered)
+    loop.add_signal_handler(signal.SIGHUP, work.cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        return 0
+    finally:
+        for stop in stops:
+            await asyncio.gather(stop, return_exceptions=True)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        runner.close()
+
+
+async def stop_all(
+    directory: Path, parts: list[Part], tell: Callable[[RunnerEvent], None], *, handover_wait_s: float
+) -> list[str]:
+    """Stop every supervisor of a service, in order; gives their names. A runner there ends with them.
+
+    Args:
+        directory: of the service.
+        parts: its shards.
+        tell: gets each event.
+        handover_wait_s: so long a primary may wait for activities before it stops.
+
+    Raises: OtherSupervisor when one has not ended after STOP_S, and the wait.
+    """
+    view = await look_at_all(parts)
+    folders = [(part.label, path.parent) for part in parts for path in _configs(part.directory)]
+    running = {label + folder.name: pid for label, folder in folders if (pid := running_supervisor(folder))}
+    pids = {name: os.pidfd_open(pid) for name, pid in running.items()}
+    runner = running_runner(directory)
+    try:
+        # A runner would start them again: it is the one to ask.
+        if runner:
+            os.kill(runner, signal.SIGTERM)
+        for last in (False, True):
+            group = {name: fd for name, fd in pids.items() if (name in view.primaries) is last}
+            for name, fd in group.items():
+                tell(RunnerEvent(change=Change.STOPPING, replica=name, pid=running[name]))
+                if not runner:
+                    signal.pidfd_send_signal(fd, signal.SIGTERM)
+                    signal.pidfd_send_signal(fd, signal.SIGCONT)
+            stop_s = STOP_S + (handover_wait_s if last else 0.0)
+            for name, fd in group.items():
+                if not await _wait_end(fd, stop_s):
+                    raise OtherSupervisor(
+                        f"{name} (process {running[name]}) has not stopped after {stop_s:g} s",
+                        remedy="kill -9 it: that loses nothing confirmed",
+                    )
+                tell(RunnerEvent(change=Change.STOPPED, replica=name, pid=running[name]))
+    finally:
+        for fd in pids.values():
+            os.close(fd)
+    return list(running)
+
+
+def _configs(directory: Path) -> list[Path]:
+    return sorted((directory / "replicas").glob("*/config.json"))
+
+
+async def _wait_end(pidfd: int, wait_s: float) -> bool:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        await asyncio.wait_for(ended.wait(), wait_s)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(pidfd)
+    return True
+
+
+def running_runner(directory: Path) -> int:
+    """Give the pid of the runner at work in a folder; 0: none."""
+    return holder_of(directory / "up.lock")

@@ -1,0 +1,1 @@
+"""What every process of ours needs: an event loop, logs, output that never waits, children and their end."""

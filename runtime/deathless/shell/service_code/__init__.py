@@ -1,0 +1,1 @@
+"""A service's code: loaded, and identified by its fingerprint."""

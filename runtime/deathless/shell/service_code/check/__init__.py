@@ -1,0 +1,1 @@
+"""`deathless check`: the same calls in processes that differ in one thing each."""

@@ -1,0 +1,151 @@
+"""Which source files and installed packages a service's code is made of.
+
+Found by reading import statements, from the modules of its handlers on: the answer does not depend on what else the
+process has imported, so a worker, a checker and a tool agree. A module is the author's when it belongs to the package
+of a handler, installed or not (an image may hold other code under the same version), or lies neither in the standard
+library nor among installed packages; its own imports are followed. Other packages count as what they are distributed
+as, together with what they require.
+
+Guarantees: same files, same answer. Does not: find modules imported under computed names.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from deathless.base.errors import InvalidService
+from deathless.execution.author.service import Service
+
+_INSTALLED = tuple(
+    {
+        str(Path(path).resolve())
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(name))
+    }
+)
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+OURS = "deathless"
+
+
+@dataclass(slots=True)
+class Code:
+    """What a service is made of."""
+
+    files: dict[str, Path] = field(default_factory=dict)  # source file by module name
+    versions: dict[str, str] = field(default_factory=dict)  # version by distribution, lower-case names
+
+
+def code_of(service: Service) -> Code:
+    """Give the source files and distributions of a service.
+
+    Raises: InvalidService when a file of its can't be read.
+    """
+    code = Code()
+    packages: set[str] = set()
+    roots = _roots_of(service)
+    authors = {name.partition(".")[0] for name in roots} - {OURS}
+    waiting = sorted(roots)
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or top in sys.builtin_module_names:
+            continue
+        path = roots.get(name) or _file_of(name)
+        own = name in roots or top in authors
+        if path is None or path.suffix != ".py" or (not own and (top == OURS or _is_installed(path))):
+            packages.add(top)
+        else:
+            code.files[name] = path
+            waiting += _imports(name, path)
+            parent = name.rpartition(".")[0]
+            waiting += [parent] if parent else []
+    packages.add(OURS)
+    packages.add("msgspec")
+    if service.schedules:
+        packages.add("cronsim")
+    code.files = dict(sorted(code.files.items()))
+    code.versions = dict(sorted(_versions(packages).items()))
+    return code
+
+
+def _roots_of(service: Service) -> dict[str, Path | None]:
+    """Modules of a service's handlers and state; with the file, where a function tells it."""
+    functions = [spec.function for spec in service.specs.values()]
+    if service.birth_function is not None:
+        functions.append(service.birth_function)
+    roots: dict[str, Path | None] = {service.state.__module__: None}
+    for function in functions:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        roots[function.__module__] = Path(code.co_filename).resolve() if code is not None else None
+    return roots
+
+
+def _file_of(name: str) -> Path | None:
+    """Source file of a module; None: it has none, or there is no such module."""
+    module = sys.modules.get(name)
+    origin = getattr(module, "__file__", None)
+    if origin is None:
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            spec = None
+        origin = spec.origin if spec is not None and spec.has_location else None
+    return Path(origin).resolve() if isinstance(origin, str) else None
+
+
+def _is_installed(path: Path) -> bool:
+    return "site-packages" in path.parts or str(path).startswith(_INSTALLED)
+
+
+def _imports(name: str, path: Path) -> Iterator[str]:
+    """Names of modules that a file may import, anywhere in it."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InvalidService(f"{path} can't be read: {error}") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
+            yield base
+            # `from package import module` names a module as often as an attribute.
+            yield from (f"{base}.{alias.name}" for alias in node.names if _file_of(f"{base}.{alias.name}") is not None)
+
+
+def _versions(packages: set[str]) -> dict[str, str]:
+    """Versions of the distributions that hold these packages, and of what those require."""
+    owners = metadata.packages_distributions()
+    waiting = [owner for package in packages for owner in owners.get(package, [package])]
+    found: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop().lower().replace("_", "-")
+        if name in found:
+            continue
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        found[name] = distribution.version
+        if name == OURS:  # what our command line needs is no part of what a handler computes
+            continue
+        needed = [text for text in distribution.requires or [] if "extra ==" not in text]
+        waiting += [wanted[0] for text in needed if (wanted := _REQUIREMENT.match(text))]
+    return found

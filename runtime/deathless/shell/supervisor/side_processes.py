@@ -1,0 +1,200 @@
+"""The processes beside a supervisor: the announcer and the health port, told how its replica stands, and its drivers.
+
+    supervisor --(socket pair: Standing)--> announcer   writes role and status on the pod
+               --(socket pair: Standing)--> health      answers probes
+               -----------------------------> drivers   talk to a primary beside them, and to the world outside
+
+All are children, so that neither the API server's silence nor anybody's requests keep the supervisor from answering
+for its worker; they end with it.
+
+Guarantees: a change is told at once, an unchanged standing each BEAT_S; a child that does not read misses what is in
+between and gets the last; one that ends is started again after a pause that doubles up to RESTART_MAX_S. Does not: wait
+for any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from deathless.base.config import ReplicaConfig
+from deathless.shell.link.orders import LineProtocol
+from deathless.shell.link.standing import BEAT_S, Fenced, Standing
+from deathless.shell.process.restarts import Child
+
+_LOG: Final = logging.getLogger("deathless.attendants")
+
+
+class Attendant:
+    """One child.
+
+    Args:
+        name: for the log.
+        command: starts it; given its descriptor.
+        fenced: called with what it says; None: it is told nothing, and says nothing.
+    """
+
+    def __init__(
+        self, name: str, command: Callable[[int], list[str]], fenced: Callable[[bool], None] | None = None
+    ) -> None:
+        self.child = Child(name)
+        self._command = command
+        self._fenced = fenced
+        self._line: LineProtocol | None = None
+        self._due = True  # it has not got the last standing
+        self._attaching: asyncio.Task[None] | None = None
+
+    def start_due(self, now: float, environment: dict[str, str]) -> None:
+        """Start it if it does not run and its time has come."""
+        if not self.child.due(now):
+            return
+        try:
+            self._start(now, environment)
+        except OSError as error:
+            self.child.not_started(now)
+            _LOG.warning("%s can't be started yet", self.child.name, extra={"why": str(error)})
+
+    def _start(self, now: float, environment: dict[str, str]) -> None:
+        child = self.child
+        if self._fenced is None:
+            child.process = subprocess.Popen(self._command(-1), env=environment, stdin=subprocess.DEVNULL)
+            return
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
+            descriptor = theirs.fileno()
+            child.process = subprocess.Popen(
+                self._command(descriptor), pass_fds=(descriptor,), env=environment, stdin=subprocess.DEVNULL
+            )
+            stack.pop_all()
+        self._due = True
+        line = LineProtocol(Fenced, self._said, _nothing)
+        self._line = line
+        ours.setblocking(False)
+        self._attaching = asyncio.get_running_loop().create_task(_attach(line, ours))
+
+    def _said(self, record: object) -> None:
+        if isinstance(record, Fenced) and self._fenced is not None:
+            self._fenced(record.fenced)
+
+    def tell(self, standing: Standing, *, changed: bool) -> None:
+        """Send it what it has not got, unless it still has to read what it was sent."""
+        self._due = self._due or changed
+        line = self._line
+        if self._due and line is not None and line.open and line.flushed:
+            line.send(standing)
+            self._due = False
+
+    def reap(self, now: float) -> None:
+        """SIGCHLD: plan its next start if it has ended."""
+        process = self.child.process
+        if process is None or process.poll() is None:
+            return
+        self._close()
+        self.child.ended(now, at_once=False)
+        _LOG.warning(
+            "%s ended", self.child.name, extra={"exit_code": process.returncode, "again_in_s": self.child.delay_s}
+        )
+
+    def let_go(self) -> subprocess.Popen[bytes] | None:
+        """Give the process to who ends it; None: none runs."""
+        process, self.child.process = self.child.process, None
+        self._close()
+        return process
+
+    def _close(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+
+class Attendants:
+    """All of them.
+
+    Args:
+        config: says which there are.
+        config_path: for their command lines.
+        fenced: told what an operator says of our worker.
+    """
+
+    def __init__(self, config: ReplicaConfig, config_path: str, fenced: Callable[[bool], None]) -> None:
+        self._all: list[Attendant] = []
+        self._told: Standing | None = None
+        self._told_at = 0.0
+
+        def command(module: str) -> Callable[[int], list[str]]:
+            program = [sys.executable, "-m", f"deathless.shell.{module}", config_path]
+            return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
+
+        if config.announce_kubernetes:
+            self._all.append(Attendant("announcer", command("pod.announcer"), fenced))
+        if config.health_listen:
+            self._all.append(Attendant("health", command("pod.health_port"), fenced))
+        for driver in config.drivers:
+            self._all.append(Attendant(f"driver {driver.name}", _driver(config_path, driver.name)))
+
+    @property
+    def pids(self) -> set[int]:
+        """Process ids of those that run."""
+        return {each.child.pid for each in self._all}
+
+    def start_due(self, now: float, environment: dict[str, str]) -> None:
+        """Start those whose time has come; call it with each heartbeat."""
+        for each in self._all:
+            each.start_due(now, environment)
+
+    def tell(self, standing: Standing, now: float) -> None:
+        """Tell all how we stand; call it with each heartbeat and after each change."""
+        if not self._all:
+            return
+        plain = msgspec.structs.replace(standing, lsn=0, lag=0)
+        changed = plain != self._told or now - self._told_at >= BEAT_S
+        if changed:
+            self._told, self._told_at = plain, now
+        for each in self._all:
+            each.tell(standing, changed=changed)
+
+    def reap(self, now: float) -> None:
+        """SIGCHLD."""
+        for each in self._all:
+            each.reap(now)
+
+    def let_go(self) -> list[subprocess.Popen[bytes]]:
+        """Give all that run to who ends them."""
+        return [process for each in self._all if (process := each.let_go()) is not None]
+
+
+def _driver(config_path: str, name: str) -> Callable[[int], list[str]]:
+    """A module of a layer above: it is started, never imported."""
+    program = [sys.executable, "-m", "deathless.drivers.host", config_path, name]
+    return lambda _: [*program, str(os.getpid())]
+
+
+def reap_orphans(own: set[int]) -> None:
+    """Take the exit codes of processes the kernel gave us, as it does to process 1; `own` are waited for elsewhere."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        # One of our own that ended just now is told by a signal of its own; what is behind it then as well.
+        if found is None or found.si_pid in own:
+            return
+        os.waitpid(found.si_pid, 0)  # it has ended: this does not wait
+
+
+async def _attach(line: LineProtocol, ours: socket.socket) -> None:
+    await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
+
+
+def _nothing() -> None:
+    """Its end is told by SIGCHLD."""

@@ -1,0 +1,1 @@
+"""Simulated replicas and the clusters that they form."""

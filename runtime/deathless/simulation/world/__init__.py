@@ -1,0 +1,1 @@
+"""Simulated time, disk, network, lock and directory."""

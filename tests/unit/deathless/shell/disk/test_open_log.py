@@ -1,0 +1,65 @@
+"""Opening a replica's log on the real file system: it is that service's log or refused, and its spare stands."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deathless.base.errors import ForeignDirectory
+from deathless.base.limits import Limits
+from deathless.codec.frames import ORIGIN, Cut
+from deathless.engine.log.store import ShardLog
+from deathless.engine.ports import Handle, ServiceRecord, Tail
+from deathless.shell.disk.filesystem import RealFileSystem
+from deathless.shell.disk.open_log import open_log
+
+LIMITS = Limits(segment_bytes_max=1 << 20, frame_bytes_max=1 << 12, message_bytes_max=1 << 12, spare_bytes=1 << 16)
+RECORD = ServiceRecord("bank", bytes(16), 7, bytes(32), 0, "seal", live=False)
+
+
+def opened(directory: Path, replica: str = "r0", *, store_id: str = "store", adopted_through: int = 0) -> ShardLog:
+    return open_log(RealFileSystem(directory), LIMITS, replica, RECORD, store_id, adopted_through)
+
+
+def begin(log: ShardLog) -> Cut:
+    """Begin epoch 1 of an empty log."""
+    cut = Cut(ORIGIN, "bank", RECORD.service_id, RECORD.incarnation, RECORD.fence, "store", bytes(16), "r0", 0)
+    log.write_cut(1, msgspec.msgpack.encode(cut), Tail([], [], ORIGIN), incarnation=RECORD.incarnation)
+    log.sync()
+    return cut
+
+
+def test_another_replica_reads_what_the_first_has_begun(tmp_path: Path) -> None:
+    cut = begin(opened(tmp_path))
+    assert opened(tmp_path, "r1").check_head(1) == cut
+
+
+def test_a_log_of_another_lock_store_is_refused_unless_it_was_adopted(tmp_path: Path) -> None:
+    begin(opened(tmp_path))
+    with pytest.raises(ForeignDirectory, match="lock store is store, not other"):
+        opened(tmp_path, "r1", store_id="other").check_head(1)
+    assert opened(tmp_path, "r1", store_id="other", adopted_through=1).check_head(1).store_id == "store"
+
+
+def test_each_replica_has_a_spare_of_its_own(tmp_path: Path) -> None:
+    assert all(opened(tmp_path, replica).spare.ready for replica in ("r0", "r1"))
+    sizes = {path.parent.name: path.stat().st_size for path in tmp_path.glob("replicas/*/spare")}
+    assert sizes == {"r0": LIMITS.spare_bytes, "r1": LIMITS.spare_bytes}
+
+
+def test_a_storage_that_fails_is_told_and_a_full_one_is_opened_without_a_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = errno.EIO
+
+    def broken(self: RealFileSystem, handle: Handle, offset: int, size: int) -> None:
+        raise OSError(number, "broken")
+
+    monkeypatch.setattr(RealFileSystem, "allocate", broken)
+    with pytest.raises(OSError, match="broken"):
+        opened(tmp_path)
+    number = errno.ENOSPC
+    assert not opened(tmp_path).spare.ready

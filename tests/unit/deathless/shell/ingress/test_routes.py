@@ -1,0 +1,101 @@
+"""Addresses and bodies become typed arguments; what does not fit names its field."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from bank_fake import bank
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deathless.base.errors import HandlerFailed, InvalidArgument, TooLarge
+from deathless.shell.ingress.routes import Route, field_of, parse_query, unescape
+
+
+def route(name: str) -> Route:
+    return Route(bank.specs[name])
+
+
+def test_body_becomes_the_handlers_arguments() -> None:
+    arguments = route("deposit").from_json(b'{"amount": 5}', "alice")
+    assert msgspec.to_builtins(arguments) == {"amount": 5, "note": ""}
+    with pytest.raises(InvalidArgument):
+        route("deposit").from_json(b"", "alice")
+
+
+def test_first_key_comes_from_the_address() -> None:
+    transfer = route("transfer")
+    for body in (b'{"target": "bob", "amount": 1}', b'{"source": "alice", "target": "bob", "amount": 1}'):
+        assert msgspec.to_builtins(transfer.from_json(body, "alice")) == {
+            "source": "alice",
+            "target": "bob",
+            "amount": 1,
+        }
+    with pytest.raises(InvalidArgument) as caught:
+        transfer.from_json(b'{"source": "carol", "target": "bob", "amount": 1}', "alice")
+    assert field_of(caught.value) == "$.source"
+
+
+def test_key_with_quotes_and_escapes_stays_itself() -> None:
+    key = 'a"\\\u00e9\n'
+    arguments = route("transfer").from_json(b'{"target": "bob", "amount": 1}', key)
+    assert msgspec.to_builtins(arguments)["source"] == key
+
+
+def test_texts_become_what_the_types_say() -> None:
+    history = route("history")
+    arguments = history.from_query(parse_query(b"first=7&exact=1&only=x"), "alice")
+    assert msgspec.to_builtins(arguments) == {"first": 7, "only": ["x"], "exact": True, "since": None}
+    arguments = history.from_query(parse_query(b"only=x&only=y"), "alice")
+    assert msgspec.to_builtins(arguments)["only"] == ["x", "y"]
+    for query in (b"first=x", b"first=1&first=2", b"colour=1", b"since=yesterday"):
+        with pytest.raises(InvalidArgument):
+            history.from_query(parse_query(query), "alice")
+
+
+def test_result_is_told_as_json_even_when_another_version_wrote_it() -> None:
+    balance = route("balance")
+    assert balance.result_to_json(msgspec.msgpack.encode(5)) == b"5"
+    assert balance.result_to_json(msgspec.msgpack.encode({"old": [1]})) == b'{"old":[1]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("Expected `int`, got `str` - at `$.amount`", "$.amount"),
+        ("Object missing required field `amount`", "$.amount"),
+        ("Object contains unknown field `x` - at `$.inner[0]`", "$.inner[0].x"),
+        ("JSON is malformed: invalid character (byte 3)", ""),
+    ],
+)
+def test_field_is_read_from_the_text(text: str, field: str) -> None:
+    assert field_of(InvalidArgument(text)) == field
+    assert field_of(TooLarge(text)) == field
+    assert field_of(HandlerFailed(text)) == "", "a handler's own text names nothing of ours"
+
+
+def test_percent_encoding_must_be_whole() -> None:
+    assert unescape(b"plain", "key") == "plain"
+    assert unescape(b"%41%2f", "key") == "A/"
+    for broken in (b"%4", b"%", b"%g0", b"%ff", b"\xff"):
+        with pytest.raises(InvalidArgument, match="key"):
+            unescape(broken, "key")
+
+
+def test_query_string_keeps_order_and_repetition() -> None:
+    assert parse_query(b"a=1&b=x+y&a=2&c&=e&d=1=2") == {
+        "a": ["1", "2"],
+        "b": ["x y"],
+        "c": [""],
+        "": ["e"],
+        "d": ["1=2"],
+    }
+    assert parse_query(b"") == {}
+
+
+@given(st.text(), st.text())
+def test_query_string_gives_back_what_was_quoted(name: str, value: str) -> None:
+    def quote(text: str) -> bytes:
+        return b"".join(b"%%%02X" % byte for byte in text.encode())
+
+    assert parse_query(quote(name) + b"=" + quote(value)) == {name: [value]}

@@ -1,0 +1,202 @@
+"""The objects of a service, as 0005 lists them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.deathless_operator.plan.plan_world import SETTINGS, SPEC, World
+
+from deathless.base.config import ReplicaConfig
+from deathless_operator.model import names
+from deathless_operator.plan.service.objects import Code, Lock, Objects
+from deathless_operator.plan.snapshot import SecretFacts
+
+LOCK = Lock(endpoints=("https://e:2379",), prefix="/deathless/prod/", tls_secret="t", user_secret="u")
+CODE = Code(image="bank:1", module="bank:bank")
+
+
+def made(**spec: Any) -> Objects:
+    """The objects of a service with these fields."""
+    resource = World(spec={**SPEC, **spec}).snapshot().resource
+    assert resource.spec is not None, resource.problems
+    return Objects(resource, resource.spec, SETTINGS)
+
+
+def test_every_object_bears_labels_owner_and_hash() -> None:
+    for manifest in made().supports(LOCK, CODE):
+        metadata: Any = manifest["metadata"]
+        assert metadata["labels"] == names.labels("bank")
+        assert metadata["ownerReferences"] == [made().owner()]
+        assert metadata["namespace"] == "prod"
+        assert len(metadata["annotations"][names.APPLIED_ANNOTATION]) == 10
+
+
+def test_pods_may_patch_their_own_set_and_nothing_else() -> None:
+    _, role, binding = made().access()
+    rules: Any = role["rules"]
+    assert [rule["verbs"] for rule in rules] == [["get", "watch", "patch"]]
+    assert rules[0]["resourceNames"] == [f"bank-{ordinal}" for ordinal in range(7)]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "bank", "namespace": "prod"}]
+
+
+def config(lock: Lock = LOCK, **spec: Any) -> dict[str, Any]:
+    """replica.json."""
+    data: Any = made(**spec).config_map(lock, CODE)["data"]
+    found: dict[str, Any] = json.loads(data["replica.json"])
+    return found
+
+
+def test_replica_json_is_a_config_without_what_tells_replicas_apart() -> None:
+    found = config()
+    assert not {"replica", "instance", "advertise_host", "client_listen"} & set(found)
+    assert set(found) <= set(ReplicaConfig.__struct_fields__)
+    assert (found["lock"], found["fence"], found["directory"]) == ("etcd", "etcd", "/var/lib/deathless/log")
+    assert found["etcd"]["prefix"] == "/deathless/prod/"
+    assert found["etcd"]["tls"]["ca"] == "/etc/deathless-lock-tls/ca.crt"
+    assert found["etcd"]["usernameFile"] == "/etc/deathless-lock-user/username"
+    assert found["tls"]["requireClientCertificate"] is True, "required by default in a cluster"
+    assert found["tls"]["serverName"] == "bank.prod.svc"
+
+
+def test_replica_json_follows_the_spec() -> None:
+    plain = Lock(endpoints=("http://e:2379",), prefix="/x/")
+    found = config(
+        plain,
+        tls={"issuer": "Off"},
+        tokenSecretRef={"name": "t", "key": "k"},
+        promoteCheckpointer="Always",
+        limits={"turnMaxS": 3},
+        retention={"checkpointsKept": 4},
+    )
+    assert "tls" not in found
+    assert (found["token_file"], found["promote_checkpointer"]) == ("/etc/deathless-token/k", "Always")
+    assert found["limits"] == {"turn_max_s": 3, "checkpoints_kept": 4}
+    assert not (found["etcd"].get("tls") or found["etcd"].get("passwordFile"))
+    assert config(tls={"requireClientCertificate": False})["tls"]["requireClientCertificate"] is False
+
+
+def test_replica_json_has_the_wait_that_a_short_grace_leaves_and_is_as_before_where_the_default_fits() -> None:
+    assert "limits" not in config()
+    assert config(podTemplate={"terminationGracePeriodSeconds": 25})["limits"] == {"handover_wait_s": 4}
+    assert config(limits={"handoverWaitS": 0})["limits"] == {"handover_wait_s": 0}
+
+
+def test_replica_json_says_how_callers_prove_who_they_are() -> None:
+    assert "authentication" not in config()
+    token = config(ingress={"authentication": {"type": "Token", "token": {"secretRef": {"name": "callers"}}}})
+    assert (token["authentication"]["type"], token["authentication"]["tokens"]) == ("Token", "/etc/deathless-callers")
+    oidc = {
+        "issuer": "https://login.example.org",
+        "audiences": ["bank"],
+        "caSecretRef": {"name": "ca", "key": "ca.crt"},
+    }
+    found = config(ingress={"authentication": {"type": "OIDC", "oidc": oidc}})["authentication"]
+    assert (found["issuer"], found["ca"]) == ("https://login.example.org", "/etc/deathless-issuer-ca/ca.crt")
+
+
+def test_certificate_for_the_lock_store_is_shown_where_the_secret_has_one() -> None:
+    both = Lock(endpoints=("https://e:1",), prefix="/x/", tls_secret="t", tls_has_certificate=True)
+    assert config(both)["etcd"]["tls"]["certificate"] == "/etc/deathless-lock-tls/tls.crt"
+    assert not config()["etcd"]["tls"].get("certificate")
+
+
+def test_services_point_at_any_replica_and_at_the_primary() -> None:
+    every, primary, headless = (manifest["spec"] for manifest in made().services())
+    assert every["selector"] == {**names.selector("bank"), names.LABEL_SERVING: "true"}  # type: ignore[index,call-overload]
+    assert primary["selector"] == {**names.selector("bank"), names.LABEL_ROLE: "primary"}  # type: ignore[index,call-overload]
+    assert [port["port"] for port in every["ports"]] == [80, 7401, 443]  # type: ignore[index,call-overload,union-attr]
+    assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)  # type: ignore[index,call-overload]
+
+
+def test_pods_that_say_nothing_of_callers_stay_in_the_service() -> None:
+    every: Any = made().services(labelled=False)[0]["spec"]
+    assert every["selector"] == names.selector("bank")
+
+
+def test_service_that_any_replica_answers_may_be_a_load_balancer() -> None:
+    first, *_ = made(ingress={"serviceType": "LoadBalancer", "serviceAnnotations": {"a": "b"}}).services()
+    body: Any = first["spec"]
+    metadata: Any = first["metadata"]
+    assert (body["type"], metadata["annotations"]["a"]) == ("LoadBalancer", "b")
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    """The NetworkPolicy."""
+    found: Any = made(**spec).network_policy(LOCK)["spec"]
+    body: dict[str, Any] = found
+    return body
+
+
+def test_pods_reach_only_what_they_need() -> None:
+    ports = [port["port"] for rule in policy()["egress"] for port in rule.get("ports", [])]
+    assert ports == [53, 53, 2379, 443, 6443]
+    assert policy(networkPolicy={"egress": "Open"})["egress"] == [{}]
+    peer = {"ipBlock": {"cidr": "10.0.0.0/8"}}
+    assert policy(networkPolicy={"allowTo": [peer]})["egress"][-1] == {"to": [peer]}
+
+
+def test_replica_ports_are_for_replicas() -> None:
+    inner, door, health = policy()["ingress"]
+    assert [port["port"] for port in inner["ports"]] == [7402, 7403, 7401, 8080]
+    assert [port["port"] for port in door["ports"]] == [7401, 8080]
+    assert door["from"] == [{"namespaceSelector": {}}]
+    assert ("from" in health, health["ports"][0]["port"]) == (False, 8081)
+
+
+@pytest.mark.parametrize(
+    ("ingress", "peers"),
+    [({"allowFrom": [{"podSelector": {"matchLabels": {"app": "x"}}}]}, 2), ({"serviceType": "NodePort"}, None)],
+)
+def test_front_door_is_open_to_whom_the_spec_says(ingress: dict[str, Any], peers: int | None) -> None:
+    door = policy(ingress=ingress)["ingress"][1]
+    assert (len(door["from"]) if "from" in door else None) == peers
+
+
+@pytest.mark.parametrize(("endpoint", "port"), [("https://e", 443), ("http://e", 80), ("https://[::1]:9", 9)])
+def test_port_of_the_lock_store_is_let_out(endpoint: str, port: int) -> None:
+    lock = Lock(endpoints=(endpoint,), prefix="/x/")
+    body: Any = made().network_policy(lock)["spec"]
+    assert body["egress"][2]["ports"][0]["port"] == port
+
+
+def test_claim_is_made_where_the_spec_gives_a_size() -> None:
+    assert made().claim() is None
+    found: Any = made(logStorage={"size": "1Gi"}).claim()
+    assert (found["metadata"]["name"], found["spec"]["accessModes"]) == ("bank-log", ["ReadWriteMany"])
+    assert "storageClassName" not in found["spec"]
+
+
+def test_hash_changes_with_a_field_that_is_taken_away() -> None:
+    def digest(**spec: Any) -> str:
+        metadata: Any = made(**spec).services()[0]["metadata"]
+        return str(metadata["annotations"][names.APPLIED_ANNOTATION])
+
+    assert digest() == digest()
+    assert digest(ingress={"serviceAnnotations": {"a": "b"}}) != digest()
+
+
+def test_peers_are_let_out_to() -> None:
+    peers = [{"name": "shop", "addresses": ["shop.web.svc:7411", "shop-0.shop-replicas.web.svc:7401"]}]
+    assert {"ports": [{"protocol": "TCP", "port": port} for port in (7401, 7411)]} in policy(peers=peers)["egress"]
+
+
+def test_drivers_read_their_files_from_the_secret_they_name() -> None:
+    drivers = [
+        {"name": "ledger", "kind": "postgresql", "secretRef": {"name": "db"}, "options": {"dsnFile": "ledger.dsn"}},
+        {"name": "book", "kind": "files", "options": {"path": "/books/book.jsonl"}},
+    ]
+    found = config(drivers=drivers)["drivers"]
+    assert [driver.get("folder", ".") for driver in found] == ["/etc/deathless-drivers/ledger", "."]
+    world = World(spec={**SPEC, "drivers": drivers})
+    world.operate()
+    assert "waiting for Secret db (of driver ledger)" in world.plan().sentence
+    assert world.stateful_set() is None
+    world.secrets["db"] = SecretFacts(name="db", keys=("ledger.dsn",))
+    world.settle()
+    pod = world.pods["bank-0"]["spec"]
+    assert {"name": "deathless-driver-0", "secret": {"secretName": "db", "defaultMode": 0o440}} in pod["volumes"]
+    mount = {"name": "deathless-driver-0", "mountPath": "/etc/deathless-drivers/ledger", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    assert len([volume for volume in pod["volumes"] if "driver" in volume["name"]]) == 1
