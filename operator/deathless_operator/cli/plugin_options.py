@@ -84,7 +84,9 @@ def common(function: Command) -> Command:
             callback=keep_context,
             help="Context of the kubeconfig; default: its current one.",
         ),
-        click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config."),
+        click.option(
+            "--kubeconfig", default="", metavar="FILE", help="Kubeconfig; default: KUBECONFIG or ~/.kube/config."
+        ),
         click.option("-n", "--namespace", default="", metavar="NAME", help="Namespace; default: the context's."),
     ):
         function = option(function)
