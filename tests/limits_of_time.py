@@ -41,6 +41,7 @@ class Limit(NamedTuple):
 
 
 FILES: Final = {
+    "kubeconfig": "tests/unit/deathless_operator/cluster/test_kubeconfig.py",
     "activities": "tests/unit/deathless/core/primary/test_activities.py",
     "authority": "tests/unit/deathless_operator/cluster/test_authority.py",
     "clocks": "tests/sim/test_clocks.py",
@@ -74,6 +75,13 @@ SERVICES: Final = "clocks:test_services_lose_and_double_nothing_whatever_is_done
 JUMPS: Final = "jumps:test_step_of_days_forgets_no_key_and_refuses_no_fresh_one"
 
 OTHERS: Final = (
+    Limit(
+        "operator/deathless_operator/cluster/kubeconfig.py",
+        ("EXPIRES_EARLY_S",),
+        Clock.WALL,
+        "a credential says at which moment it expires",
+        ("kubeconfig:test_login_command_is_run_again_when_what_it_gave_has_expired",),
+    ),
     Limit(
         "runtime/deathless/base/config.py",
         ("EtcdConfig.lease_ttl_s",),
@@ -657,6 +665,7 @@ WALL_READS: Final = {
     "operator/deathless_operator/cli/certificates.py": (1, "stands in certificates"),
     "operator/deathless_operator/cli/drill_run.py": (1, "what is told says when"),
     "operator/deathless_operator/cli/plugin.py": (1, "ages of conditions, for people"),
+    "operator/deathless_operator/cluster/kubeconfig.py": (1, "credentials say when they expire"),
     "operator/deathless_operator/cluster/lease.py": (1, "for people who read the lease"),
     "operator/deathless_operator/cluster/observe.py": (
         1,
