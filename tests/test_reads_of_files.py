@@ -48,7 +48,8 @@ REVIEWED: Final = {
     "runtime/deathless/shell/net/tls.py": (2, NAMED),
     "runtime/deathless/shell/worker/turn_guards.py": (1, KERNEL),
     "operator/deathless_operator/cli/drill_run.py": (1, NAMED),
-    "operator/deathless_operator/cluster/connection.py": (5, NAMED),
+    "operator/deathless_operator/cluster/connection.py": (3, NAMED),
+    "operator/deathless_operator/cluster/kubeconfig.py": (2, NAMED),
     "operator/deathless_operator/drill/guardian.py": (1, KERNEL),
     "operator/deathless_operator/drill/processes.py": (5, KERNEL),
 }
