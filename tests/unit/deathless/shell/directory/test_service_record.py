@@ -49,7 +49,7 @@ def test_copy_of_another_service_or_seed_refuses(tmp_path: Path, change: dict[st
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"name": "bank"}'])
 def test_copy_that_can_not_be_read_is_half_a_copy(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(HalfCopy, match="written again"):
+    with pytest.raises(HalfCopy, match="recreated"):
         keep_copy(str(tmp_path), RECORD)
 
 
