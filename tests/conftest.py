@@ -4,7 +4,8 @@ Guarantees: the same run in CI draws the same examples (derandomized), so a red 
 developer's run draws new ones and keeps the failing ones in `.hypothesis`. No example has a deadline: a slow
 machine is no finding. A test below `tests/process` carries the mark `process`, one below `tests/sim` the mark
 `sim`, so nobody can forget it and have real processes started side by side; a test that needs etcd, root or an API
-server stands in a folder that the Makefile collects for such. No test begins once the time in
+server stands in a folder that the Makefile collects for such. A program that sets logs up in a test's process leaves
+nothing behind at the root logger. No test begins once the time in
 TESTS_END_AT (seconds since 1970) is past; the last lines say how many were left out by that.
 
 Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pass.
@@ -12,8 +13,10 @@ Does not: hand out ports (bind port 0 and ask the socket) or wait for time to pa
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, folders in FOLDERS_OF_MARK.items():
             if item.get_closest_marker(mark) is not None and folder not in folders:
                 raise pytest.UsageError(f"{item.nodeid} has mark {mark}, and is looked for in {sorted(folders)} alone")
+
+
+def _log_handlers() -> list[logging.Handler]:
+    return [each for each in logging.getLogger().handlers if not type(each).__module__.startswith("_pytest.")]
+
+
+@pytest.fixture(autouse=True)
+def root_logger_as_it_was() -> Iterator[None]:
+    """Take off what a program left behind: it would write what later tests log to a stream that is closed."""
+    root = logging.getLogger()
+    level, before = root.level, _log_handlers()
+    yield
+    root.setLevel(level)
+    for each in _log_handlers():
+        if each not in before:
+            root.removeHandler(each)
 
 
 _END_AT = float(os.environ.get("TESTS_END_AT") or "inf")

@@ -27,24 +27,27 @@ CORE, ENGINE, RUN, SHELL = UNIT + "core/", UNIT + "engine/", UNIT + "execution/"
 KEN, AOD, COVR, HERE = (
     f"spec/test_{name}.py::test_" for name in ("ken", "aod_eod", "covr_rules", "messaging_checklist")
 )
-MESSAGING, OUTREACH, PEERING = (CORE + f"test_{name}.py::test_" for name in ("messaging", "outreach", "peering"))
-SHARD, LINKS, WIRE = (
-    ENGINE + "test_messaging.py::test_",
-    SHELL + "test_peer_links.py::test_",
+MESSAGING, SENDING, RECEIVING = (
+    CORE + f"primary/test_{name}.py::test_" for name in ("messaging", "sending", "receiving")
+)
+SHARD, ARRIVALS, LINKS, WIRE = (
+    ENGINE + "shard/test_messaging.py::test_",
+    RUN + "invocations/test_arrivals.py::test_",
+    SHELL + "worker/test_peer_links.py::test_",
     UNIT + "codec/test_wire.py::test_",
 )
 
 WHERE = {
     # RemoteHandle: numbers, acknowledgements, what is durable when.
-    "assigns sequential sequence numbers": CORE + "test_outbox.py::test_positions_of_each_target_count_from_one",
+    "assigns sequential sequence numbers": CORE + "tables/test_outbox.py::test_positions_of_each_target_count_from_one",
     "includes ack field: confirmed receipts only": MESSAGING
     + "lower_ones_are_acknowledged_again_but_only_what_is_confirmed",
     "tracks the next expected, not the highest": SHARD
     + "i3_a_peer_is_introduced_once_and_its_runs_move_its_session_on",
     "standalone ACK: an idle link still acknowledges": MESSAGING
     + "messages_of_a_peer_run_and_are_acknowledged_once_confirmed",
-    "ack is handled by itself and is idempotent": OUTREACH + "the_peer_says_from_where_and_what_it_has_is_trimmed",
-    "out-queue durable before the wire": OUTREACH + "nothing_leaves_before_its_frame_is_confirmed",
+    "ack is handled by itself and is idempotent": SENDING + "the_peer_says_from_where_and_what_it_has_is_trimmed",
+    "out-queue durable before the wire": SENDING + "nothing_leaves_before_its_frame_is_confirmed",
     "[gap] a jump straight to seq 5 is refused": MESSAGING + "higher_ones_are_dropped",
     "deletes what is ACKed, cumulative": SHARD
     + "trimmed_messages_are_gone_from_every_replica_and_their_positions_stay",
@@ -55,83 +58,80 @@ WHERE = {
     "cleans up orphans: crash between ack and delete": KEN
     + "property_6_the_sender_keeps_every_message_until_it_is_acknowledged",
     "fresh remote with no persisted state: seq 1": CORE
-    + "test_outbox.py::test_a_target_that_was_never_sent_to_begins_at_one_and_holds_nothing",
+    + "tables/test_outbox.py::test_a_target_that_was_never_sent_to_begins_at_one_and_holds_nothing",
     "duplicates are dropped and acknowledged again": MESSAGING
     + "lower_ones_are_acknowledged_again_but_only_what_is_confirmed",
     "[gap] position and processing are atomic: kill inside": HERE + "gap_kill_at_each_io_point",
     "[gap] the same seq after a processing error: poison message policy": MESSAGING
     + "a_peers_message_that_killed_twice_is_parked_and_acknowledged",
-    "order on retransmission": OUTREACH + "a_lost_connection_begins_again_from_where_the_peer_says",
+    "order on retransmission": SENDING + "a_lost_connection_begins_again_from_where_the_peer_says",
     "[gap] a transient send error is the loss: gaps are refused": HERE + "gap_loss_inside_a_window",
     # RemoteHandle: another incarnation, giving up.
-    "only a change of identity is terminal": PEERING + "another_incarnation_is_refused_and_shown_until_it_is_adopted",
+    "only a change of identity is terminal": RECEIVING + "another_incarnation_is_refused_and_shown_until_it_is_adopted",
     "no failure of the network is": LINKS + "a_service_that_is_nowhere_is_looked_for_again_and_told_to_operators",
     "restart resets both directions and both counters": MESSAGING + "an_adopted_peer_begins_anew_in_both_directions",
     "restart: durable and in memory agree": SHARD + "an_adopted_peer_begins_anew_in_both_directions",
     "restart: a reply to a dead incarnation completes no new call": ENGINE
     + "test_two_services.py::test_i3_a_service_created_anew_is_told_no_reply_to_what_the_one_before_it_asked",
-    "restart: every flag of an incarnation is reset": OUTREACH
+    "restart: every flag of an incarnation is reset": SENDING
     + "an_adopted_peer_gets_everything_from_position_one_and_nothing_of_before",
     "restart: no reference survives": CORE
-    + "test_peer_table.py::test_an_adopted_peer_has_a_new_session_and_the_one_before_it_is_refused",
-    "giving up: operators' channel only": OUTREACH
+    + "tables/test_peer_table.py::test_an_adopted_peer_has_a_new_session_and_the_one_before_it_is_refused",
+    "giving up: operators' channel only": SENDING
     + "a_peer_that_lost_what_it_confirmed_is_told_to_operators_and_tried_again_for_ever",
     # RemoteHandle: requests and their replies.
-    "redeem: success": RUN + "test_arrivals.py::test_response_resumes_who_asked",
-    "redeem: failure": RUN + "test_arrivals.py::test_error_of_the_callee_is_raised_in_the_caller",
-    "redeem: unknown reply key": RUN + "test_arrivals.py::test_second_response_and_one_for_nobody_change_nothing",
-    "redeem: counter increments, concurrent ones are independent": RUN
-    + "test_arrivals.py::test_responses_may_come_in_any_order",
-    "redeem timeout: it ends the wait": RUN + "test_arrivals.py::test_deadline_cancels_the_call",
-    "redeem timeout: a late reply is harmless": RUN
-    + "test_arrivals.py::test_reply_that_comes_behind_its_deadline_changes_nothing_of_a_handler_that_goes_on",
-    "redeem timeout: cleaned up on success": RUN + "test_arrivals.py::test_deadline_of_an_answered_call_is_nothing",
+    "redeem: success": ARRIVALS + "response_resumes_who_asked",
+    "redeem: failure": ARRIVALS + "error_of_the_callee_is_raised_in_the_caller",
+    "redeem: unknown reply key": ARRIVALS + "second_response_and_one_for_nobody_change_nothing",
+    "redeem: counter increments, concurrent ones are independent": ARRIVALS + "responses_may_come_in_any_order",
+    "redeem timeout: it ends the wait": ARRIVALS + "deadline_cancels_the_call",
+    "redeem timeout: a late reply is harmless": ARRIVALS
+    + "reply_that_comes_behind_its_deadline_changes_nothing_of_a_handler_that_goes_on",
+    "redeem timeout: cleaned up on success": ARRIVALS + "deadline_of_an_answered_call_is_nothing",
     "deliver and its kin are understood": RUN
-    + "test_peer_intake.py::test_handler_sees_key_place_and_time_of_its_message",
+    + "invocations/test_peer_intake.py::test_handler_sees_key_place_and_time_of_its_message",
     "bogus deliver, bogus type": HERE + "a_message_that_can_not_be_decoded_has_its_position_and_nothing_else",
-    "request with an error": RUN + "test_arrivals.py::test_response_that_cannot_be_read_fails_the_call",
-    "control traffic obeys the same log": OUTREACH + "one_trim_per_target_and_frame",
+    "request with an error": ARRIVALS + "response_that_cannot_be_read_fails_the_call",
+    "control traffic obeys the same log": SENDING + "one_trim_per_target_and_frame",
     # RemoteManager.
     "restores established remotes": HERE + "a_peer_and_its_session_come_back_together",
     "reuses an existing remote": CORE
-    + "test_peer_table.py::test_the_first_observation_registers_a_peer_and_the_same_is_found_again",
-    "dedup state is created in the same commit": PEERING + "an_unknown_peer_is_welcomed_once_its_record_is_confirmed",
+    + "tables/test_peer_table.py::test_the_first_observation_registers_a_peer_and_the_same_is_found_again",
+    "dedup state is created in the same commit": RECEIVING + "an_unknown_peer_is_welcomed_once_its_record_is_confirmed",
     "incarnation: persisted differs from observed": CORE
-    + "test_peer_table.py::test_i3_a_peer_that_was_created_anew_is_refused_and_changes_nothing",
+    + "tables/test_peer_table.py::test_i3_a_peer_that_was_created_anew_is_refused_and_changes_nothing",
     "[gap] first observation with dedup state is suspicious": HERE
     + "gap_there_is_no_session_of_a_peer_whose_incarnation_is_not_known",
     "incarnation: the same does nothing": CORE
-    + "test_peer_table.py::test_adopting_the_peer_that_is_known_changes_nothing",
+    + "tables/test_peer_table.py::test_adopting_the_peer_that_is_known_changes_nothing",
     "incarnation: persists even where nothing is connected": CORE
-    + "test_peer_table.py::test_a_peer_can_be_adopted_before_it_was_seen",
+    + "tables/test_peer_table.py::test_a_peer_can_be_adopted_before_it_was_seen",
     "memory changes only after commit": CORE
-    + "test_own_records.py::test_records_leave_in_order_and_what_follows_waits_for_the_proof",
-    "incarnation: promises that it should decide are rejected": RUN
-    + "test_arrivals.py::test_calls_of_a_peer_that_was_created_anew_fail",
+    + "primary/test_own_records.py::test_records_leave_in_order_and_what_follows_waits_for_the_proof",
+    "incarnation: promises that it should decide are rejected": ARRIVALS + "calls_of_a_peer_that_was_created_anew_fail",
     # Store.
     "store: set, get, delete, cleanup": CORE
-    + "test_outbox.py::test_a_message_is_kept_until_it_is_confirmed_and_its_position_is_never_given_again",
+    + "tables/test_outbox.py::test_a_message_is_kept_until_it_is_confirmed_and_its_position_is_never_given_again",
     "store: clear keeps the relationship": CORE
-    + "test_outbox.py::test_a_target_that_was_created_anew_begins_at_one_again",
+    + "tables/test_outbox.py::test_a_target_that_was_created_anew_begins_at_one_again",
     # Crank and queue.
     "crank: roll back clears the output buffer": KEN + "property_3_a_turn_that_fails_leaves_no_state_and_sends_nothing",
     "crank: one delivery for each, a later abort rolls back no earlier one": RUN
-    + "test_invocation.py::test_exception_in_a_later_turn_rolls_that_turn_back",
+    + "invocations/test_invocation.py::test_exception_in_a_later_turn_rolls_that_turn_back",
     "crank: no await inside, nothing nests": RUN
-    + "test_invocation.py::test_awaiting_what_is_no_operation_ends_it_without_trace",
+    + "invocations/test_invocation.py::test_awaiting_what_is_no_operation_ends_it_without_trace",
     "persistence: state and messages in queue across restarts": "process/test_messaging.py::"
     "test_a_saga_waits_through_the_end_of_everything",
     "queue: terminate ends the caller": RUN
-    + "test_invocation.py::test_what_finally_clauses_do_when_it_is_killed_is_lost",
+    + "invocations/test_invocation.py::test_what_finally_clauses_do_when_it_is_killed_is_lost",
     "queue: double resolve changes nothing": RUN
-    + "test_invocations.py::test_completion_of_what_is_gone_changes_nothing",
-    "queue: who is no decider resolves nothing": RUN
-    + "test_arrivals.py::test_response_of_another_than_was_asked_changes_nothing",
+    + "invocations/test_all_invocations.py::test_completion_of_what_is_gone_changes_nothing",
+    "queue: who is no decider resolves nothing": ARRIVALS + "response_of_another_than_was_asked_changes_nothing",
     # Handshake and peer state.
-    "handshake: wrong first message": ENGINE + "test_intake.py::test_anybody_else_is_refused",
+    "handshake: wrong first message": ENGINE + "replica/test_intake.py::test_anybody_else_is_refused",
     "handshake: inbound, before the channel counts": MESSAGING + "only_the_connection_that_was_welcomed_last_counts",
     "handshake: outbound": LINKS + "a_primary_in_the_folder_beside_ours_is_greeted_and_told_to_the_core",
-    "handshake: the channel closes": PEERING + "nobody_is_answered_who_is_gone",
+    "handshake: the channel closes": RECEIVING + "nobody_is_answered_who_is_gone",
     "handshake: what is no packet": LINKS + "what_is_no_packet_of_ours_ends_the_connection",
     "[gap] removing a stale peer must not forget dedup state": AOD
     + "requirement_1_the_receiver_never_forgets_what_was_delivered",
@@ -148,19 +148,20 @@ WHERE = {
     + "a_batch_that_is_not_admitted_is_sent_again_from_where_the_peer_says",
     # Transport and framing.
     "transport: reset and EOF are loss": LINKS + "a_lost_connection_is_told_once_and_made_again",
-    "transport: closes the previous channel": PEERING + "an_older_connection_ends_before_the_newer_is_told_from_where",
+    "transport: closes the previous channel": RECEIVING
+    + "an_older_connection_ends_before_the_newer_is_told_from_where",
     "transport: dial race, one of two channels counts": MESSAGING + "only_the_connection_that_was_welcomed_last_counts",
     "transport: the incarnation is told on every connection, before anything else": AOD
     + "asking_the_receiver_nothing_is_sent_before_the_answer_and_then_from_where_it_says",
-    "transport: what is to be sent is dropped where a restart is detected": OUTREACH
+    "transport: what is to be sent is dropped where a restart is detected": SENDING
     + "an_adopted_peer_gets_everything_from_position_one_and_nothing_of_before",
-    "transport: intentional close refuses inbound": PEERING + "a_primary_that_lets_go_sends_peers_away",
+    "transport: intentional close refuses inbound": RECEIVING + "a_primary_that_lets_go_sends_peers_away",
     "transport: intentional close refuses outbound": LINKS + "a_dropped_target_is_told_of_no_more",
     "transport: no sends after stop": LINKS + "a_dropped_target_is_told_of_no_more",
     "transport: write timeout, a slow reader": SHELL
-    + "test_packets.py::test_peer_that_does_not_read_is_cut_off_at_the_maximum",
+    + "net/test_connections.py::test_peer_that_does_not_read_is_cut_off_at_the_maximum",
     "transport: limit of connections": SHELL
-    + "test_worker.py::test_i10_connection_beyond_the_maximum_is_refused_with_a_word",
+    + "worker/test_worker.py::test_i10_connection_beyond_the_maximum_is_refused_with_a_word",
     "framing: reassembles a split payload": WIRE + "a_stream_of_single_bytes_gives_the_same_packets",
     "framing: keeps boundaries back to back": WIRE + "all_packets_at_once_are_the_packets_one_by_one",
     "framing: refuses an oversize announcement": WIRE + "a_long_packet_is_refused_by_its_length_alone",
@@ -186,9 +187,9 @@ WHERE = {
     "[gap] retry while the first attempt runs": HERE + "gap_a_retry_while_the_first_attempt_runs",
     "[gap] seq reuse with other content": HERE + "gap_a_seq_used_again_with_other_content_gets_the_recorded_reply",
     "[gap] two with the same identity": HERE + "gap_two_with_the_same_identity",
-    "[gap] two services with the same identity": PEERING
+    "[gap] two services with the same identity": RECEIVING
     + "two_that_call_themselves_the_same_are_not_introduced_at_once",
-    "[gap] one of them behind the other": OUTREACH + "a_peer_that_has_heard_of_a_successor_makes_us_ask_the_fence",
+    "[gap] one of them behind the other": SENDING + "a_peer_that_has_heard_of_a_successor_makes_us_ask_the_fence",
     # SwingSet.
     "swingset: embargo of output until its consequences are durable": COVR
     + "rule_1_is_broken_by_a_release_before_the_proof",
@@ -214,7 +215,7 @@ DOES_NOT_APPLY = {
     + COVR + "rule_2_every_message_reaches_its_recipient_and_nobody_is_told_that_one_failed",
     "crank: throws if nested, savepoint by name, release, waitForCrank": "there is no public crank: the executor "
     "commits a turn or rolls it back as a whole, and nobody opens, names or awaits one; see "
-    + RUN + "test_invocation.py::test_exception_in_a_later_turn_rolls_that_turn_back",
+    + RUN + "invocations/test_invocation.py::test_exception_in_a_later_turn_rolls_that_turn_back",
     "bringOutYourDead, DropExports, RetireImports: garbage of two services": "handlers hold no references to another "
     "service's objects; see " + KEN + "the_story_in_which_nothing_breaks_has_every_kind_of_message",
 }  # fmt: skip
