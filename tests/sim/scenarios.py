@@ -74,6 +74,15 @@ from tests.sim.scenarios_storage import (
     takeovers_on_a_small_volume,
     volume_smaller_than_the_log,
 )
+from tests.sim.scenarios_supervisor import (
+    fence_comes_and_goes,
+    fenced_in_a_message,
+    frozen_whole,
+    late_words,
+    still_loop,
+    stopped_at_an_ordered_stop,
+    superseded,
+)
 from tests.sim.scenarios_takeover import (
     collected_behind_a_look,
     cut_from_each_other,
@@ -105,6 +114,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "a batch that comes too early": early_batch,
     "a message in another's session": thief,
     "a liar among the supervisors": liar,
+    "a worker whose loop stands still": still_loop,
+    "a replica that is frozen whole": frozen_whole,
+    "a stopped worker at an ordered stop": stopped_at_an_ordered_stop,
+    "a worker that is fenced in a message": fenced_in_a_message,
+    "a fence that comes and goes": fence_comes_and_goes,
+    "a replica whose later instance runs": superseded,
+    "a dead worker's last words that come late": late_words,
     "names believed absent": names_believed_absent,
     "collected behind a look": collected_behind_a_look,
     "two take the lock": two_take_the_lock,

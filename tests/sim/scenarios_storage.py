@@ -203,7 +203,7 @@ def rotten_frame_behind_a_laggard(safeguards: Safeguards) -> list[Violation]:
     cluster.run_for(12 * SECOND_US)
     served = cluster.maybe_primary() is not None
     # Recovery succeeds each time, the takeover never: an operator must hear of it.
-    asks = laggard.supervisor_node is not None and laggard.supervisor_node.stays_stopped == "DL4003"
+    asks = laggard.supervisor_node is not None and laggard.supervisor_node.machine.report.condition == "DL4003"
     return given_up(
         cluster,
         *(["a laggard serves without a frame that another replica has"] if served else []),

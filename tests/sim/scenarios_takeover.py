@@ -62,7 +62,7 @@ def names_believed_absent(safeguards: Safeguards) -> list[Violation]:
     missed = [code for name, code, _ in cluster.shared.stops if name == other.name]
     supervisor = other.supervisor_node
     assert supervisor is not None
-    gave_up = supervisor.stays_stopped
+    gave_up = supervisor.machine.report.condition
     other.set_stale(False)
     return end(
         cluster,

@@ -58,6 +58,13 @@ SHOWN = (
     ("session_owner", "a message in another's session", "exactly_once"),
     ("reack_confirmed_only", "duplicates before the proof", "released"),
     ("record_replies", "primary frozen at seal write log/ after", "agreement"),
+    # A replica's supervisor and its worker.
+    ("end_still_workers", "a worker whose loop stands still", "scenario"),
+    ("forgive_sleep", "a replica that is frozen whole", "scenario"),
+    ("end_at_deadline", "a worker that is fenced in a message", "scenario"),
+    ("ordered_ends_kill_no_message", "a worker that is fenced in a message", "scenario"),
+    ("hold_worker", "a fence that comes and goes", "scenario"),
+    ("stop_worker", "a fence that comes and goes", "scenario"),
     # Activities (I7).
     ("wait_for_once", "hand-over while activities run", "scenario"),
     # Copies.
@@ -115,7 +122,7 @@ FOUND_BY_CHANCE = (
     ("seal_before_read", 0, "released", ALL_KINDS),
     ("prove_before_release", 0, "released", ALL_KINDS),
     ("probe_names", 0, "stopped", ALL_KINDS),
-    ("dedup", 3, "exactly_once", ALL_KINDS),
+    ("dedup", 9, "exactly_once", ALL_KINDS),
     ("record_replies", 9, "agreement", ALL_KINDS),
     ("collect_when_full", 9, "liveness", None),
     ("same_directory", 34, "copies", None),

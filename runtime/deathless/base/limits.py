@@ -69,6 +69,9 @@ STOP_MAX_S: Final = 15.0
 LEAVE_MAX_S: Final = 3.0
 """So long a pod's replica that has handed over waits for its successor to settle; that comes after the stop."""
 
+END_S: Final = 2.0
+"""A killed process is gone within milliseconds, unless a system call keeps it; so long it is waited for."""
+
 HANDOVER_WAIT_MAX_S: Final = 600.0
 """The longest `handover_wait_s`: what a pod may have at most to end."""
 

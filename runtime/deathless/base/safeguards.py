@@ -120,6 +120,14 @@ class Safeguards:
     # Detection.
     adapt_to_slow_storage: bool = True  # a storage that is slow for everybody deposes nobody
 
+    # A replica's supervisor and its worker.
+    end_still_workers: bool = True  # a worker in which nothing moves for turn_max_s is ended
+    forgive_sleep: bool = True  # a replica that stood still as a whole ends no worker for it
+    end_at_deadline: bool = True  # a worker that was told to stop, or says that it does, is ended at its deadline
+    ordered_ends_kill_no_message: bool = True  # a worker that its supervisor ends died of no message (I11)
+    hold_worker: bool = True  # a fenced replica, and one whose later instance runs, starts no worker
+    stop_worker: bool = True  # and has the one that runs stop in order
+
     # Checkpoints and collection.
     checkpoints_of_this_log: bool = True  # a checkpoint counts only if the log's chain hash at its lsn is its own
     verify_checkpoint: bool = True  # a checkpoint counts for collection only once another replica read it

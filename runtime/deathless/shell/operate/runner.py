@@ -33,6 +33,7 @@ from typing import Final
 from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, InvalidConfig, OtherSupervisor, PermissionRefused
+from deathless.base.limits import END_S
 from deathless.base.storage import storage_error
 from deathless.shell.directory.members import remove_member
 from deathless.shell.directory.place import check_place
@@ -42,7 +43,6 @@ from deathless.shell.link.config_file import stands, write_config
 from deathless.shell.net.listening import refuse_taken_port
 from deathless.shell.operate.replica_log import cut_log, last_words, told_error
 from deathless.shell.operate.status import Part, ServiceView, look_at_all, parts_of
-from deathless.shell.process.reaping import END_S
 
 RESTART_MIN_S, RESTART_MAX_S = 0.1, 5.0
 STABLE_S: Final = 10.0  # a supervisor that ran so long starts again without waiting

@@ -6,7 +6,6 @@ never, and who waits for it hangs as well: a supervisor would not leave at its d
 
 Guarantees: nobody waits longer than END_S for what it killed; what stands then is named in the log and left to the
 kernel. Does not: make that harmless, which is for who leaves it: see `shell.directory.instance` for a worker.
-Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-END_S: Final = 2.0  # a killed process is gone within milliseconds, unless a system call keeps it
+from deathless.base.limits import END_S
+
 LOOK_S: Final = 0.001
 _LOG: Final = logging.getLogger("deathless.reaping")
 

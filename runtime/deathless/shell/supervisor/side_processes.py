@@ -27,14 +27,14 @@ from typing import Final
 import msgspec
 
 from deathless.base.config import ReplicaConfig
+from deathless.core.supervisor.restarts import Restarts
 from deathless.shell.link.orders import LineProtocol
 from deathless.shell.link.standing import BEAT_S, Fenced, Standing
-from deathless.shell.process.restarts import Child
 
-_LOG: Final = logging.getLogger("deathless.attendants")
+_LOG: Final = logging.getLogger("deathless.side_processes")
 
 
-class Attendant:
+class SideProcess:
     """One child.
 
     Args:
@@ -46,7 +46,9 @@ class Attendant:
     def __init__(
         self, name: str, command: Callable[[int], list[str]], fenced: Callable[[bool], None] | None = None
     ) -> None:
-        self.child = Child(name)
+        self.name = name
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restarts = Restarts()
         self._command = command
         self._fenced = fenced
         self._line: LineProtocol | None = None
@@ -55,24 +57,25 @@ class Attendant:
 
     def start_due(self, now: float, environment: dict[str, str]) -> None:
         """Start it if it does not run and its time has come."""
-        if not self.child.due(now):
+        if not self.restarts.due(now):
             return
         try:
-            self._start(now, environment)
+            self._start(environment)
         except OSError as error:
-            self.child.not_started(now)
-            _LOG.warning("%s can't be started yet", self.child.name, extra={"why": str(error)})
+            self.restarts.not_started(now)
+            _LOG.warning("%s can't be started yet", self.name, extra={"why": str(error)})
+        else:
+            self.restarts.started(now)
 
-    def _start(self, now: float, environment: dict[str, str]) -> None:
-        child = self.child
+    def _start(self, environment: dict[str, str]) -> None:
         if self._fenced is None:
-            child.process = subprocess.Popen(self._command(-1), env=environment, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(self._command(-1), env=environment, stdin=subprocess.DEVNULL)
             return
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as stack:
             stack.callback(ours.close)
             descriptor = theirs.fileno()
-            child.process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 self._command(descriptor), pass_fds=(descriptor,), env=environment, stdin=subprocess.DEVNULL
             )
             stack.pop_all()
@@ -96,18 +99,19 @@ class Attendant:
 
     def reap(self, now: float) -> None:
         """SIGCHLD: plan its next start if it has ended."""
-        process = self.child.process
+        process = self.process
         if process is None or process.poll() is None:
             return
+        self.process = None
         self._close()
-        self.child.ended(now, at_once=False)
+        self.restarts.ended(now, at_once=False)
         _LOG.warning(
-            "%s ended", self.child.name, extra={"exit_code": process.returncode, "again_in_s": self.child.delay_s}
+            "%s ended", self.name, extra={"exit_code": process.returncode, "again_in_s": self.restarts.delay_s}
         )
 
     def let_go(self) -> subprocess.Popen[bytes] | None:
         """Give the process to who ends it; None: none runs."""
-        process, self.child.process = self.child.process, None
+        process, self.process = self.process, None
         self._close()
         return process
 
@@ -117,7 +121,7 @@ class Attendant:
             line.close()
 
 
-class Attendants:
+class SideProcesses:
     """All of them.
 
     Args:
@@ -127,7 +131,7 @@ class Attendants:
     """
 
     def __init__(self, config: ReplicaConfig, config_path: str, fenced: Callable[[bool], None]) -> None:
-        self._all: list[Attendant] = []
+        self._all: list[SideProcess] = []
         self._told: Standing | None = None
         self._told_at = 0.0
 
@@ -136,16 +140,16 @@ class Attendants:
             return lambda descriptor: [*program, str(descriptor), str(os.getpid())]
 
         if config.announce_kubernetes:
-            self._all.append(Attendant("announcer", command("pod.announcer"), fenced))
+            self._all.append(SideProcess("announcer", command("pod.announcer"), fenced))
         if config.health_listen:
-            self._all.append(Attendant("health", command("pod.health_port"), fenced))
+            self._all.append(SideProcess("health", command("pod.health_port"), fenced))
         for driver in config.drivers:
-            self._all.append(Attendant(f"driver {driver.name}", _driver(config_path, driver.name)))
+            self._all.append(SideProcess(f"driver {driver.name}", _driver(config_path, driver.name)))
 
     @property
     def pids(self) -> set[int]:
         """Process ids of those that run."""
-        return {each.child.pid for each in self._all}
+        return {each.process.pid for each in self._all if each.process is not None}
 
     def start_due(self, now: float, environment: dict[str, str]) -> None:
         """Start those whose time has come; call it with each heartbeat."""

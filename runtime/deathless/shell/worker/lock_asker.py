@@ -17,8 +17,8 @@ from typing import Final, TypeVar, cast
 
 from deathless.base.backoff import next_pause
 from deathless.base.errors import DeathlessError, LockUnavailable
+from deathless.core.supervisor.records import LockIs
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
-from deathless.shell.link.orders import LockIs
 from deathless.shell.lock_stores.reachability import ask_on
 
 T = TypeVar("T")

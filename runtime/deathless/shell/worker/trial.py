@@ -18,10 +18,11 @@ import resource
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from deathless.base.limits import END_S
 from deathless.execution.turn.running import Running
 from deathless.shell.link.status_page import Page
 from deathless.shell.process.forked import die_with_parent
-from deathless.shell.process.reaping import END_S, end_child, reap
+from deathless.shell.process.reaping import end_child, reap
 
 _LOG: Final = logging.getLogger("deathless.trial")
 OOM: Final = "/proc/self/oom_score_adj"  # where memory is short, a copy goes first

@@ -46,6 +46,18 @@ from deathless.core.primary.suspicion import Runs
 from deathless.core.replica.replica import Replica
 from deathless.core.replica.witness import Sighting
 from deathless.core.supervisor.detection import FOLLOWING_ROLES
+from deathless.core.supervisor.records import (
+    AddressesAre,
+    AskLock,
+    Deaths,
+    Diverged,
+    PrimaryIs,
+    RoleIs,
+    Stop,
+    Stopping,
+    TakeOver,
+    ToWorker,
+)
 from deathless.core.tables.logical_time import Anchor
 from deathless.core.tables.outbox import Outbox
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
@@ -60,19 +72,7 @@ from deathless.shell.disk.open_log import open_log, volume_bytes
 from deathless.shell.disk.spool_files import FileSpool, scratch_folder
 from deathless.shell.link.config_file import read_config
 from deathless.shell.link.machine_clock import MachineClock, boot_us
-from deathless.shell.link.orders import (
-    AddressesAre,
-    AskLock,
-    Deaths,
-    Diverged,
-    LineProtocol,
-    PrimaryIs,
-    RoleIs,
-    Stop,
-    Stopping,
-    TakeOver,
-    ToWorker,
-)
+from deathless.shell.link.orders import LineProtocol
 from deathless.shell.link.status_page import (
     FULL,
     LOCK_ANSWERS,

@@ -22,6 +22,7 @@ from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import ActivityStart, Target
 from deathless.core.access.directory_proof import KINDS
 from deathless.core.replica.witness import Sighting
+from deathless.core.supervisor.records import ToSupervisor, ToWorker
 from deathless.core.tables.spool import Spool
 from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import FileSystem, Handle, Lock, ServiceRecord
@@ -33,7 +34,6 @@ from deathless.simulation.world.directory import Asker, Door, SimDirectory
 from deathless.simulation.world.disk import SimDisk, SimFileSystem
 from deathless.simulation.world.inode import Inode
 from deathless.simulation.world.interposed import DiskWeather, InterposedFileSystem
-from deathless.simulation.world.line import ToSupervisor, ToWorker
 from deathless.simulation.world.lock import LockProfile, SimLock, SimLockStore
 from deathless.simulation.world.page import Page
 from deathless.simulation.world.scheduler import Process, ProcessState
@@ -172,6 +172,7 @@ class ReplicaNode:
         self.spool: Spool = SimSpool(self.scheduler.fork(f"spool/{machine}"))
         self.powered = False
         self.stopping = False  # it was told to stop, and has not been started again
+        self.fenced = False  # an operator keeps its worker stopped
         process = self.scheduler.process
         self.worker = process(machine, machine, self._worker_exited)
         self.helper = process(f"{machine}.helper", machine, self._helper_exited)
@@ -181,7 +182,6 @@ class ReplicaNode:
         self.supervisor_node: SupervisorNode | None = None
         self.lock_clients: list[SimLock] = []
         self._views: dict[str, SimFileSystem] = {}
-        self._expected_end = False
         for role in ("worker", "supervisor", "helper"):
             self._views[role] = shared.disk.view(f"{machine}.{role}", self._gate(role))
 
@@ -296,12 +296,12 @@ class ReplicaNode:
     def tell_supervisor(self, record: ToSupervisor) -> None:
         """See worker_node.Host."""
         self.worker.check()
-        generation = self.supervisor.generation
+        generation, life = self.supervisor.generation, self.worker.generation
 
         def arrive() -> None:
             node = self.supervisor_node
             if node is not None and self.supervisor.generation == generation:
-                self.supervisor.post(lambda: node.worker_said(record))
+                self.supervisor.post(lambda: node.worker_said(life, record))
 
         self.scheduler.call_later(LINE_US, arrive)
 
@@ -324,15 +324,15 @@ class ReplicaNode:
         elif isinstance(error, DataCorrupt):
             self.shared.stops.append((self.name, error.code, str(error)))
 
-    def start_worker(self) -> None:
+    def start_worker(self) -> int:
         """See supervisor_node.Host."""
         page = Page(self.page)
         self.shared.pages[self.name] = page
         node = WorkerNode(self, page)
         self.page, self.worker_node = page, node
-        self._expected_end = False
         self.worker.start(_nothing)
         self.worker.call_later(self.chance.randrange(START_MIN_US, START_MAX_US), node.run)
+        return self.worker.generation
 
     # ---- what happens to it ----------------------------------------------------------------------------------
 
@@ -353,6 +353,8 @@ class ReplicaNode:
         self.supervisor_node = node = SupervisorNode(self)
         self.shared.directory.members[self.name] = f"{self.machine}:3"
         self.supervisor.start(node.run)
+        if self.fenced:
+            self._tell_fence()
 
     def sightings(self) -> list[Sighting]:
         """See worker_node.Host. Replicas that share a directory as their lock share a machine."""
@@ -373,6 +375,27 @@ class ReplicaNode:
         if node is not None and self.supervisor.alive:
             self.stopping = True
             self.supervisor.post(node.order_stop)
+
+    def fence(self, fenced: bool) -> None:
+        """An operator keeps the worker stopped, or does not any more; a supervisor that is started anew is told."""
+        self.fenced = fenced
+        self._tell_fence()
+
+    def be_superseded(self, later: str) -> None:
+        """A later instance of this replica runs; its supervisor is told so."""
+        node = self.supervisor_node
+        if node is not None and self.supervisor.alive:
+            self.supervisor.post(lambda: node.be_superseded(later))
+
+    def _tell_fence(self) -> None:
+        node, fenced = self.supervisor_node, self.fenced
+        if node is not None and self.supervisor.alive:
+            self.supervisor.post(lambda: node.fence(fenced))
+
+    def hang(self, duration_us: int) -> None:
+        """The worker's loop stands still, in nothing that its page shows."""
+        if self.worker.alive:
+            self.worker.post(lambda: self.worker.pause(duration_us))
 
     def withdraw(self) -> None:
         """See supervisor_node.Host."""
@@ -455,7 +478,14 @@ class ReplicaNode:
             self._failed("worker", error)
         node = self.supervisor_node
         if node is not None and self.supervisor.alive:
+            life, generation = self.worker.generation, self.supervisor.generation
             self.supervisor.post(node.worker_ended)
+
+            def line_ends() -> None:
+                if self.supervisor.alive and self.supervisor.generation == generation:
+                    self.supervisor.post(lambda: node.line_ended(life))
+
+            self.scheduler.call_later(LINE_US, line_ends)
 
     def _supervisor_exited(self, process: Process, error: BaseException | None) -> None:
         self.network.process_died(process)

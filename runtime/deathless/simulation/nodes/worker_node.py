@@ -45,6 +45,20 @@ from deathless.core.primary.suspicion import Runs
 from deathless.core.replica.replica import Replica
 from deathless.core.replica.witness import Sighting
 from deathless.core.supervisor.detection import FOLLOWING_ROLES
+from deathless.core.supervisor.records import (
+    AddressesAre,
+    AskLock,
+    Deaths,
+    Diverged,
+    LockIs,
+    PrimaryIs,
+    RoleIs,
+    Stop,
+    Stopping,
+    TakeOver,
+    ToSupervisor,
+    ToWorker,
+)
 from deathless.core.tables.logical_time import Anchor
 from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.spool import Spool
@@ -62,20 +76,6 @@ from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_ru
 from deathless.simulation.nodes.peer_links import PeerLinks
 from deathless.simulation.world.clock import SimClock
 from deathless.simulation.world.directory import Stands
-from deathless.simulation.world.line import (
-    AddressesAre,
-    AskLock,
-    Deaths,
-    Diverged,
-    LockIs,
-    PrimaryIs,
-    RoleIs,
-    Stop,
-    Stopping,
-    TakeOver,
-    ToSupervisor,
-    ToWorker,
-)
 from deathless.simulation.world.network import Endpoint, Network
 from deathless.simulation.world.page import Page
 from deathless.simulation.world.scheduler import Process, ProcessKilled, ProcessState, Timer
@@ -310,11 +310,12 @@ class WorkerNode:
                 self.post(ev.DivergenceReported(replica, text))
             case AskLock():
                 self._tell_lock()
-            case Stop():
-                self.post(ev.StopOrdered())
+            case Stop(at_once):
+                self.post(ev.StopOrdered(at_once=at_once))
 
     def _tick(self) -> None:
         engine = self.running
+        self.page.ticks += 1
         self.page.lsn = engine.place.lsn
         since = engine.unproved_since
         same = since is not None and since == self._unproved_since

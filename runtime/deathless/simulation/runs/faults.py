@@ -51,13 +51,18 @@ class FaultKind(StrEnum):
     STOP = "stop"  # SIGTERM of a replica's supervisor: an orderly stop; started again after a while
     CLIENT_KILL = "client-kill"  # a client dies for good, its calls without answer
     CLIENT_RESET = "client-reset"  # a client's connection is lost
+    FENCE = "fence"  # an operator keeps a replica's worker stopped for a while
+    HANG = "hang"  # a worker's loop stands still for a while, in nothing that its page shows
     COPY = "copy"  # of the whole directory; its replicas wake up beside the original, and stay
 
 
 VOLUME: Final = (FaultKind.READ_ONLY, FaultKind.SLOW_STORAGE)
 """Kinds that hit the volume, and with it all replicas at once; drawn beside the others, by `draw_volume_faults`."""
 
-APART: Final = frozenset({FaultKind.SLEEP, FaultKind.COPY, *VOLUME})
+HOLDS: Final = (FaultKind.FENCE, FaultKind.HANG)
+"""Kinds that are for a replica's supervisor; drawn beside the others, by `draw_holds`."""
+
+APART: Final = frozenset({FaultKind.SLEEP, FaultKind.COPY, *VOLUME, *HOLDS})
 DRAWN: Final = tuple(kind for kind in FaultKind if kind not in APART)
 """Kinds that seeds draw from. Sleep is brought about by `between`, and by tests that judge timers; a copy is drawn by
 `draw_copy_fault`.
@@ -65,6 +70,7 @@ DRAWN: Final = tuple(kind for kind in FaultKind if kind not in APART)
 
 UNUSABLE: Final = frozenset({FaultKind.READ_ONLY, FaultKind.DEAD_DISK})
 """While no secret can be written the newest one goes on to serve, and a copy made meanwhile has it (design 0014)."""
+HOLDS_SHARE: Final = 0.4  # of seeds in which workers are held or hang
 COPY_SHARE: Final = 0.1  # of seeds in which the directory is copied, of those without such faults
 
 DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
@@ -96,6 +102,8 @@ DURATIONS_US: Final[dict[FaultKind, tuple[int, int]]] = {
     FaultKind.STOP: (200_000, 2_000_000),
     FaultKind.CLIENT_KILL: (0, 0),
     FaultKind.CLIENT_RESET: (0, 0),
+    FaultKind.FENCE: (100_000, 3_000_000),
+    FaultKind.HANG: (100_000, 20_000_000),  # beyond turn_max_s
     FaultKind.COPY: (0, 0),
 }
 """Shortest and longest duration of each kind, microseconds; 0: it is over at once."""
@@ -196,10 +204,38 @@ def draw_volume_faults(
         begin_us: no fault begins before.
         end_us: no fault begins after.
     """
-    if chance.random() < 0.5:
+    return _draw_beside(chance, plan, VOLUME, 0.5, replicas, begin_us, end_us)
+
+
+def draw_holds(
+    chance: random.Random, plan: FaultPlan, *, replicas: Sequence[str], begin_us: int, end_us: int
+) -> FaultPlan:
+    """Draw what operators and hung workers ask of supervisors beside the faults of a plan; nothing in most seeds.
+
+    Args:
+        chance: generator that belongs to these faults alone, so that the others stay as they were drawn.
+        plan: what happens already.
+        replicas: names, at least one.
+        begin_us: no fault begins before.
+        end_us: no fault begins after.
+    """
+    return _draw_beside(chance, plan, HOLDS, HOLDS_SHARE, replicas, begin_us, end_us)
+
+
+def _draw_beside(
+    chance: random.Random,
+    plan: FaultPlan,
+    kinds: Sequence[FaultKind],
+    share: float,
+    replicas: Sequence[str],
+    begin_us: int,
+    end_us: int,
+) -> FaultPlan:
+    """Draw up to three faults more, in this share of the seeds."""
+    if chance.random() >= share:
         return plan
     faults = [
-        _draw_fault(chance, chance.choice(VOLUME), chance.randrange(begin_us, end_us), replicas, ())
+        _draw_fault(chance, chance.choice(kinds), chance.randrange(begin_us, end_us), replicas, ())
         for _ in range(chance.randrange(1, 4))
     ]
     every = sorted([*plan.faults, *faults], key=lambda fault: fault.at_us)

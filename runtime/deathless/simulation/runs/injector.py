@@ -77,6 +77,11 @@ class Injector:
             case FaultKind.STOP:
                 node.stop()
                 return lambda: self._start_again(node)
+            case FaultKind.FENCE:
+                node.fence(True)
+                return lambda: node.fence(False)
+            case FaultKind.HANG:
+                node.hang(fault.duration_us)
             case FaultKind.POWER_CUT:
                 for each in cluster.replicas.values():
                     each.lose_power()
@@ -155,7 +160,7 @@ class Injector:
         """Names are looked up again; an operator starts what found files missing that were there."""
         node.set_stale(False)
         supervisor = node.supervisor_node
-        if supervisor is not None and supervisor.stays_stopped == LogTruncated.code:
+        if supervisor is not None and supervisor.machine.report.condition == LogTruncated.code:
             node.kill_both()
             node.start()
 

@@ -18,7 +18,15 @@ from deathless.base.errors import LogTruncated
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 from deathless.simulation.checkers.history import Violation
 from deathless.simulation.nodes.cluster import SPAN_US, Cluster, Setup, draw_setup
-from deathless.simulation.runs.faults import DRAWN, FaultKind, FaultPlan, draw_copy_fault, draw_plan, draw_volume_faults
+from deathless.simulation.runs.faults import (
+    DRAWN,
+    FaultKind,
+    FaultPlan,
+    draw_copy_fault,
+    draw_holds,
+    draw_plan,
+    draw_volume_faults,
+)
 from deathless.simulation.runs.injector import Injector
 from deathless.simulation.runs.verdict import judge
 from deathless.simulation.world.scheduler import draw
@@ -99,6 +107,8 @@ def run_seed(seed: int, options: Options = Options()) -> Result:
         setup = on_a_small_volume(draw(seed, "volume"), setup)
         volume = draw(seed, "volume faults")
         plan = draw_volume_faults(volume, plan, replicas=setup.names(), begin_us=BEGIN_US, end_us=SPAN_US)
+        holds = draw(seed, "holds")
+        plan = draw_holds(holds, plan, replicas=setup.names(), begin_us=BEGIN_US, end_us=SPAN_US)
         setup, plan = with_copy(draw(seed, "copy"), setup, plan)
     cluster = Cluster(seed, setup, keep_trace=options.keep_trace)
     try:

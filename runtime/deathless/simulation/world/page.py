@@ -22,6 +22,7 @@ class Page:
         self.confirmed: Point | None = before.confirmed if before is not None else None
         self._buffer = bytearray(PAGE_BYTES)
         self.running = Cells(self._buffer)
+        self.ticks = 0  # one more each time the worker's loop comes round
         self.syncs = 0  # odd while one is under way
         self.upstream_us = 0  # when the primary was last heard; 0: never
         self.lsn = 0
@@ -34,6 +35,10 @@ class Page:
     def read_running(self) -> Running | None:
         """The message that is, or was at its death, being run."""
         return read_running(bytes(self._buffer))
+
+    def clear(self) -> None:
+        """Forget the message that stands here: it was taken note of."""
+        self.running = Cells(self._buffer)
 
     def note_call(self, began_us: int, now_us: int) -> None:
         """A call of the storage came back: keep how long the slowest of late took."""

@@ -86,7 +86,7 @@ def supervised(
         async with asyncio.timeout(15):
             try:
                 await look(supervisor)
-                supervisor._order_stop()
+                supervisor.order_stop()
             except BaseException:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)

@@ -18,11 +18,11 @@ from tests.unit.deathless.shell.worker.test_worker import Told, config_in, to_st
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import HandlerFailed, InvocationUnknown, NotParked, NotUnsettled, Parked
+from deathless.core.supervisor.records import Deaths, RoleIs, Stop, TakeOver
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.identity import prepare
 from deathless.shell.ingress.ingress import Ingress
 from deathless.shell.ingress.operators import Operators, shard_askers
-from deathless.shell.link.orders import Deaths, RoleIs, Stop, TakeOver
 from deathless.shell.net.admin_call import access_of, ask
 from deathless.shell.service_code.loading import load_service
 from deathless.shell.web.protocol import HttpServer

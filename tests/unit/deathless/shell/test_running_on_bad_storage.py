@@ -23,6 +23,7 @@ from tests.unit.deathless.shell.faulty_calls import FaultyCalls
 from deathless.base.errors import DeathlessError, Internal, PermissionRefused
 from deathless.base.storage import OUTCOMES, Outcome, Use, trouble_of
 from deathless.codec.witness import Point, encode_slot
+from deathless.core.supervisor.machine import FINAL_CODES
 from deathless.engine.replica.failures import as_ours
 from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption
 from deathless.shell.directory.instance import clear_former, lock_replica, take_generation
@@ -40,7 +41,6 @@ from deathless.shell.link.status_page import confirmed_elsewhere, open_page
 from deathless.shell.net.proof import Secrets, read_secret
 from deathless.shell.service_code import code_record
 from deathless.shell.service_code.fingerprint import fingerprint_of
-from deathless.shell.supervisor.supervisor import FINAL_CODES
 from deathless.shell.supervisor.usable import when_usable
 from deathless.shell.worker.witness_writer import FILE_SLOTS, WitnessFile, newest
 

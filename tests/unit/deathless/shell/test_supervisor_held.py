@@ -17,14 +17,15 @@ from tests.unit.deathless.shell.supervisor_bench import (
 
 from deathless.base.errors import CorruptFrame, OtherSupervisor
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, struct_packet
+from deathless.core.supervisor import machine as module
 from deathless.core.supervisor.detection import Report, WorkerState
+from deathless.core.supervisor.events import Fenced
 from deathless.shell.directory.instance import take_generation
 from deathless.shell.directory.members import Member, read_members, write_member
 from deathless.shell.net.admin_call import Access, ask
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.proof import Asker
-from deathless.shell.supervisor import supervisor as module
 
 # ---------------------------------------------------------------- held: fenced, or superseded
 
@@ -34,14 +35,14 @@ LEAVING = TICKING.format(told='[stopping(""), os._exit(0)]')
 def test_fenced_worker_stops_in_order_stays_stopped_and_starts_again_when_the_fence_is_gone(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        supervisor._be_fenced(True)
+        supervisor._take(Fenced(True))
         await until(lambda: supervisor.worker.process is None)
         await until(lambda: supervisor.report.role == "fenced")
-        assert supervisor.worker.start_at is None
+        assert supervisor.machine.worker.start_at is None
         assert (supervisor.report.condition, supervisor.report.problem) == ("", "")
         await ask(supervisor.report.control, "restart-worker", Access("bank", directory=supervisor.config.directory))
-        assert supervisor.worker.start_at is None
-        supervisor._be_fenced(False)
+        assert supervisor.machine.worker.start_at is None
+        supervisor._take(Fenced(False))
         await until(lambda: supervisor.report.role == "standby")
 
     supervised(tmp_path, LEAVING, look)
@@ -49,7 +50,7 @@ def test_fenced_worker_stops_in_order_stays_stopped_and_starts_again_when_the_fe
 
 def test_fence_that_comes_before_the_worker_stands_stops_it_too(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
-        supervisor._be_fenced(True)
+        supervisor._take(Fenced(True))
         await until(lambda: supervisor.report.role == "fenced")
         assert supervisor.worker.process is None
 
@@ -61,7 +62,7 @@ def test_fenced_worker_that_does_not_stop_is_ended(tmp_path: Path, monkeypatch: 
 
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        supervisor._be_fenced(True)
+        supervisor._take(Fenced(True))
         await until(lambda: supervisor.report.role == "fenced")
 
     assert supervised(tmp_path, TICKING.format(told="pass"), look).report.deaths == []
@@ -70,9 +71,9 @@ def test_fenced_worker_that_does_not_stop_is_ended(tmp_path: Path, monkeypatch: 
 def test_worker_that_refused_for_good_does_not_start_for_want_of_a_fence(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.condition)
-        supervisor._be_fenced(True)
-        supervisor._be_fenced(False)
-        assert supervisor.worker.start_at is None
+        supervisor._take(Fenced(True))
+        supervisor._take(Fenced(False))
+        assert supervisor.machine.worker.start_at is None
 
     supervised(tmp_path, f'stopping("{CorruptFrame.code}"); os._exit(65)', look)
 
@@ -87,12 +88,12 @@ def test_former_instance_stops_its_worker_for_good_and_says_why(tmp_path: Path, 
         assert take_generation(tmp_path / "replicas" / "r0", "r0", "b") == 2
         if told_by == "members":
             write_member(str(tmp_path), later)
-            supervisor._board.look()
+            supervisor._others.board.look()
         else:
-            supervisor._board.ask_later()
+            supervisor._others.board.ask_later()
         await until(lambda: supervisor.report.condition)
         assert (supervisor.report.condition, supervisor.report.role) == (OtherSupervisor.code, "dead")
-        assert supervisor.worker.start_at is None
+        assert supervisor.machine.worker.start_at is None
         assert "instance b" in word.read_text()
         if told_by == "members":
             assert read_members(str(tmp_path)) == {"r0": later}
@@ -111,7 +112,7 @@ def test_members_or_a_peer_that_lies_of_a_later_instance_holds_nobody(tmp_path: 
             structs.replace(before, control="x:1"),
         ):
             write_member(str(tmp_path), lie)
-            supervisor._board.ask_later()
+            supervisor._others.board.ask_later()
             await until(lambda: read_members(str(tmp_path)).get("r0") == before)
         assert (supervisor.report.condition, supervisor.report.role) == ("", "standby")
 

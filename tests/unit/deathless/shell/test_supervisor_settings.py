@@ -17,7 +17,7 @@ from tests.unit.deathless.shell.supervisor_bench import (
 
 from deathless.base.errors import SettingsChanged
 from deathless.shell.link.settings_file import SettingsFile
-from deathless.shell.supervisor import supervisor as module
+from deathless.shell.supervisor import starting as module
 
 WAITING = 'role("recovering")\nwhile True: time.sleep(60)'
 
@@ -25,7 +25,7 @@ WAITING = 'role("recovering")\nwhile True: time.sleep(60)'
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsFile:
     """Settings that are looked at at every turn of a supervisor's loop."""
-    monkeypatch.setattr(module, "TLS_S", 0.0)
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
     path = tmp_path / "replica.json"
     path.write_text('{"etcd":1}')
     return SettingsFile(str(path))
@@ -72,8 +72,8 @@ def test_replica_that_has_served_goes_on_with_its_own(tmp_path: Path, shared: Se
 def test_replica_whose_settings_stay_waits_on(tmp_path: Path, shared: SettingsFile) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "recovering")
-        looked = supervisor._tls_at
-        await until(lambda: supervisor._tls_at > looked)
+        looked = supervisor._start.looked_at
+        await until(lambda: supervisor._start.looked_at > looked)
 
     waiting = WAITING.replace("time.sleep(60)", 'b"stop" in line.recv(4096) and os._exit(0)')
     supervised(tmp_path / "log", waiting, look, shared=shared)

@@ -15,10 +15,11 @@ import pytest
 from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
 
 from deathless.base.errors import PermissionRefused
+from deathless.core.supervisor import restarts as child
+from deathless.core.supervisor.effects import Effect, TellPeers
 from deathless.engine.replica.failures import as_ours
 from deathless.shell.link.status_page import Page, open_page
-from deathless.shell.process import restarts as child
-from deathless.shell.supervisor import supervisor as module
+from deathless.shell.supervisor import worker_process as module
 from deathless.shell.supervisor.supervisor import Supervisor
 
 
@@ -40,9 +41,9 @@ def test_worker_that_can_not_be_started_now_is_started_later_and_its_problem_is_
         await until(lambda: supervisor.report.role == "standby")
         away.append("the storage")
         os.kill(supervisor.worker.pid, signal.SIGKILL)
-        await until(lambda: supervisor.worker.delay_s >= 4 * child.RESTART_MIN_S)
+        await until(lambda: supervisor.machine.worker.delay_s >= 4 * child.RESTART_MIN_S)
         assert supervisor.report.problem == as_ours(OSError(number, "", "page"), "").code
-        assert str(tmp_path) in supervisor._last_error
+        assert str(tmp_path) in supervisor.machine.last_error
         away.clear()
         await until(lambda: supervisor.report.role == "standby" and supervisor.report.problem == "")
 
@@ -63,7 +64,7 @@ def test_page_that_this_user_may_not_open_any_more_needs_an_operator(
         monkeypatch.setattr(module, "open_page", refused)
         os.kill(supervisor.worker.pid, signal.SIGKILL)
         await until(lambda: supervisor.report.condition == PermissionRefused.code)
-        assert supervisor.worker.start_at is None
+        assert supervisor.machine.worker.start_at is None
         monkeypatch.setattr(module, "open_page", opened)
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
@@ -87,7 +88,7 @@ def test_child_for_which_there_is_no_process_is_started_later(
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby" and len(refused) == (2 if what == "worker" else 0))
         supervisor.report.client = "127.0.0.1:1"
-        await until(lambda: supervisor.ingress.process is not None and len(refused) == 2)
+        await until(lambda: supervisor.ingress is not None and len(refused) == 2)
 
     supervised(
         tmp_path, TICKING.format(told="os._exit(0)"), look, ingress="time.sleep(60)", ingress_listen="127.0.0.1:0"
@@ -99,13 +100,14 @@ def test_message_for_which_a_worker_is_ended_is_told_with_the_word_that_it_is_st
 ) -> None:
     """Who takes over for that word would run the message unawares, and be ended for it in turn (I11)."""
     told: list[tuple[str, list[tuple[int, int, int]]]] = []
-    tell = Supervisor._tell_others
+    do = Supervisor._do
 
-    def note(supervisor: Supervisor, now: float) -> None:
-        told.append((str(supervisor.report.state), list(supervisor.report.deaths)))
-        tell(supervisor, now)
+    def note(supervisor: Supervisor, effect: Effect) -> None:
+        if isinstance(effect, TellPeers):
+            told.append((str(effect.report.state), list(effect.report.deaths)))
+        do(supervisor, effect)
 
-    monkeypatch.setattr(Supervisor, "_tell_others", note)
+    monkeypatch.setattr(Supervisor, "_do", note)
     loops = 'role("primary", 1); page[2] = 0; page[1] = 3; page[0] = 9; time.sleep(60)'
 
     async def look(supervisor: ScriptedSupervisor) -> None:
@@ -124,7 +126,7 @@ def test_message_for_which_a_worker_is_ended_is_told_with_the_word_that_it_is_st
 def test_worker_is_told_which_page_its_supervisor_reads(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        assert supervisor._page is not None
-        assert Supervisor.worker_command(supervisor, 7)[-2:] == ["7", supervisor._page.path]
+        assert supervisor.worker.page is not None
+        assert Supervisor.worker_command(supervisor, 7)[-2:] == ["7", supervisor.worker.page.path]
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)

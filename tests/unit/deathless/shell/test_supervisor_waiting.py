@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 from typing import cast
 
@@ -11,16 +10,16 @@ import pytest
 from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervisor, supervised, until
 from tests.unit.deathless.shell.unkillable import end_truly
 
-from deathless.base.limits import STOP_MAX_S
+from deathless.base.limits import END_S, STOP_MAX_S
 from deathless.cli.switchover import SWITCH_S
 from deathless.core.primary.handover import HANDOVER_MAX_S
+from deathless.core.supervisor import machine as module
+from deathless.core.supervisor.events import Fenced, HeartbeatDue, Superseded
+from deathless.core.supervisor.machine import INGRESS_STOP_MAX_S
 from deathless.shell.directory import members
 from deathless.shell.link.status_page import OUTSIDE_HELD
 from deathless.shell.operate.runner import FOLLOWERS_STOP_S, STOP_S
 from deathless.shell.process import reaping
-from deathless.shell.process.reaping import END_S
-from deathless.shell.supervisor import supervisor as module
-from deathless.shell.supervisor.supervisor import INGRESS_STOP_MAX_S
 
 SLOW = TICKING.format(told='[time.sleep(0.3), open(starts + ".ended", "w").close(), os._exit(0)]')
 """A worker that takes its time to stop."""
@@ -50,8 +49,8 @@ def test_a_primary_alone_has_time_to_wait_for_activities_before_it_is_ended(
         starts = supervisor.folder / "starts"
         await until(lambda: supervisor.report.role == role)
         if how.startswith("fence"):
-            supervisor._be_fenced(True)
-            supervisor._pass_stop_on(time.monotonic())
+            supervisor._take(Fenced(True))
+            supervisor._take(HeartbeatDue())
         elif how == "restart":
             supervisor._restart_worker()
         if how == "fence":
@@ -67,10 +66,10 @@ def test_a_primary_alone_has_time_to_wait_for_activities_before_it_is_ended(
 def test_what_a_primary_waits_for_is_told_by_its_own_supervisor(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "primary")
-        assert supervisor._page is not None
-        supervisor._page.note_waiting((2, 0.0, 60.0), 0.0, 5000.0)
+        assert supervisor.worker.page is not None
+        supervisor.worker.page.note_waiting((2, 0.0, 60.0), 0.0, 5000.0)
         assert not supervisor._standing().outside_held
-        supervisor._page.cells[OUTSIDE_HELD] = 1
+        supervisor.worker.page.cells[OUTSIDE_HELD] = 1
         assert supervisor._standing().outside_held
         [told] = cast("list[dict[str, object]]", supervisor.status()["replicas"])
         assert (told["waits_for"], told["waits_since"], told["waits_until"]) == (2, 5000, 5060)
@@ -86,7 +85,7 @@ def test_an_instance_that_nobody_listens_to_any_more_is_stopped_at_once(tmp_path
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "primary")
         if superseded:
-            supervisor._be_superseded("b")
+            supervisor._take(Superseded("b"))
             await until(lambda: supervisor.worker.process is None)
 
     supervisor = supervised(tmp_path, led_by(TOLD, "primary"), look)

@@ -10,11 +10,10 @@ import msgspec
 import pytest
 import uvloop
 
-from deathless.shell.link.orders import (
+from deathless.core.supervisor.records import (
     AddressesAre,
     Deaths,
     Diverged,
-    LineProtocol,
     PrimaryIs,
     RoleIs,
     Stop,
@@ -23,6 +22,7 @@ from deathless.shell.link.orders import (
     ToSupervisor,
     ToWorker,
 )
+from deathless.shell.link.orders import LineProtocol
 
 TO_WORKER = [
     TakeOver(3, "primary fell silent", 17),

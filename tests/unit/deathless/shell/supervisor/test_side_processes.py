@@ -19,9 +19,10 @@ import msgspec
 import pytest
 
 from deathless.base.config import DriverConfig, ReplicaConfig
+from deathless.core.supervisor.restarts import RESTART_MIN_S
 from deathless.shell.link.standing import BEAT_S, Standing
 from deathless.shell.process.reaping import end_all
-from deathless.shell.supervisor.side_processes import Attendant, Attendants
+from deathless.shell.supervisor.side_processes import SideProcess, SideProcesses
 
 STANDING = Standing(service="bank", replica="r0", role="standby")
 
@@ -43,28 +44,28 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-def attended(
-    folder: Path, script: str, look: Callable[[Attendants, list[bool]], Coroutine[object, object, None]]
+def beside(
+    folder: Path, script: str, look: Callable[[SideProcesses, list[bool]], Coroutine[object, object, None]]
 ) -> None:
-    """Run one attendant that is a script while `look` looks."""
+    """Run one process that is a script while `look` looks."""
 
     async def main() -> None:
         config = ReplicaConfig(service="bank", module="m:a", directory=str(folder), replica="r0")
         said: list[bool] = []
-        attendants = Attendants(config, "unused", said.append)
-        assert attendants.pids == set()
+        processes = SideProcesses(config, "unused", said.append)
+        assert processes.pids == set()
 
         def command(descriptor: int) -> list[str]:
             return [sys.executable, "-S", "-c", dedent(script), str(descriptor), str(folder / "heard")]
 
-        attendants._all.append(Attendant("listener", command, said.append))
+        processes._all.append(SideProcess("listener", command, said.append))
         try:
-            attendants.start_due(time.monotonic(), dict(os.environ))
-            await look(attendants, said)
+            processes.start_due(time.monotonic(), dict(os.environ))
+            await look(processes, said)
         finally:
-            end_all(attendants.let_go())
+            end_all(processes.let_go())
             await asyncio.sleep(0)
-        assert attendants.pids == {0}
+        assert processes.pids == set()
 
     asyncio.run(main())
 
@@ -76,12 +77,12 @@ def heard_in(folder: Path) -> list[Standing]:
 
 
 def test_change_is_told_at_once_and_what_did_not_change_only_with_the_beat(tmp_path: Path) -> None:
-    async def look(attendants: Attendants, said: list[bool]) -> None:
+    async def look(processes: SideProcesses, said: list[bool]) -> None:
         now = 0.0
 
         async def tell(standing: Standing, now: float, count: int) -> None:
-            await until(lambda: all(each._line is not None and each._line.open for each in attendants._all))
-            attendants.tell(standing, now)
+            await until(lambda: all(each._line is not None and each._line.open for each in processes._all))
+            processes.tell(standing, now)
             await until(lambda: len(heard_in(tmp_path)) == count)
 
         await tell(STANDING, now, 1)
@@ -92,38 +93,57 @@ def test_change_is_told_at_once_and_what_did_not_change_only_with_the_beat(tmp_p
         await until(lambda: said)
         assert said == [True]
 
-    attended(tmp_path, LISTENER, look)
+    beside(tmp_path, LISTENER, look)
 
 
 def test_child_that_does_not_read_is_not_waited_for(tmp_path: Path) -> None:
-    async def look(attendants: Attendants, said: list[bool]) -> None:
-        [attendant] = attendants._all
-        await until(lambda: attendant._line is not None and attendant._line.open)
+    async def look(processes: SideProcesses, said: list[bool]) -> None:
+        [process] = processes._all
+        await until(lambda: process._line is not None and process._line.open)
         for epoch in range(5000):
-            attendants.tell(msgspec.structs.replace(STANDING, epoch=epoch, text="x" * 500), 0.0)
-        assert attendant._line is not None
-        assert not attendant._line.flushed
+            processes.tell(msgspec.structs.replace(STANDING, epoch=epoch, text="x" * 500), 0.0)
+        assert process._line is not None
+        assert not process._line.flushed
         await asyncio.sleep(0)
 
-    attended(tmp_path, DEAF, look)
+    beside(tmp_path, DEAF, look)
 
 
 def test_child_that_ends_is_started_again_and_told(tmp_path: Path) -> None:
-    async def look(attendants: Attendants, said: list[bool]) -> None:
-        [attendant] = attendants._all
-        attendants.tell(STANDING, 0.0)
-        first = attendant.child.pid
+    async def look(processes: SideProcesses, said: list[bool]) -> None:
+        [process] = processes._all
+        processes.tell(STANDING, 0.0)
+        assert process.process is not None
+        first = process.process.pid
         os.kill(first, signal.SIGKILL)
 
         def again() -> bool:
-            attendants.reap(time.monotonic())
-            attendants.start_due(time.monotonic(), dict(os.environ))
-            attendants.tell(STANDING, 0.0)
-            return attendant.child.pid not in (0, first) and bool(heard_in(tmp_path))
+            processes.reap(time.monotonic())
+            processes.start_due(time.monotonic(), dict(os.environ))
+            processes.tell(STANDING, 0.0)
+            return process.process is not None and process.process.pid != first and bool(heard_in(tmp_path))
 
         await until(again)
 
-    attended(tmp_path, LISTENER, look)
+    beside(tmp_path, LISTENER, look)
+
+
+def test_child_that_ends_again_and_again_is_started_with_growing_pauses(tmp_path: Path) -> None:
+    async def look(processes: SideProcesses, said: list[bool]) -> None:
+        [process] = processes._all
+        now, waited = time.monotonic(), []
+        for _ in range(4):
+            assert process.process is not None
+            process.process.kill()
+            process.process.wait()
+            processes.reap(now)
+            assert process.restarts.start_at is not None
+            waited.append(process.restarts.delay_s)
+            now = process.restarts.start_at
+            processes.start_due(now, dict(os.environ))
+        assert waited == [RESTART_MIN_S * 2**n for n in range(4)]
+
+    beside(tmp_path, DEAF, look)
 
 
 def test_child_that_can_not_be_started_now_is_started_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +158,12 @@ def test_child_that_can_not_be_started_now_is_started_later(tmp_path: Path, monk
 
     monkeypatch.setattr(subprocess, "Popen", popen)
 
-    async def look(attendants: Attendants, said: list[bool]) -> None:
-        assert attendants.pids == {0}
-        attendants.start_due(time.monotonic() + 60, dict(os.environ))
+    async def look(processes: SideProcesses, said: list[bool]) -> None:
+        assert processes.pids == set()
+        processes.start_due(time.monotonic() + 60, dict(os.environ))
         await until(lambda: said)
 
-    attended(tmp_path, LISTENER, look)
+    beside(tmp_path, LISTENER, look)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +177,12 @@ def test_child_that_can_not_be_started_now_is_started_later(tmp_path: Path, monk
 def test_config_says_which_there_are(settings: dict[str, object], names: list[str]) -> None:
     said: list[bool] = []
     fields = {"service": "bank", "module": "m:a", "directory": "d", "replica": "r0", **settings}
-    attendants = Attendants(msgspec.convert(fields, ReplicaConfig), "path", said.append)
-    assert [each.child.name for each in attendants._all] == names
-    for each in attendants._all:
+    processes = SideProcesses(msgspec.convert(fields, ReplicaConfig), "path", said.append)
+    assert [each.name for each in processes._all] == names
+    for each in processes._all:
         option, module, *arguments = each._command(7)[1:]
         assert (option, arguments) == ("-m", ["path", "7", str(os.getpid())])
-        assert each.child.name in module and find_spec(module) is not None
+        assert each.name in module and find_spec(module) is not None
 
 
 ORPHANS = """
@@ -204,23 +224,23 @@ def test_each_driver_is_a_child_that_is_told_nothing_and_started_again(tmp_path:
             replica="r0",
             drivers=(DriverConfig(name="book", kind="files"), DriverConfig(name="mail", kind="webhook")),
         )
-        attendants = Attendants(config, "config.json", lambda _: None)
-        book, mail = attendants._all
+        processes = SideProcesses(config, "config.json", lambda _: None)
+        book, mail = processes._all
         assert book._command(-1)[1:] == ["-m", "deathless.drivers.host", "config.json", "book", str(os.getpid())]
-        assert (book.child.name, mail.child.name) == ("driver book", "driver mail")
-        attendants._all = [Attendant("driver book", lambda _: [sys.executable, "-S", "-c", DEAF])]
+        assert (book.name, mail.name) == ("driver book", "driver mail")
+        processes._all = [SideProcess("driver book", lambda _: [sys.executable, "-S", "-c", DEAF])]
         try:
-            attendants.start_due(0.0, dict(os.environ))
-            attendants.tell(STANDING, 0.0)
-            (pid,) = attendants.pids
+            processes.start_due(0.0, dict(os.environ))
+            processes.tell(STANDING, 0.0)
+            (pid,) = processes.pids
             os.kill(pid, signal.SIGKILL)
-            child = attendants._all[0].child
+            child = processes._all[0]
             await until(lambda: child.process is None or child.process.poll() is not None)
-            attendants.reap(1.0)
-            assert child.start_at is not None
-            attendants.start_due(child.start_at, dict(os.environ))
-            assert attendants.pids not in ({0}, {pid})
+            processes.reap(1.0)
+            assert child.restarts.start_at is not None
+            processes.start_due(child.restarts.start_at, dict(os.environ))
+            assert processes.pids not in (set(), {pid})
         finally:
-            end_all(attendants.let_go())
+            end_all(processes.let_go())
 
     asyncio.run(main())

@@ -26,10 +26,14 @@ from tests.unit.deathless.shell.supervisor_bench import (
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import CorruptFrame, Internal, LogTruncated, OtherSupervisor
-from deathless.core.replica import missing
+from deathless.core.supervisor import machine as module
+from deathless.core.supervisor import missing
+from deathless.core.supervisor import restarts as child
 from deathless.core.supervisor.detection import LOCK_ANSWERS_S, UNPROVED_S, Report, WorkerState
+from deathless.core.supervisor.events import HeartbeatDue, ReportsTaken
+from deathless.core.supervisor.records import PrimaryIs, RoleIs, TakeOver, ToSupervisor
 from deathless.shell.directory.members import read_members
-from deathless.shell.link.orders import LineProtocol, PrimaryIs, RoleIs, TakeOver, ToSupervisor
+from deathless.shell.link.orders import LineProtocol
 from deathless.shell.link.status_page import (
     FULL,
     LOCK_ANSWERS,
@@ -42,8 +46,6 @@ from deathless.shell.link.status_page import (
     page_path,
 )
 from deathless.shell.net.admin_call import Access, ask
-from deathless.shell.process import restarts as child
-from deathless.shell.supervisor import supervisor as module
 
 # ---------------------------------------------------------------- last words
 
@@ -53,7 +55,7 @@ def test_last_words_of_a_worker_that_dies_at_once_are_heard(tmp_path: Path, atte
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.condition)
         assert supervisor.report.condition == CorruptFrame.code
-        assert supervisor.worker.start_at is None
+        assert supervisor.machine.worker.start_at is None
 
     supervised(tmp_path, f'stopping("{CorruptFrame.code}"); os._exit(65)', look)
 
@@ -68,7 +70,7 @@ def test_takeover_that_misses_the_same_each_time_is_final_though_each_worker_rec
     found = "if count < 2:\n    " + fails + "\n" + TICKING.format(told="os._exit(0)")
 
     async def look(supervisor: ScriptedSupervisor) -> None:
-        supervisor._local = True
+        supervisor.machine._log_lacks.local = True
         starts = supervisor.folder / "starts"
         await until(lambda: supervisor.report.condition if lost else starts.exists() and len(starts.read_text()) == 3)
         await until(lambda: lost or supervisor.report.role == "standby")
@@ -82,7 +84,7 @@ def test_worker_that_ends_in_order_starts_again_at_once(tmp_path: Path, monkeypa
 
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: (supervisor.folder / "starts").exists() and supervisor.report.role == "standby")
-        assert supervisor.worker.delay_s == 0
+        assert supervisor.machine.worker.delay_s == 0
         assert supervisor.report.problem == ""
 
     supervised(tmp_path, 'if count == 0: stopping("DL2001"); os._exit(76)\n' + TICKING.format(told="os._exit(0)"), look)
@@ -90,7 +92,7 @@ def test_worker_that_ends_in_order_starts_again_at_once(tmp_path: Path, monkeypa
 
 def test_worker_that_fails_starts_again_with_growing_pauses_and_its_problem_is_told(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.worker.delay_s >= 4 * child.RESTART_MIN_S)
+        await until(lambda: supervisor.machine.worker.delay_s >= 4 * child.RESTART_MIN_S)
         assert supervisor.report.problem == Internal.code
         assert supervisor.report.condition == ""
 
@@ -99,7 +101,7 @@ def test_worker_that_fails_starts_again_with_growing_pauses_and_its_problem_is_t
 
 def test_worker_that_ends_in_order_again_and_again_does_not_spin(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.worker.delay_s >= 4 * child.RESTART_MIN_S)
+        await until(lambda: supervisor.machine.worker.delay_s >= 4 * child.RESTART_MIN_S)
 
     supervised(tmp_path, 'stopping("DL2001"); os._exit(76)', look)
 
@@ -108,7 +110,7 @@ def test_what_a_former_worker_said_is_not_taken_for_the_present_ones(tmp_path: P
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
         former = LineProtocol(ToSupervisor, lambda _: None, lambda: None)
-        supervisor._worker_said(former, RoleIs("primary", 9, "", 0))
+        supervisor.worker.said(former, RoleIs("primary", 9, "", 0))
         assert supervisor.report.role == "standby"
         assert supervisor.report.epoch == 0
 
@@ -119,10 +121,10 @@ def test_death_is_told_before_the_last_words_are_awaited(tmp_path: Path) -> None
     """A helper of the worker may keep the line open for a while: the others must not wait for it."""
 
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor._died is not None)
+        await until(lambda: supervisor.machine.life.dead)
         assert supervisor.report.state == WorkerState.DEAD
-        await until(lambda: supervisor._died is None)
-        assert supervisor._line is not None or supervisor.worker.process is None
+        await until(lambda: not supervisor.machine.life.dead)
+        assert supervisor.worker.line is not None or supervisor.worker.process is None
 
     supervised(tmp_path, "if os.fork() == 0: time.sleep(0.6)\nos._exit(1)", look)
 
@@ -170,8 +172,8 @@ def test_told_deaths_are_forgotten_with_the_reports_that_told_them(
         await until(lambda: supervisor.report.role == "standby")
         for number in range(1000):
             supervisor.report.deaths = [(number, 1, 1)]
-            supervisor._tell_others(time.monotonic())
-        assert len(supervisor._news._deaths) == 1
+            supervisor._take(HeartbeatDue())
+        assert len(supervisor.machine._news._deaths) == 1
 
     supervised(tmp_path, TICKING.format(told="pass"), look)
 
@@ -181,7 +183,7 @@ def test_told_deaths_are_forgotten_with_the_reports_that_told_them(
 
 def test_worker_whose_loop_stands_still_is_ended_after_turn_max_s(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.worker.delay_s > 0)
+        await until(lambda: supervisor.machine.worker.delay_s > 0)
 
     supervised(tmp_path, 'role("standby"); time.sleep(60)', look, limits={"turn_max_s": 0.2})
 
@@ -209,16 +211,16 @@ def test_stopped_worker_is_told_to_be_stopped_and_running_when_it_goes_on(tmp_pa
 def test_primary_without_room_says_which_is_full_to_the_others_and_to_the_processes_beside_it(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        assert supervisor._page is not None
-        cells = supervisor._page.cells
+        assert supervisor.worker.page is not None
+        cells = supervisor.worker.page.cells
         for log, outbox in ((1, 0), (0, 1), (0, 0)):
             cells[FULL], cells[OUTBOX_FULL] = log, outbox
-            supervisor._watch_worker(time.monotonic())
+            supervisor._take(HeartbeatDue())
             for told in (supervisor.report, supervisor._standing()):
                 assert (told.full, told.outbox_full) == (bool(log), bool(outbox))
         for us, clock in ((5_000_000, "ahead"), (-5_000_000, "behind"), (4_999_999, "")):
-            supervisor._page.stepped_us = us
-            supervisor._watch_worker(time.monotonic())
+            supervisor.worker.page.stepped_us = us
+            supervisor._take(HeartbeatDue())
             assert (supervisor.report.clock, supervisor._standing().clock) == (clock, clock)
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
@@ -232,14 +234,14 @@ def test_storage_that_is_read_only_full_of_files_or_slow_is_a_problem_as_long_as
 ) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        assert supervisor._page is not None
-        cells = supervisor._page.cells
+        assert supervisor.worker.page is not None
+        cells = supervisor.worker.page.cells
         cells[STORAGE], cells[SLOWEST] = cell, slowest_ms
-        supervisor._watch_worker(time.monotonic())
+        supervisor._take(HeartbeatDue())
         assert supervisor.report.problem == code
         assert supervisor._standing().text.startswith(code)
         cells[STORAGE], cells[SLOWEST] = 0, 0
-        supervisor._watch_worker(time.monotonic())
+        supervisor._take(HeartbeatDue())
         assert supervisor.report.problem == ""
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
@@ -251,17 +253,17 @@ def test_storage_that_is_read_only_full_of_files_or_slow_is_a_problem_as_long_as
 def test_primary_without_an_answer_to_its_proof_says_so_and_only_while_it_is(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        assert supervisor._page is not None
-        cells = supervisor._page.cells
+        assert supervisor.worker.page is not None
+        cells = supervisor.worker.page.cells
         for ms, unproved in ((UNPROVED_S * 1000 - 1, False), (UNPROVED_S * 1000, True), (0, False)):
             cells[UNPROVED] = round(ms)
-            supervisor._watch_worker(time.monotonic())
+            supervisor._take(HeartbeatDue())
             assert supervisor.report.unproved == unproved
         cells[UNPROVED] = 9000
-        supervisor.worker.stopped = True  # what the page says is old then
-        supervisor._watch_worker(time.monotonic())
+        supervisor.machine.worker.suspended = True  # what the page says is old then
+        supervisor._take(HeartbeatDue())
         assert not supervisor.report.unproved
-        supervisor.worker.stopped = False
+        supervisor.machine.worker.suspended = False
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
 
@@ -269,7 +271,7 @@ def test_primary_without_an_answer_to_its_proof_says_so_and_only_while_it_is(tmp
 def test_processes_beside_it_are_told_whom_a_primary_does_not_hear_once_it_is_proved(tmp_path: Path) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        assert supervisor._page is not None
+        assert supervisor.worker.page is not None
         now = time.monotonic()
         silent = Report("r1", WorkerState.RUNNING, "standby", 3, 0, instance="uid-1")
         supervisor.detector.report_received(silent, now - 5)
@@ -277,7 +279,7 @@ def test_processes_beside_it_are_told_whom_a_primary_does_not_hear_once_it_is_pr
         supervisor.report.role = "primary"
         supervisor.detector.report_received(msgspec.structs.replace(supervisor.report), now)
         assert (supervisor._standing().led, supervisor._standing().silent) == (True, {})
-        supervisor._page.cells[PROVED] = round(now * 1e9)
+        supervisor.worker.page.cells[PROVED] = round(now * 1e9)
         assert supervisor._standing().silent == {"r1": "uid-1"}
 
     supervised(tmp_path, TICKING.format(told="os._exit(0)"), look)
@@ -288,21 +290,20 @@ def test_worker_is_told_that_the_primary_is_unproved_and_takes_over_once_the_loc
 ) -> None:
     async def look(supervisor: ScriptedSupervisor) -> None:
         await until(lambda: supervisor.report.role == "standby")
-        assert supervisor._line is not None
-        assert supervisor._page is not None
+        assert supervisor.worker.line is not None
+        assert supervisor.worker.page is not None
         sent: list[object] = []
-        monkeypatch.setattr(supervisor._line, "send", sent.append)
+        monkeypatch.setattr(supervisor.worker.line, "send", sent.append)
         other = Report("r1", WorkerState.RUNNING, "primary", 3, 0, "c:1", "f:1")
         supervisor.detector._reign_since = 0.0
         for unproved in (False, True):
             other.unproved = unproved
             supervisor.detector.report_received(other, time.monotonic())
             supervisor.detector._reign_since = 0.0
-            supervisor._tell_worker()
-            supervisor._maybe_order_takeover(time.monotonic())
+            supervisor._take(ReportsTaken())
         assert sent == [PrimaryIs(3, "r1", "c:1", "f:1"), PrimaryIs(3, "r1", "c:1", "f:1", unproved=True)]
-        supervisor._page.cells[LOCK_ANSWERS] = round(LOCK_ANSWERS_S * 1000)
-        supervisor._maybe_order_takeover(time.monotonic())
+        supervisor.worker.page.cells[LOCK_ANSWERS] = round(LOCK_ANSWERS_S * 1000)
+        supervisor._take(ReportsTaken())
         assert sent[2:] == [TakeOver(3, "unproved: r1 gets no answer from the lock store")]
         monkeypatch.undo()
 
@@ -343,7 +344,7 @@ def test_worker_that_says_it_ends_and_does_not_is_ended(tmp_path: Path, monkeypa
     monkeypatch.setattr(module, "STOP_MAX_S", 0.2)
 
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.worker.delay_s > 0)
+        await until(lambda: supervisor.machine.worker.delay_s > 0)
 
     supervised(tmp_path, f'role("standby"); stopping("{Internal.code}"); time.sleep(60)', look)
 
@@ -352,7 +353,7 @@ def test_ingress_that_dies_again_and_again_is_started_with_growing_pauses(tmp_pa
     worker = 'say(\'{"type":"addresses-are","client":"127.0.0.1:1","replication":"127.0.0.1:1"}\')\n'
 
     async def look(supervisor: ScriptedSupervisor) -> None:
-        await until(lambda: supervisor.ingress.delay_s >= 4 * child.RESTART_MIN_S)
+        await until(lambda: supervisor.machine.ingress.delay_s >= 4 * child.RESTART_MIN_S)
         assert supervisor.report.state == WorkerState.RUNNING
 
     supervised(
@@ -370,7 +371,7 @@ def test_ordered_restart_of_a_worker_counts_no_failure(tmp_path: Path) -> None:
         first = supervisor.worker.pid
         await ask(supervisor.report.control, "restart-worker", Access("bank", directory=supervisor.config.directory))
         await until(lambda: supervisor.report.role == "standby" and supervisor.worker.pid not in (0, first))
-        assert supervisor.worker.delay_s <= child.RESTART_MIN_S
+        assert supervisor.machine.worker.delay_s <= child.RESTART_MIN_S
         assert supervisor.report.problem == ""
 
     supervised(tmp_path, TICKING.format(told='[stopping(""), os._exit(0)]'), look)

@@ -10,8 +10,8 @@ import pytest
 
 from deathless.base.errors import LockUnavailable
 from deathless.base.ids import Epoch
+from deathless.core.supervisor.records import LockIs
 from deathless.engine.ports import AsyncLock, Holder, LockView
-from deathless.shell.link.orders import LockIs
 from deathless.shell.worker import lock_asker
 from deathless.shell.worker.lock_asker import LockAsker
 

@@ -16,8 +16,8 @@ from deathless.base.config import ReplicaConfig
 from deathless.base.errors import Internal, InvalidService, Overloaded
 from deathless.codec.wire import Hello, Refused, Type, decode_struct, packet
 from deathless.core import events as ev
+from deathless.core.supervisor.records import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
 from deathless.shell.directory.identity import prepare
-from deathless.shell.link.orders import AddressesAre, PrimaryIs, RoleIs, Stop, Stopping, TakeOver, ToSupervisor
 from deathless.shell.link.status_page import LOCK_ANSWERS, PROVED, TICKS, UNPROVED, Page, page_path
 from deathless.shell.lock_stores import reachability as lock_answers
 from deathless.shell.net.connections import ClientConnection

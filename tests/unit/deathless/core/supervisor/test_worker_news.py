@@ -6,8 +6,8 @@ import msgspec
 
 from deathless.base.limits import Limits
 from deathless.core.supervisor.detection import Detector, Report, WorkerState
-from deathless.shell.link.orders import AskLock, Deaths, Diverged, PrimaryIs
-from deathless.shell.supervisor.worker_news import WorkerNews
+from deathless.core.supervisor.records import AskLock, Deaths, Diverged, PrimaryIs
+from deathless.core.supervisor.worker_news import WorkerNews
 
 R1 = Report(replica="r1", state=WorkerState.RUNNING, role="primary", epoch=3, lsn=9, client="c", replication="f")
 

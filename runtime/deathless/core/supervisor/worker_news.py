@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from deathless.core.supervisor.detection import Detector
-from deathless.shell.link.orders import AskLock, Deaths, Diverged, PrimaryIs
+from deathless.core.supervisor.records import AskLock, Deaths, Diverged, PrimaryIs, ToWorker
 
 
 class WorkerNews:
@@ -28,7 +26,7 @@ class WorkerNews:
         self._primary = None
         self._deaths.clear()
 
-    def tell(self, send: Callable[[msgspec.Struct], None], detector: Detector, now: float) -> None:
+    def tell(self, send: Callable[[ToWorker], None], detector: Detector, now: float) -> None:
         """Send what the worker does not know yet; `now` is in monotonic seconds."""
         claim = detector.primary
         if claim is not None:
@@ -47,7 +45,7 @@ class WorkerNews:
         for (session, seq), total in deaths.items():
             if self._deaths.get((session, seq)) != total:
                 send(Deaths(session, seq, total))
-        for session, seq in self._deaths.keys() - deaths.keys():
+        for session, seq in sorted(self._deaths.keys() - deaths.keys()):
             send(Deaths(session, seq, 0))  # whoever said so takes it back
         self._deaths = deaths
         if detector.claims.question_due(now):

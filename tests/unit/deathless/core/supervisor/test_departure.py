@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deathless.base.limits import LEAVE_MAX_S
-from deathless.shell.supervisor.departure import SETTLED_S, Leave
+from deathless.core.supervisor.departure import SETTLED_S, Leave
 
 
 def test_process_ends_once_its_successor_has_led_for_a_moment() -> None:

@@ -11,16 +11,15 @@ Why the last line: a replica that was frozen whole wakes up with old times on it
 worker.
 
 Guarantees: a message that runs, or a loop that comes round, is progress, however slow the whole is. Does not: clocks,
-processes; imports execution (the form of the page's first cells) alone.
+processes, the page's form.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from deathless.execution.turn.running import Running
+from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
 
 ASLEEP_S: Final = 1.0  # not having looked for so long, we stood still ourselves
 
@@ -33,11 +32,10 @@ class Verdict(enum.Enum):
     OVERDUE = "overdue"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
-    """What the page shows at one moment."""
+class Signs(NamedTuple):
+    """Those of what the page shows that tell whether the worker gets on."""
 
-    running: Running | None
+    running: tuple[int, int] | None  # session and seq of the message that is being run; None: none is
     ticks: int
     calls: int  # odd while one is under way
 
@@ -49,7 +47,8 @@ class Progress:
         turn_max_s, log_call_max_s: see `base.limits`.
     """
 
-    def __init__(self, *, turn_max_s: float, log_call_max_s: float) -> None:
+    def __init__(self, *, turn_max_s: float, log_call_max_s: float, safeguards: Safeguards = ALL_SAFEGUARDS) -> None:
+        self._safeguards = safeguards
         self._turn_max_s = turn_max_s
         self._log_call_max_s = log_call_max_s
         self._seen: Signs | None = None
@@ -72,7 +71,7 @@ class Progress:
         """
         call_max_s = max(call_max_s, self._log_call_max_s)
         seen = self._seen
-        asleep = now - self._looked_at > ASLEEP_S
+        asleep = now - self._looked_at > ASLEEP_S and self._safeguards.forgive_sleep
         self._seen, self._looked_at = signs, now
         if seen is None or asleep:
             self._running_since = self._calls_since = self._any_since = now
@@ -87,4 +86,5 @@ class Progress:
             return Verdict.OVERDUE
         if signs.calls % 2:
             return Verdict.STUCK if now - self._calls_since > call_max_s else Verdict.FINE
-        return Verdict.OVERDUE if now - self._any_since > self._turn_max_s else Verdict.FINE
+        still = now - self._any_since > self._turn_max_s and self._safeguards.end_still_workers
+        return Verdict.OVERDUE if still else Verdict.FINE

@@ -5,17 +5,14 @@ its network plugin, the rules of its proxy; `docs/design/0005-kubernetes.md` has
 with it. Without this they are the milliseconds in which the successor takes over and all callers come to it at once.
 
 Guarantees: nobody is waited for who is not heard to lead within LEAVE_MAX_S. Does not: know clocks, or what leading is.
-May import base.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from deathless.base.limits import LEAVE_MAX_S
 
-_LOG: Final = logging.getLogger("deathless.leave")
 SETTLED_S: Final = 1.0  # a successor has all callers so long after it was first heard to lead
 
 
@@ -46,5 +43,4 @@ class Leave:
         if led and not self._settling:
             self._settling = True
             self._at = min(self._at, now + SETTLED_S)
-            _LOG.info("the successor leads", extra={"leaves_in_s": round(self._at - now, 3)})
         return now >= self._at

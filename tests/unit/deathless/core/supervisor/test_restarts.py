@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from deathless.shell.process.restarts import AT_ONCE_S, RESTART_MAX_S, RESTART_MIN_S, STABLE_S, Child
+from deathless.core.supervisor.restarts import AT_ONCE_S, RESTART_MAX_S, RESTART_MIN_S, STABLE_S, Restarts
 
 
 def test_failing_child_waits_longer_each_time_up_to_a_cap() -> None:
-    child, waited = Child("worker"), []
+    child, waited = Restarts(), []
     for _ in range(10):
         child.ended(0.0, at_once=False)
         waited.append(child.delay_s)
@@ -16,7 +16,7 @@ def test_failing_child_waits_longer_each_time_up_to_a_cap() -> None:
 
 def test_long_run_or_an_orderly_end_of_a_fair_one_is_followed_at_once() -> None:
     for ran_s, at_once, waits in ((STABLE_S, False, False), (AT_ONCE_S, True, False), (AT_ONCE_S, False, True)):
-        child = Child("worker")
+        child = Restarts()
         child.ended(ran_s, at_once=at_once)
         assert (child.delay_s > 0) == waits
-        assert (child.pid, child.stopped, child.process) == (0, False, None)
+        assert (child.runs, child.suspended) == (False, False)

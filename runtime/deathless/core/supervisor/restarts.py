@@ -1,39 +1,43 @@
-"""A child process of a supervisor, and when to start it again.
+"""When a process that a supervisor keeps running is started again.
 
 Guarantees: one that fails is started again after a pause that doubles up to RESTART_MAX_S, for ever. Does not: start or
-wait for anything; whoever owns it does.
+end a process, or read a clock.
 """
 
 from __future__ import annotations
 
-import subprocess
+from typing import Final
 
 from deathless.base.backoff import next_pause
 
-RESTART_MIN_S, RESTART_MAX_S = 0.05, 5.0  # between two starts of one that fails
-STABLE_S = 10.0  # one that ran so long starts again without waiting
-AT_ONCE_S = 1.0  # the same for one that ended in order: nothing spins, whatever it does
+RESTART_MIN_S: Final = 0.05
+"""Between the first two starts of one that fails."""
+RESTART_MAX_S: Final = 5.0
+STABLE_S: Final = 10.0
+"""One that ran so long starts again without waiting."""
+AT_ONCE_S: Final = 1.0
+"""The same for one that ended in order: nothing spins, whatever it does."""
 
 
-class Child:
-    """A child process with its restarts."""
+class Restarts:
+    """The starts of one process; times are monotonic seconds."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.process: subprocess.Popen[bytes] | None = None
-        self.stopped = False  # by a signal
+    def __init__(self) -> None:
+        self.runs = False
+        self.suspended = False  # it runs, but stands still by a signal
         self.started_at = 0.0
         self.delay_s = 0.0
         self.start_at: float | None = 0.0  # when to start it next; None: not at all
 
-    @property
-    def pid(self) -> int:
-        """Process id; 0: none runs."""
-        return self.process.pid if self.process is not None else 0
-
     def due(self, now: float) -> bool:
         """Is it time to start it?"""
-        return self.process is None and self.start_at is not None and now >= self.start_at
+        return not self.runs and self.start_at is not None and now >= self.start_at
+
+    def started(self, now: float) -> None:
+        """It runs from now on."""
+        self.runs = True
+        self.started_at = now
+        self.start_at = None
 
     def not_started(self, now: float) -> None:
         """Plan the next try to start it: this one failed, for want of a descriptor or of memory, say."""
@@ -42,8 +46,8 @@ class Child:
 
     def ended(self, now: float, *, at_once: bool) -> None:
         """Plan the next start: with doubling delay, but at once after a long run, or an expected end of a fair one."""
-        self.process = None
-        self.stopped = False
+        self.runs = False
+        self.suspended = False
         if now - self.started_at >= (AT_ONCE_S if at_once else STABLE_S):
             self.delay_s = 0.0
         else:

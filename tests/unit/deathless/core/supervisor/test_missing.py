@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.core.replica.missing import MISSING_S, STALE_S, Missing
+from deathless.core.supervisor.missing import MISSING_S, STALE_S, Missing
 
 
 @pytest.mark.parametrize(("local", "bound_s"), [(True, MISSING_S), (False, STALE_S)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deathless.shell.supervisor.message_deaths import DEATHS_MAX, MessageDeaths
+from deathless.core.supervisor.message_deaths import DEATHS_MAX, MessageDeaths
 
 
 def test_deaths_are_counted_by_message() -> None:

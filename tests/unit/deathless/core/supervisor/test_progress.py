@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.execution.turn.running import Running
-from deathless.shell.link.progress import ASLEEP_S, Progress, Signs, Verdict
+from deathless.core.supervisor.progress import ASLEEP_S, Progress, Signs, Verdict
 
 TURN_S = 5.0
 CALL_S = 2.0
@@ -13,7 +12,7 @@ STEP_S = ASLEEP_S / 2
 FINE, STUCK, OVERDUE = Verdict.FINE, Verdict.STUCK, Verdict.OVERDUE
 
 
-def signs(running: Running | None = None, ticks: int = 0, calls: int = 0) -> Signs:
+def signs(running: tuple[int, int] | None = None, ticks: int = 0, calls: int = 0) -> Signs:
     return Signs(running=running, ticks=ticks, calls=calls)
 
 
@@ -34,9 +33,9 @@ def watch(progress: Progress, seen: Signs, until: float, since: float = 100.0) -
     ("seen", "limit_s", "after"),
     [
         (signs(calls=1), CALL_S, STUCK),
-        (signs(Running(1, 2)), TURN_S, OVERDUE),
+        (signs((1, 2)), TURN_S, OVERDUE),
         (signs(), TURN_S, OVERDUE),
-        (signs(Running(1, 2), calls=1), TURN_S, OVERDUE),
+        (signs((1, 2), calls=1), TURN_S, OVERDUE),
     ],
 )
 def test_what_stands_still_is_told_when_its_time_is_over_and_not_before(
@@ -56,7 +55,7 @@ def test_whatever_moves_is_progress_however_long_it_goes_on(what: str) -> None:
     progress = watching()
     for count in range(100):
         seen = {
-            "messages": signs(Running(1, count)),
+            "messages": signs((1, count)),
             "ticks": signs(ticks=count),
             "calls": signs(calls=2 * count + 1),
         }[what]
@@ -68,7 +67,7 @@ def test_ticks_and_calls_do_not_excuse_a_message_that_runs_too_long() -> None:
     verdict = FINE
     for count in range(int(TURN_S / STEP_S) + 2):
         assert verdict is FINE
-        verdict = progress.look(signs(Running(1, 2), ticks=count, calls=2 * count), 100.0 + count * STEP_S)
+        verdict = progress.look(signs((1, 2), ticks=count, calls=2 * count), 100.0 + count * STEP_S)
     assert verdict is OVERDUE
 
 
