@@ -124,14 +124,14 @@ FOUND_BY_CHANCE = (
     ("probe_names", 0, "stopped", ALL_KINDS),
     ("dedup", 9, "exactly_once", ALL_KINDS),
     ("record_replies", 9, "agreement", ALL_KINDS),
-    ("collect_when_full", 9, "liveness", None),
+    ("collect_when_full", 94, "liveness", None),
     ("same_directory", 34, "copies", None),
     ("check_place", 53, "copies", None),
     ("sync_copies", 4, "recovery", (FaultKind.STEAL, FaultKind.POWER_CUT)),  # a successor's tail, and a second crash
 )
 """Switch, a seed that fails without it, checker, kinds of faults (None: all, and small volumes): chance finds these."""
 
-SEEDS_TRIED_MAX = 40
+SEEDS_TRIED_MAX = 120
 
 
 def without(name: str) -> Safeguards:

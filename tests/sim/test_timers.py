@@ -109,7 +109,7 @@ def test_no_timer_by_a_duration_is_early(seed: int) -> None:
 
 
 def test_without_gap_by_own_clock_a_takeover_beside_a_wrong_clock_fires_timers_early() -> None:
-    assert all(early(seed) for seed in (62, 142, 161))
+    assert all(early(seed) for seed in (36, 37, 45))
 
 
 def early(seed: int) -> list[int]:
