@@ -26,7 +26,7 @@ class Leave:
     def __init__(self, *, waits: bool) -> None:
         self._waits = waits
         self._at: float | None = None  # when to end at the latest. Invariant: it only sinks
-        self._settling = False
+        self.settling = False  # the successor was heard to lead
 
     def is_due(self, now: float, *, handed_over: bool, led: bool) -> bool:
         """Say whether the process may end; asked with each heartbeat once its worker has ended for good.
@@ -40,7 +40,7 @@ class Leave:
             return True
         if self._at is None:
             self._at = now + LEAVE_MAX_S
-        if led and not self._settling:
-            self._settling = True
+        if led and not self.settling:
+            self.settling = True
             self._at = min(self._at, now + SETTLED_S)
         return now >= self._at

@@ -344,7 +344,11 @@ class SupervisorMachine:
         overdue = now > min(self.stop.ends_by, self.life.ends_by) + END_S  # killed, and hangs in the kernel
         if self.worker.runs and not overdue:
             return False
-        return self._leave.is_due(now, handed_over=bool(self.report.successor), led=self.detector.led(now))
+        settling = self._leave.settling
+        due = self._leave.is_due(now, handed_over=bool(self.report.successor), led=self.detector.led(now))
+        if self._leave.settling and not settling:
+            self._note("info", "the successor leads", successor=self.report.successor)
+        return due
 
     def _restart_worker(self, now: float) -> None:
         if self.worker.runs and self.life.has_line:

@@ -21,6 +21,7 @@ from deathless.core.supervisor.effects import (
     KillWorker,
     LeaveWord,
     LookAgain,
+    Note,
     PeerLives,
     ReadMembers,
     RefuseReport,
@@ -420,7 +421,7 @@ def test_pod_that_handed_over_waits_until_its_successor_leads() -> None:
     assert not of(replica.beat(), Exit)
     leads = Report("r1", WorkerState.RUNNING, "primary", 2, 0)
     assert PeerLives("r1") in replica.take(ReportReceived(leads))
-    replica.beat()
+    assert "the successor leads" in [each.text for each in of(replica.beat(), Note)]
     assert of(replica.beats(1.5), Exit)
 
 
