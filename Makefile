@@ -31,7 +31,7 @@ LOCK := uv pip compile pyproject.toml --all-extras --group dev --group bench --g
 LOCK_IMAGE := uv pip compile pyproject.toml --extra etcd --extra fast --extra oidc --extra operator --extra otel --extra postgresql --constraint requirements.txt $(LOCK_HOW)
 LOCK_BUILD := uv pip compile - --constraint requirements.txt $(LOCK_HOW)
 
-.PHONY: help install demo demo-shop demo-shop-record test lint format quick pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
+.PHONY: help install demo demo-shop demo-shop-record test lint format quick single pythons processes etcd postgresql sim coverage bench bench-messaging lock lock-check \
 	sim-record torture clean derived changelog docs helm packages image kubernetes bench-cluster cluster-up cluster-down test-cluster
 
 help: ## Show this list
@@ -72,7 +72,7 @@ demo-shop: install postgresql ## Kill a process of the shop each second for MINU
 demo-shop-record: install postgresql ## The same, and its verdict in examples/shop/last-verdict.md
 	@$(BIN)/python -m examples.shop.chaos --minutes $(MINUTES) --seed $(SEED) --record examples/shop/last-verdict.md
 
-test: lint etcd helm postgresql quick processes sim ## Check and test everything (25 minutes on two cores)
+test: lint etcd helm postgresql single processes sim ## Check and test everything (25 minutes on two cores)
 	@echo 'make test: all passed'
 
 lint: install ## Static checks: style, types (twice), import direction, dependencies
@@ -96,16 +96,21 @@ helm: install ## Build what renders the charts and evaluates their alerts (once;
 postgresql: install ## Install the PostgreSQL that the tests run against (once; needs root and apt-get)
 	@status=0; $(BIN)/python lab/postgresql.py >/dev/null || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
-quick: install ## Tests that run in one process
-	@$(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
+SINGLE := $(BIN)/pytest -n $(JOBS) --dist worksteal -m 'not process and not etcd and not root and not apiserver and not cluster'
+
+quick: install ## The short ones of the tests that run in one process: under two minutes
+	@$(SINGLE) --quick
+
+single: install ## All tests that run in one process
+	@$(SINGLE)
 
 # Each has its own environment, .venv-3.<minor>; the one of .venv is tested by `make test`.
-pythons: ## Run the quick tests on each Python from 3.11 to 3.14 that this machine has (10 minutes each)
+pythons: ## Run the tests of one process on each Python from 3.11 to 3.14 that this machine has (10 minutes each)
 	@ran=(); \
 	for minor in 11 12 13 14; do \
 	  for python in $$(type -aP python3.$$minor || true) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.$$minor.*/bin/python; do \
 	    if "$$python" -c "import sys; sys.exit(sys.version_info[:2] != (3, $$minor))" 2>/dev/null; then \
-	      $(MAKE) --no-print-directory VENV=.venv-3.$$minor PYTHON="$$python" quick; ran+=(3.$$minor); break; \
+	      $(MAKE) --no-print-directory VENV=.venv-3.$$minor PYTHON="$$python" single; ran+=(3.$$minor); break; \
 	    fi; \
 	  done; \
 	done; \

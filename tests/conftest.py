@@ -16,11 +16,13 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.long import MODULE_S, is_long
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"cluster": "cluster", "process": "process", "sim": "sim"}
@@ -29,6 +31,17 @@ FOLDERS_OF_MARK = {"etcd": {"process", "conformance"}, "root": {"process"}, "api
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick`."""
+    parser.addoption("--quick", action="store_true", help="leave out what `tests/long.py` lists")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave long modules out where that is asked for; nothing of them is imported."""
+    long = collection_path.is_relative_to(TESTS) and is_long(collection_path.relative_to(TESTS).as_posix())
+    return True if long and config.getoption("--quick") else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,6 +73,7 @@ def root_logger_as_it_was() -> Iterator[None]:
 
 _END_AT = float(os.environ.get("TESTS_END_AT") or "inf")
 _left_out: list[str] = []
+_took_s: Counter[str] = Counter()  # by module
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,8 +84,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time for tests (TESTS_END_AT) is over")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests were not begun, and the first of them."""
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up what the tests of each module take."""
+    _took_s[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how many tests were not begun, and the first of them; and what a quick run had better leave out."""
+    if config.getoption("--quick"):
+        for module, seconds in _took_s.most_common():
+            if seconds > 2 * MODULE_S:  # a busy machine is no reason to move a module
+                terminalreporter.write_line(f"{module} took {seconds:.1f} s: is it one for tests/long.py?")
     if _left_out:
         terminalreporter.write_line(
             f"tests left out: {len(_left_out)} from {_left_out[0]} on, since the time for tests (TESTS_END_AT) was over"
