@@ -13,6 +13,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -102,6 +103,12 @@ CORE, TEST = "runtime/deathless/core/roles.py", "tests/test_roles.py"  # where f
 # ---------------------------------------------------------------- reading
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """Parse a module; each rule reads all of them."""
+    return ast.parse(text)
+
+
 def read_tree() -> dict[str, str]:
     """Return path -> text of every file that is or would be committed; binary files have an empty text."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -128,7 +135,7 @@ def python(tree: Tree, *tops: str) -> Iterator[tuple[str, str]]:
 
 def functions(text: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
     """Yield each function with its count of lines, decorators left out."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node, (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -173,7 +180,7 @@ def folders_of_modules_are_packages(tree: Tree) -> list[str]:
 def modules_open_with_docstring(tree: Tree) -> list[str]:
     """Each module says why it exists before its first statement."""
     files = python(tree, "runtime/", "operator/", "tests/", "lab/", "tools/", "bench/", "examples/")
-    return [path for path, text in files if not ast.get_docstring(ast.parse(text))]
+    return [path for path, text in files if not ast.get_docstring(parsed(text))]
 
 
 def modules_are_short(tree: Tree) -> list[str]:
@@ -257,7 +264,7 @@ def tests_do_not_sleep(tree: Tree) -> list[str]:
     """A test waits for what happens; `asyncio.sleep(0)` gives way and is no sleep."""
     found = {}
     for path, text in python(tree, "tests/"):
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"time.sleep", "asyncio.sleep", "sleep"}:
                 continue
             if [ast.unparse(argument) for argument in node.args] != ["0"]:
@@ -270,7 +277,7 @@ def tests_are_not_left_out(tree: Tree) -> list[str]:
     found: dict[str, str] = {}
     hard = []
     for path, text in python(tree, "tests/"):
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
             if name.endswith(("pytest.xfail", "mark.xfail")):
                 hard.append(f"{path}: a test is expected to fail")
@@ -290,7 +297,7 @@ def error_codes(tree: Tree) -> tuple[dict[str, str], list[str]]:
     owner: dict[str, str] = {}
     twice = []
     for path, text in python(tree, "runtime/", "operator/"):
-        for owning in ast.walk(ast.parse(text)):
+        for owning in ast.walk(parsed(text)):
             for node in owning.body if isinstance(owning, ast.ClassDef) else []:
                 value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
                 if not isinstance(owning, ast.ClassDef) or not isinstance(value, ast.Constant):
@@ -396,12 +403,12 @@ def each_switch_is_read(tree: Tree) -> list[str]:
         node.attr
         for path, text in python(tree, "runtime/deathless/")
         if path != SWITCHES and not path.startswith("runtime/deathless/simulation/")
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("safeguards")
     }
     switches = {
         node.target.id: node.lineno
-        for owner in ast.walk(ast.parse(tree.get(SWITCHES, "")))
+        for owner in ast.walk(parsed(tree.get(SWITCHES, "")))
         for node in (owner.body if isinstance(owner, ast.ClassDef) else [])
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
