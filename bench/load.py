@@ -24,10 +24,9 @@ import msgspec
 from bench.figures import percentile
 from deathless.codec.frames import Run
 from deathless.codec.messages import Kind, encode
+from deathless.codec.versions import say_hello
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     REPLIES_HEAD,
-    Hello,
     PacketReader,
     Registered,
     Type,
@@ -79,7 +78,7 @@ class Messages:
 
 def hello(service: str) -> bytes:
     """The first packet of a connection."""
-    return struct_packet(Type.HELLO, Hello(PROTOCOL_VERSION, "client", service, "load"))
+    return struct_packet(Type.HELLO, say_hello("client", service, "load"))
 
 
 class Caller:

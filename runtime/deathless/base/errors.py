@@ -11,7 +11,7 @@
     |  |- InvalidConfig, InvalidManifest, InvalidArgument (InvalidUse), UnknownHandler, UnknownService, TooLarge,
     |  |  KeyReused, SessionExpired, NotYourSession, KeyOutsideWindow, Unauthorized (NotAuthenticated),
     |  |  Forbidden (CallerNotAllowed), PortTaken, PermissionRefused,
-    |  |  StorageUnfit, VolumeTooSmall, InvalidService,
+    |  |  StorageUnfit, VolumeTooSmall, NoCommonVersion, InvalidService,
     |  |  HandlerFailed (CallRefused), ResultUnreadable, Parked, OperatorsOnly, NotParked, NotUnsettled,
     |  |  PeerReplaced, ClientOfParent, DeliveryRefused,
     |  |  DeliveryGivenUp, NotUndelivered,
@@ -351,6 +351,14 @@ class VolumeTooSmall(Invalid):
     code = "DL3050"
     exit_code = 78
     remedy = "give the log a larger volume, or lower limits.spareBytes, frameBytesMax and allocateBytes"
+
+
+class NoCommonVersion(Invalid):
+    """Two builds of Deathless have no protocol version in common."""
+
+    code = "DL3051"
+    exit_code = 78
+    remedy = "run versions of Deathless on both sides that follow each other; upgrade the older side first"
 
 
 class InvalidService(Invalid):

@@ -18,7 +18,7 @@ PACKAGES = ("deathless", "click", "httptools", "msgspec", "prometheus-client", "
 def version(as_json: bool) -> int:
     """Print the versions of this program, its formats, the interpreter and the packages it uses."""
     from deathless.codec.frames import FORMAT_VERSION
-    from deathless.codec.wire import PROTOCOL_VERSION
+    from deathless.codec.versions import spoken
 
     installed = {}
     for name in PACKAGES:
@@ -30,12 +30,13 @@ def version(as_json: bool) -> int:
     if as_json:
         print_json(
             {
-                "deathless": own, "logFormat": FORMAT_VERSION, "protocol": PROTOCOL_VERSION,
+                "deathless": own, "logFormat": FORMAT_VERSION,
+                "protocol": spoken().newest, "oldestProtocol": spoken().oldest,
                 "python": platform.python_version(), "packages": installed,
             }
         )  # fmt: skip
         return 0
-    print(f"deathless {own}; log format {FORMAT_VERSION}, protocol {PROTOCOL_VERSION}")
+    print(f"deathless {own}; log format {FORMAT_VERSION}, protocol {spoken()}")
     print(f"Python {platform.python_version()} on {platform.platform()}")
     print(", ".join(f"{name} {number}" for name, number in installed.items()))
     return 0

@@ -1,4 +1,4 @@
-"""Packets between clients, replicas, supervisors and tools (protocol version 1).
+"""Packets between clients, replicas, supervisors and tools (for versions see codec.versions).
 
 Every packet: u32 length of what follows, u8 type, body; little-endian. Bodies of the hot packets are columns:
 
@@ -40,7 +40,6 @@ from deathless.codec.frames import RUN, Run
 from deathless.codec.peer_messages import PeerHello, UInt64
 from deathless.codec.untrusted import read_msgpack
 
-PROTOCOL_VERSION: Final = 1
 PREFIX: Final = struct.Struct("<IB")
 PREFIX_BYTES: Final = PREFIX.size
 REPLIES_HEAD: Final = struct.Struct("<QII")
@@ -103,7 +102,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     A follower says its `fingerprint`: it must run what the primary runs (I6). What a build does not know is left out.
     """
 
-    version: int
+    version: int  # the oldest that the sender speaks
     kind: str
     service: str
     name: str
@@ -114,12 +113,13 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     service_id: bytes = b""  # 16 bytes: of the service that the sender belongs to, or means; empty: it knows none
     secret: bytes = b""  # of the session named; whoever shows it speaks in it
     proof: str = ""  # a word, see core.access.directory_proof; empty: the sender can't show where it stands
+    newest: int = 0  # the newest version that the sender speaks; 0: `version` alone
 
 
 class Welcome(msgspec.Struct, array_like=True, frozen=True):
     """Answer to HELLO. `next_seq` is the next expected of the session named (0: unknown session)."""
 
-    version: int
+    version: int  # of this connection: the highest that both ends speak
     service: str
     replica: str
     role: str
@@ -154,6 +154,14 @@ class Role(msgspec.Struct, array_like=True, frozen=True):
     role: str
     epoch: int
     primary: str
+
+
+class CheckpointMade(msgspec.Struct, array_like=True, frozen=True):
+    """Body of CHECKPOINT: a follower has written one."""
+
+    name: str  # of the file
+    lsn: int
+    replica: str  # that wrote it
 
 
 class RoleAt(Role, array_like=True, frozen=True):

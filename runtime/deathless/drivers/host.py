@@ -30,8 +30,8 @@ from deathless.base.config import DriverConfig, PeerConfig, ReplicaConfig
 from deathless.base.errors import CorruptFrame, DeathlessError, Deposed, InvalidConfig, PortTaken, UnknownService
 from deathless.codec.messages import HEADER_BYTES
 from deathless.codec.peer_messages import Target
+from deathless.codec.versions import agreed
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     Hello,
     PeerIntroduction,
     PeerWelcome,
@@ -207,11 +207,11 @@ class Host:
             buffer_bytes_max=BUFFER_BYTES_MAX,
         )
 
-    def opened(self, connection: ServerConnection, hello: Hello) -> None:  # noqa: ARG002  named as packets.Owner does
+    def opened(self, connection: ServerConnection, hello: Hello) -> None:
         """See packets.Owner."""
         self._connections[connection] = None
         welcome = Welcome(
-            version=PROTOCOL_VERSION,
+            version=agreed(hello),
             service=self.driver.name,
             replica=self.config.replica,
             role="primary",

@@ -30,9 +30,10 @@ import hmac
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from deathless.base.errors import Forbidden, Invalid, NewerFormat, Unauthorized, UnknownService
+from deathless.base.errors import Forbidden, Invalid, Unauthorized, UnknownService
 from deathless.base.identities import AllowedService, Identity
-from deathless.codec.wire import PROTOCOL_VERSION, Hello, Type, decode_struct
+from deathless.codec.versions import agreed
+from deathless.codec.wire import Hello, Type, decode_struct
 
 
 class Port(enum.StrEnum):
@@ -146,13 +147,12 @@ def refusal(
 def authorise(kind: int, body: bytes, *, service: str, token: str) -> Hello:
     """Take a connection's first packet.
 
-    Raises: Unauthorized, NewerFormat, UnknownService; the caller answers REFUSED and closes.
+    Raises: Unauthorized, NoCommonVersion, UnknownService; the caller answers REFUSED and closes.
     """
     if kind != Type.HELLO:
         raise Unauthorized("the first packet must be HELLO")
     hello = decode_struct(Hello, body)
-    if hello.version != PROTOCOL_VERSION:
-        raise NewerFormat(f"protocol version {hello.version}, this replica speaks {PROTOCOL_VERSION}")
+    agreed(hello)
     if token and not hmac.compare_digest(hello.token.encode(), token.encode()):
         raise Unauthorized("token is missing or wrong")
     if hello.service and hello.service != service:

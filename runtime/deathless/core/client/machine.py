@@ -44,12 +44,12 @@ from deathless.base.errors import (
     DataCorrupt,
     ForeignDirectory,
     Invalid,
+    NoCommonVersion,
     SessionExpired,
     TooLarge,
 )
+from deathless.codec.versions import check_welcome, say_hello
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
-    Hello,
     Refused,
     RoleAt,
     Type,
@@ -378,8 +378,15 @@ class ClientMachine(Generic[W]):
         link.hello_session = session
         link.named = bool(session or incarnation)
         link.secret = self._session.secret
-        who = (PROTOCOL_VERSION, "client", self.service, self.name, self._token())
-        hello = Hello(*who, session, incarnation, secret=link.secret)
+        hello = say_hello(
+            "client",
+            self.service,
+            self.name,
+            self._token(),
+            session=session,
+            incarnation=incarnation,
+            secret=link.secret,
+        )
         out.append(Send(link=link.id, data=struct_packet(Type.HELLO, hello)))
 
     def _bytes_received(self, link: Link | None, data: bytes, now: float, out: list[Effect[W]]) -> None:
@@ -394,7 +401,7 @@ class ClientMachine(Generic[W]):
                 self._packet(link, kind, body, now, out)
                 if link is not self._main and link is not self._probe:
                     return
-        except (TooLarge, CorruptFrame) as error:
+        except (TooLarge, CorruptFrame, NoCommonVersion) as error:
             self._drop(link, error.message, now, out)
 
     # ---- packets ---------------------------------------------------------------------------------------------
@@ -419,6 +426,7 @@ class ClientMachine(Generic[W]):
     def _welcomed(self, link: Link, welcome: Welcome, now: float, out: list[Effect[W]]) -> None:
         if welcome.service != self.service:
             raise CorruptFrame(f"this is service {welcome.service}, not {self.service}")
+        check_welcome(welcome.version)
         self._candidates.welcomed(link.address)
         link.incarnation = welcome.incarnation
         link.state = LinkState.FOLLOWING

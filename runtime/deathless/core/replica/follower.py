@@ -20,7 +20,7 @@ import enum
 from typing import Final
 
 from deathless.base.limits import Limits
-from deathless.codec.wire import U64, Following, Role, Type, packet, struct_packet
+from deathless.codec.wire import U64, CheckpointMade, Following, Type, packet, struct_packet
 from deathless.core.effects import (
     AskUpstream,
     Effect,
@@ -187,7 +187,7 @@ class Follower:
             return []
         self._told = self._newest
         lsn, name = self._newest
-        return [SendUpstream(struct_packet(Type.CHECKPOINT, Role(name, lsn, self._replica)))]
+        return [SendUpstream(struct_packet(Type.CHECKPOINT, CheckpointMade(name, lsn, self._replica)))]
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts disagree."""

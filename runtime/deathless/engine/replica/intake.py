@@ -18,18 +18,18 @@ from deathless.base.errors import (
     UpgradeRequired,
 )
 from deathless.codec.session_proof import NONCE_BYTES
+from deathless.codec.versions import agreed
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     U64,
     Admin,
     Batch,
+    CheckpointMade,
     Follow,
     Following,
     Handover,
     Hello,
     PeerIntroduction,
     Refused,
-    Role,
     Type,
     Welcome,
     decode_attach,
@@ -90,7 +90,7 @@ class Intake:
         if session is None and primary is not None and primary.synced_lsn > primary.confirmed_lsn:
             next_seq = UNDECIDED  # an unconfirmed frame may be what ended the session (I1)
         welcome = Welcome(
-            PROTOCOL_VERSION,
+            agreed(hello),
             engine.service.name,
             core.replica,
             core.role_for_clients,
@@ -202,7 +202,7 @@ class Intake:
                 )
             post(ev.PeerHelloReceived(conn, introduced))
         elif kind == Type.CHECKPOINT:
-            told = decode_struct(Role, body)
-            post(ev.CheckpointAnnounced(conn, told.epoch, told.role))
+            made = decode_struct(CheckpointMade, body)
+            post(ev.CheckpointAnnounced(conn, made.lsn, made.name))
         elif kind == Type.ADMIN:
             self._admin(conn, decode_struct(Admin, body))

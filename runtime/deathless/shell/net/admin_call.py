@@ -14,7 +14,8 @@ import msgspec
 from deathless.base.config import ReplicaConfig, TlsConfig
 from deathless.base.errors import DeathlessError, PeerUnreachable
 from deathless.codec.untrusted import read_json
-from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Refused, Type, decode_struct, struct_packet
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Admin, AdminReply, Refused, Type, decode_struct, struct_packet
 from deathless.core.client.events import error_of
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
@@ -68,7 +69,7 @@ async def ask(
         if not answer.done():
             answer.set_exception(PeerUnreachable(f"{address} closed the connection before it answered {command!r}"))
 
-    hello = Hello(PROTOCOL_VERSION, "tool", access.service, "tool", access.token)
+    hello = say_hello("tool", access.service, "tool", access.token)
     connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX, Asker(access.directory))
     try:
         async with asyncio.timeout(answer_s):

@@ -25,6 +25,7 @@ from deathless.base.errors import (
 )
 from deathless.base.identities import Identity
 from deathless.base.limits import FIRST_WORD_MAX_S
+from deathless.codec.versions import check_welcome
 from deathless.codec.wire import (
     PREFIX_BYTES,
     Challenge,
@@ -32,6 +33,7 @@ from deathless.codec.wire import (
     PacketReader,
     Refused,
     Type,
+    Welcome,
     decode_struct,
     packet,
     struct_packet,
@@ -345,6 +347,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = PacketReader(packet_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._ended = asyncio.Event()
+        self._welcomed = False  # the other end has answered, in a version that we speak
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -362,6 +365,9 @@ class ClientConnection(asyncio.Protocol):
                     if kind == Type.CHALLENGE:
                         self._challenged(self._asker, body)
                 packets = [each for each in packets if each[0] != Type.CHALLENGE]
+            if not self._welcomed and packets and packets[0][0] == Type.WELCOME:
+                check_welcome(decode_struct(Welcome, packets[0][1]).version)
+                self._welcomed = True
             if packets:
                 self._received(packets)
         except Exception:  # noqa: BLE001  one packet that nobody can read ends its connection, and nothing else

@@ -14,7 +14,8 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError, Forbidden, OtherDirectory, UnknownHandler
 from deathless.base.safeguards import ALL_SAFEGUARDS, Safeguards
-from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Admin, AdminReply, Hello, Type, decode_struct, struct_packet
 from deathless.core.access.authorisation import Port
 from deathless.core.supervisor.detection import Detector, Report
 from deathless.shell.link.standing import Standing
@@ -106,7 +107,7 @@ class ControlPort:
                 request = decode_struct(Admin, body)
                 connection.send(struct_packet(Type.ADMIN_REPLY, self._answer(request)))
             elif kind == Type.PING:
-                hello = Hello(PROTOCOL_VERSION, "supervisor", self._config.shard_name, self._config.replica)
+                hello = say_hello("supervisor", self._config.shard_name, self._config.replica)
                 connection.send(struct_packet(Type.PONG, hello))
         self._done()
 

@@ -19,7 +19,8 @@ from typing import Final
 from deathless.base.backoff import next_pause
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import CorruptFrame, InvalidConfig, OtherSupervisor
-from deathless.codec.wire import PROTOCOL_VERSION, Hello, Refused, Type, decode_struct
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Refused, Type, decode_struct
 from deathless.shell.directory.members import Member
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
@@ -116,7 +117,7 @@ class Peers:
         self._peers.clear()
 
     async def _connect(self, peer: Peer) -> None:
-        hello = Hello(PROTOCOL_VERSION, "supervisor", self._config.shard_name, self._config.replica, self._config.token)
+        hello = say_hello("supervisor", self._config.shard_name, self._config.replica, self._config.token)
         connection = ClientConnection(
             hello,
             lambda packets: self._received(peer, packets),

@@ -16,7 +16,8 @@ import msgspec
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import DeathlessError
 from deathless.codec.untrusted import read_json
-from deathless.codec.wire import PROTOCOL_VERSION, Admin, AdminReply, Hello, Type, decode_struct, struct_packet
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Admin, AdminReply, Type, decode_struct, struct_packet
 from deathless.shell.directory.members import read_members
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
@@ -85,7 +86,7 @@ async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[
         if not answer.done():
             answer.set_exception(ConnectionResetError("the replica hung up"))
 
-    hello = Hello(PROTOCOL_VERSION, "tool", config.shard_name, f"ingress-{config.replica}", config.token)
+    hello = say_hello("tool", config.shard_name, f"ingress-{config.replica}", config.token)
     connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX, Asker(config.directory))
     async with asyncio.timeout(TIMEOUT_S):
         await loop.create_connection(lambda: connection, host, port, ssl=client_context(config.tls))

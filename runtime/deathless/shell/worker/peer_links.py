@@ -39,10 +39,9 @@ from deathless.base.errors import DeathlessError, InvalidConfig
 from deathless.base.shards import shard_directory, shard_name
 from deathless.codec.peer_messages import Target
 from deathless.codec.refusals import pause_s
+from deathless.codec.versions import say_hello
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     BatchRefused,
-    Hello,
     PeerWelcome,
     Refused,
     Role,
@@ -293,7 +292,7 @@ class PeerLinks:
     async def _attempt(self, link: Link, where: Where, address: str) -> None:
         """Ask one replica, and stay with it if it leads; ends by _Lost alone."""
         packets: asyncio.Queue[list[tuple[int, bytes]]] = asyncio.Queue()
-        hello = Hello(PROTOCOL_VERSION, "peer", self._name(link.target), self._config.shard_name, where.token)
+        hello = say_hello("peer", self._name(link.target), self._config.shard_name, where.token)
         connection = ClientConnection(hello, packets.put_nowait, lambda: packets.put_nowait([]), self._packet_bytes_max)
         try:
             await self._connect(connection, where, address)

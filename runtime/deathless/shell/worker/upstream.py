@@ -12,7 +12,8 @@ from typing import Final
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig
-from deathless.codec.wire import PROTOCOL_VERSION, Follow, Hello, Type, struct_packet
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Follow, Type, struct_packet
 from deathless.shell.net.connections import ClientConnection
 from deathless.shell.net.listening import split_address
 from deathless.shell.net.proof import Asker
@@ -51,9 +52,7 @@ class Upstream:
     async def connect(self, address: str, fingerprint: bytes) -> None:
         """Connect to the primary at `address` in place of whoever was followed before."""
         config = self._config
-        hello = Hello(
-            PROTOCOL_VERSION, "follower", config.shard_name, config.replica, config.token, fingerprint=fingerprint
-        )
+        hello = say_hello("follower", config.shard_name, config.replica, config.token, fingerprint=fingerprint)
         connection = ClientConnection(
             hello,
             lambda packets: self._received(connection, packets),

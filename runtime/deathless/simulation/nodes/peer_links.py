@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from deathless.base.backoff import pause_after
 from deathless.codec.peer_messages import Target
+from deathless.codec.versions import say_hello
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
-    Hello,
     PeerWelcome,
     Role,
     Type,
@@ -94,7 +93,7 @@ class PeerLinks:
             host.network,
             self._worker.process,
             address,
-            Hello(PROTOCOL_VERSION, "peer", host.name_of(link.target), host.service_name),
+            say_hello("peer", host.name_of(link.target), host.service_name),
             received=lambda packets: self._received(link, connection, packets),
             ready=lambda: None,
             lost=lambda: self._lost(link, connection),

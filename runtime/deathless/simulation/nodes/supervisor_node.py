@@ -14,7 +14,8 @@ from deathless.base.backoff import next_pause, pause_after
 from deathless.base.errors import LockUnavailable, OtherDirectory
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
-from deathless.codec.wire import PROTOCOL_VERSION, Hello, Refused, Type, decode_struct, struct_packet
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Hello, Refused, Type, decode_struct, struct_packet
 from deathless.core.supervisor.detection import Detector, Report
 from deathless.core.supervisor.dispatch import Dispatch
 from deathless.core.supervisor.effects import (
@@ -326,7 +327,7 @@ class SupervisorNode:
             peer.delay_s = next_pause(peer.delay_s, first_s=AGAIN_MIN_S, most_s=AGAIN_MAX_S)
             peer.try_at = self._now() + peer.delay_s
 
-        hello = Hello(PROTOCOL_VERSION, "supervisor", self.host.service_name, self.host.name)
+        hello = say_hello("supervisor", self.host.service_name, self.host.name)
         connection = peer.connection = Opened(
             self.host.network,
             self.process,

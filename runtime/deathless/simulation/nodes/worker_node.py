@@ -27,8 +27,8 @@ from deathless.codec.checkpoint import decode
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
 from deathless.codec.snapshot import Snapshot, UnknownRecord
 from deathless.codec.traces import Span
+from deathless.codec.versions import say_hello
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     Admin,
     Follow,
     Hello,
@@ -614,8 +614,7 @@ class WorkerNode:
             self.host.network,
             self.process,
             address,
-            Hello(
-                PROTOCOL_VERSION,
+            say_hello(
                 "follower",
                 self.host.service_name,
                 self.host.name,
