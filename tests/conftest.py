@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def root_logger_as_it_was() -> Iterator[None]:
 
 _END_AT = float(os.environ.get("TESTS_END_AT") or "inf")
 _left_out: list[str] = []
-_took_s: Counter[str] = Counter()  # by module
+_took_s: defaultdict[str, float] = defaultdict(float)  # by module
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,7 +92,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how many tests were not begun, and the first of them; and what a quick run had better leave out."""
     if config.getoption("--quick"):
-        for module, seconds in _took_s.most_common():
+        for module, seconds in sorted(_took_s.items(), key=lambda each: -each[1]):
             if seconds > 2 * MODULE_S:  # a busy machine is no reason to move a module
                 terminalreporter.write_line(f"{module} took {seconds:.1f} s: is it one for tests/long.py?")
     if _left_out:

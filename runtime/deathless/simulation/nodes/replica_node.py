@@ -478,14 +478,18 @@ class ReplicaNode:
             self._failed("worker", error)
         node = self.supervisor_node
         if node is not None and self.supervisor.alive:
-            life, generation = self.worker.generation, self.supervisor.generation
             self.supervisor.post(node.worker_ended)
+            self.scheduler.call_later(LINE_US, self._line_ends(node, self.worker.generation))
 
-            def line_ends() -> None:
-                if self.supervisor.alive and self.supervisor.generation == generation:
-                    self.supervisor.post(lambda: node.line_ended(life))
+    def _line_ends(self, node: SupervisorNode, life: int) -> Callable[[], None]:
+        """What tells a supervisor that everything a life of the worker said has arrived."""
+        generation = self.supervisor.generation
 
-            self.scheduler.call_later(LINE_US, line_ends)
+        def ends() -> None:
+            if self.supervisor.alive and self.supervisor.generation == generation:
+                self.supervisor.post(lambda: node.line_ended(life))
+
+        return ends
 
     def _supervisor_exited(self, process: Process, error: BaseException | None) -> None:
         self.network.process_died(process)
