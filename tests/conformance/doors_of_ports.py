@@ -18,7 +18,7 @@ from tests.unit.deathless.shell.supervisor.test_control_port import Sent, port
 from deathless.base.errors import DeathlessError
 from deathless.codec import peer_messages, wire
 from deathless.codec.peer_messages import PeerHello, Reference, decode_body, encode_body
-from deathless.codec.wire import Admin, Follow, Hello, PacketReader, PeerIntroduction, Role, Type
+from deathless.codec.wire import Admin, CheckpointMade, Follow, Hello, PacketReader, PeerIntroduction, Type
 from deathless.core.supervisor.detection import Report
 from deathless.shell.ingress import operators as ingress_operators
 from deathless.shell.ingress.routes import Route, parse_query
@@ -140,7 +140,7 @@ PORTS = [
             (PeerIntroduction, body("peer_hello")),
             (wire.PeerWelcome, body("peer_welcome")),
             (wire.Challenge, body("challenge")),
-            (Role, body("checkpoint")),
+            (CheckpointMade, body("checkpoint")),
         )
     ),
     *(

@@ -46,6 +46,7 @@ STRUCTS: dict[Type, msgspec.Struct] = {
         service_id=bytes(range(16, 32)),
         secret=bytes(range(32, 48)),
         proof="000102030405060708090a0b0c0d0e0f",
+        newest=3,
     ),
     Type.CHALLENGE: wire.Challenge(".proof.000102030405060708090a0b0c0d0e0f", bytes(range(16)), bytes(range(32))),
     Type.WELCOME: wire.Welcome(
@@ -77,7 +78,7 @@ STRUCTS: dict[Type, msgspec.Struct] = {
 }
 PACKETS: dict[str, bytes] = {
     **{kind.name.lower(): wire.struct_packet(kind, body) for kind, body in STRUCTS.items()},
-    "checkpoint": wire.struct_packet(Type.CHECKPOINT, wire.Role("000000000041.r2.ckpt", 41, "r2")),
+    "checkpoint": wire.struct_packet(Type.CHECKPOINT, wire.CheckpointMade("000000000041.r2.ckpt", 41, "r2")),
     "frame": wire.packet(Type.FRAME, wire.FRAME_HEAD.pack(7, 4096, 0, 0), (GOLDEN / "frame_data.bin").read_bytes()),
     "ping": wire.packet(Type.PING),
     "register": wire.packet(Type.REGISTER, bytes(range(16))),
@@ -116,8 +117,17 @@ def test_a_hello_may_leave_out_what_it_does_not_know() -> None:
 def test_a_handshake_of_a_build_before_the_proof_of_the_directory_is_read(kind: Type) -> None:
     packet = (GOLDEN / f"wire_{kind.name.lower()}_unproved.bin").read_bytes()
     said = wire.decode_struct(type(STRUCTS[kind]), body_of(packet))
-    rest = {"service_id": b"", "secret": b"", "proof": ""} if kind == Type.HELLO else {"proof": "", "time_us": 0}
+    rest = (
+        {"service_id": b"", "secret": b"", "proof": "", "newest": 0}
+        if kind == Type.HELLO
+        else {"proof": "", "time_us": 0}
+    )
     assert said == msgspec.structs.replace(STRUCTS[kind], **rest)
+
+
+def test_a_hello_of_a_build_before_ranges_of_versions_is_read() -> None:
+    said = wire.decode_struct(wire.Hello, body_of((GOLDEN / "wire_hello_one_version.bin").read_bytes()))
+    assert said == msgspec.structs.replace(STRUCTS[Type.HELLO], newest=0)
 
 
 @pytest.mark.parametrize("kind", [Type.PEER_HELLO, Type.PEER_WELCOME])

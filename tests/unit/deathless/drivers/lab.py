@@ -24,8 +24,8 @@ from deathless.codec.peer_messages import (
     decode_body,
     encode_request,
 )
+from deathless.codec.versions import spoken
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     Hello,
     PeerIntroduction,
     PeerWelcome,
@@ -206,7 +206,7 @@ class Primary:
         return connection
 
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
-        welcome = Welcome(PROTOCOL_VERSION, "shop", "r0", "primary", self.epoch, 1, "", 0, 1, 1)
+        welcome = Welcome(spoken().newest, "shop", "r0", "primary", self.epoch, 1, "", 0, 1, 1)
         connection.send(struct_packet(Type.WELCOME, welcome))
 
     def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:

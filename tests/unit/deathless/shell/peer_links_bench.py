@@ -10,8 +10,8 @@ from pathlib import Path
 
 from deathless.base.config import ReplicaConfig
 from deathless.codec.peer_messages import PeerHello, Target
+from deathless.codec.versions import spoken
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     Hello,
     PeerIntroduction,
     PeerWelcome,
@@ -65,7 +65,7 @@ class Replica:
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
         self.hellos.append(hello)
         if not self.mute:
-            welcome = Welcome(PROTOCOL_VERSION, "stock", self.name, self.role, 3, 1, self.primary, 0, 1, 1)
+            welcome = Welcome(spoken().newest, "stock", self.name, self.role, 3, 1, self.primary, 0, 1, 1)
             connection.send(struct_packet(Type.WELCOME, welcome))
         self.changed.set()
 

@@ -12,7 +12,7 @@ from tests.unit.deathless.engine.replica_world import CLIENT, SECRET, Node, Worl
 from deathless.base.errors import (
     CorruptFrame,
     Forbidden,
-    NewerFormat,
+    NoCommonVersion,
     Overloaded,
     Unauthorized,
     UnknownService,
@@ -20,8 +20,8 @@ from deathless.base.errors import (
 )
 from deathless.base.safeguards import Safeguards
 from deathless.codec.peer_messages import PeerHello
+from deathless.codec.versions import say_hello, spoken
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     U64,
     Admin,
     Follow,
@@ -47,7 +47,7 @@ from deathless.core.replica.replica import State
 from deathless.engine.replica.intake import KEPT_BYTES_MAX, UNDECIDED, Intake
 
 OTHER = ev.Conn(CLIENT + 1)
-HELLO = Hello(PROTOCOL_VERSION, "client", "bank", "c1", "secret")
+HELLO = say_hello("client", "bank", "c1", "secret")
 
 
 def body_of(hello: Hello) -> bytes:
@@ -80,7 +80,7 @@ def test_hello_of_this_service_with_the_token_is_taken() -> None:
 
 
 def test_without_a_token_configured_and_without_a_service_named_everybody_is_taken() -> None:
-    hello = Hello(PROTOCOL_VERSION, "tool", "", "t")
+    hello = say_hello("tool", "", "t")
     assert authorise(Type.HELLO, body_of(hello), service="bank", token="") == hello
 
 
@@ -88,7 +88,7 @@ def test_without_a_token_configured_and_without_a_service_named_everybody_is_tak
     ("kind", "hello", "error"),
     [
         (Type.BATCH, HELLO, Unauthorized),
-        (Type.HELLO, msgspec.structs.replace(HELLO, version=2), NewerFormat),
+        (Type.HELLO, msgspec.structs.replace(HELLO, version=spoken().newest + 1), NoCommonVersion),
         (Type.HELLO, msgspec.structs.replace(HELLO, token=""), Unauthorized),
         (Type.HELLO, msgspec.structs.replace(HELLO, token="secreT"), Unauthorized),
         (Type.HELLO, msgspec.structs.replace(HELLO, service="shop"), UnknownService),

@@ -16,7 +16,8 @@ import pytest
 from http_wire import Echo, Wire, bench, get
 
 from deathless.base.limits import FIRST_REQUEST_MAX_S, SILENT_CONNECTIONS_MAX
-from deathless.codec.wire import PROTOCOL_VERSION, Hello, PacketReader, Type, packet, struct_packet
+from deathless.codec.versions import say_hello
+from deathless.codec.wire import Hello, PacketReader, Type, packet, struct_packet
 from deathless.shell.net import connections as packets
 from deathless.shell.net.connections import ServerConnection
 from deathless.shell.net.listening import listen
@@ -111,7 +112,7 @@ async def greet(address: str) -> bool:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(struct_packet(Type.HELLO, Hello(PROTOCOL_VERSION, "tool", "s", "t")) + packet(Type.PING))
+        writer.write(struct_packet(Type.HELLO, say_hello("tool", "s", "t")) + packet(Type.PING))
         found = PacketReader(1000).feed(await reader.read(100))
         return [kind for kind, _ in found] == [Type.PONG]
     except ConnectionResetError:

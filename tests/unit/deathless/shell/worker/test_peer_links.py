@@ -12,10 +12,9 @@ import trustme
 from tests.unit.deathless.shell.peer_links_bench import STOCK, Ours, Replica, config_in, ended, run
 
 from deathless.base.config import DriverConfig, PeerConfig, ReplicaConfig, TlsConfig
+from deathless.codec.versions import say_hello
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     BatchRefused,
-    Hello,
     Refused,
     Role,
     Type,
@@ -55,7 +54,7 @@ def test_a_primary_in_the_folder_beside_ours_is_greeted_and_told_to_the_core(tmp
         ours.links.dial(STOCK)
         await ours.wait_told(1)
         assert ours.told == [ev.PeerReady(STOCK, 40, 12)]
-        assert stock.hellos == [Hello(PROTOCOL_VERSION, "peer", "stock", "shop", "secret")]
+        assert stock.hellos == [say_hello("peer", "stock", "shop", "secret")]
         assert stock.introductions[0].epoch == 7
         ours.links.send(STOCK, packet(Type.BATCH, b"x"))
         await stock.wait_for(lambda: bool(stock.got))

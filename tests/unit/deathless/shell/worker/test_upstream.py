@@ -10,8 +10,8 @@ import pytest
 from tests.unit.deathless.engine.replica_world import World
 
 from deathless.base.config import ReplicaConfig
+from deathless.codec.versions import spoken
 from deathless.codec.wire import (
-    PROTOCOL_VERSION,
     Follow,
     Following,
     PacketReader,
@@ -24,7 +24,7 @@ from deathless.codec.wire import (
 from deathless.shell.worker.upstream import Upstream
 
 CONFIG = msgspec.convert({"service": "bank", "module": "a.py:a", "directory": "data", "replica": "r1"}, ReplicaConfig)
-WELCOME = Welcome(PROTOCOL_VERSION, "bank", "r0", "primary", 1, 1, "", 0, 1 << 20, 16)
+WELCOME = Welcome(spoken().newest, "bank", "r0", "primary", 1, 1, "", 0, 1 << 20, 16)
 
 
 class Primary:
