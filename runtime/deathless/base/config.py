@@ -122,6 +122,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     termination_file: str = ""  # where the last error is left for the operator; empty: nowhere
     token_file: str = ""  # `deathless replica` reads the token from it
     allow_services: tuple[AllowedService, ...] = ()  # that may call and send; empty: replicas of the namespace may send
+    cors_origins: tuple[str, ...] = ()  # whose pages may call over HTTP from a browser; `*`: all
     authentication: AuthenticationConfig | None = None  # of callers; None: by `token` where there is one, as ever
     peers: tuple[PeerConfig, ...] = ()  # services that ours sends to and that are not beside it
     activities: ActivitiesConfig = ActivitiesConfig()

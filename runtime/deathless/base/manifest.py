@@ -405,6 +405,7 @@ def replica_configs(
             log_level=spec.log_level,
             allow_services=allowed_services(spec.ingress),
             authentication=authentication_config(spec.ingress),
+            cors_origins=spec.ingress.cors_origins if spec.ingress is not None else (),
             peers=tuple(
                 PeerConfig(
                     name=peer.name,

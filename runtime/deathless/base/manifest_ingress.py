@@ -141,6 +141,14 @@ class Ingress(Part, frozen=True):
             "their service, as the operator's do. When empty: replicas of services of the same namespace may send."
         ),
     ] = ()
+    cors_origins: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^(\*|https?://[^\s/?#,*]+)$", max_length=253)], ...],
+        Meta(max_length=64),
+        told(
+            "Origins whose web pages may call from a browser (CORS), such as https://app.example.com, or * for all. "
+            "When empty: none. Who may call is decided by authentication, whatever stands here."
+        ),
+    ] = ()
     authentication: Annotated[
         Authentication | None,
         told(

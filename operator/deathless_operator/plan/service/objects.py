@@ -99,6 +99,7 @@ def replica_config(resource: ResourceView, spec: ServiceSpec, lock: Lock, code: 
         authentication=authentication_config(
             spec.ingress, tokens=names.CALLERS_FOLDER, authorities=issuer_authorities(spec)
         ),
+        cors_origins=spec.ingress.cors_origins if spec.ingress is not None else (),
         peers=_peers(resource.namespace, spec, code),
         activities=ActivitiesConfig(workers=spec.activities.workers),
         drivers=driver_configs(spec, ".", names.DRIVERS_FOLDER),

@@ -58,6 +58,7 @@ from deathless.execution.handlers.probe import SPECS as PROBE_SPECS
 from deathless.shell.client.active_trace import tracer
 from deathless.shell.client.shard_client import Client
 from deathless.shell.directory.members import announce_at, announce_later, ingress_address_path
+from deathless.shell.ingress.browsers import PAGE_METHODS, Browsers
 from deathless.shell.ingress.callers import CallersAtFront, challenge
 from deathless.shell.ingress.openapi import encode_document
 from deathless.shell.ingress.operators import Operators, Page, find_page, operators_of
@@ -85,6 +86,7 @@ LINGER_S: Final = 1.0  # so long a stop waits for callers to send once more and 
 STOP_GRACE_S: Final = 4.0
 RESERVED_STALE: Final = "stale"
 _JSON_TYPE: Final = re.compile(rb'application/json\s*(;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
+_PAGES_BYTES_MAX: Final = 64  # of the path of a page
 _FIXED: Final = {b"/healthz", b"/readyz", b"/metrics"}
 _OWN: Final = b"own"
 
@@ -132,7 +134,7 @@ class Ingress:
         self._tasks = RequestTasks()
         self._tls: TlsConfig | None = None
         self._operators = operators or Operators(refusal="this ingress serves no operators")
-        self._document = b""  # made when it is first asked for
+        self.browsers = Browsers(service.name)
         self._measure(labels)
         self._front = CallersAtFront(token, callers, self._operators, self.metrics)
         self._sweep()
@@ -151,7 +153,22 @@ class Ingress:
         if request.target in _FIXED:
             self._fixed(request)
             return
-        self._enter(request)
+        if self.browsers.preflight(request):
+            self._answers["200"] += 1
+        elif not self._page(request):
+            self._enter(request)
+
+    def _page(self, request: Request) -> bool:
+        """Answer with a page for people; False: there is none at this path."""
+        page = self.browsers.page(request) if len(request.target) < _PAGES_BYTES_MAX else None
+        if page is None:
+            return False
+        if request.method not in PAGE_METHODS:
+            self._wrong_method(request, b", ".join(PAGE_METHODS))
+            return True
+        self._answers["200"] += 1
+        request.respond(200, page.body, content_type=page.kind, headers=page.headers)
+        return True
 
     def _enter(self, request: Request, *, again: bool = False) -> None:
         try:
@@ -214,9 +231,9 @@ class Ingress:
         if request.method not in (b"GET", b"HEAD"):
             self._wrong_method(request, b"GET, HEAD")
             return
-        self._document = self._document or encode_document(self.service, self._front.how)
+        self.browsers.document = self.browsers.document or encode_document(self.service, self._front.how)
         self._answers["200"] += 1
-        request.respond(200, self._document)
+        request.respond(200, self.browsers.document)
 
     def _operate(self, request: Request, page: Page) -> None:
         allowed = (b"POST",) if page.done else (b"GET", b"HEAD")
@@ -438,6 +455,7 @@ async def serve(config: ReplicaConfig, announce: Callable[[str], None]) -> None:
             operators=operators_of(config, lambda shard: client.shard(shard).primary),
         )
         ingress.trace = tracer(config.tracing, limits.message_bytes_max)
+        ingress.browsers = Browsers(config.service, config.cors_origins)
         http = HttpServer(
             ingress,
             HttpLimits(

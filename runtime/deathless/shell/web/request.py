@@ -18,9 +18,11 @@ import msgspec
 from deathless.base.errors import DeathlessError, Internal, InvalidArgument, TooLarge
 from deathless.base.limits import FIRST_REQUEST_MAX_S
 from deathless.shell.web import remedies
+from deathless.shell.web.compression import LEAST_BYTES, accepts_gzip, compressed
 
 _LOG: Final = logging.getLogger("deathless.http")
 JSON: Final = b"application/json"
+_PACKED: Final = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 _ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _VERSIONS: Final = ("1.0", "1.1")
 _STATUS_LINES: Final = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
@@ -73,6 +75,7 @@ class Request:
         "close",
         "expects",
         "headers",
+        "lines",
         "method",
         "query",
         "target",
@@ -88,6 +91,7 @@ class Request:
         self.body = b""
         self.close = False  # the connection ends behind the answer
         self.expects = False  # the client waits for 100 Continue
+        self.lines: Sequence[tuple[bytes, bytes]] = ()  # headers of its answer, whatever that is
         self._connection: Sender | None = connection
         self._response: bytes | None = None
 
@@ -103,7 +107,10 @@ class Request:
         connection = self._connection
         if connection is None or self._response is not None:
             return
-        lines = b"".join(b"%s: %s\r\n" % pair for pair in headers)
+        packed = self._compressed(body, headers)
+        if packed is not None:
+            body, headers = packed, (*headers, *_PACKED)
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in (_with(headers, self.lines) if self.lines else headers))
         if self.close:
             lines += b"connection: close\r\n"
         elif self.version == "1.0":
@@ -117,6 +124,13 @@ class Request:
             b"" if self.method == b"HEAD" else body,
         )
         connection.answered()
+
+    def _compressed(self, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+        """The body as it goes to a client that accepts gzip; None: as it is."""
+        accepted = self.headers.get(b"accept-encoding")
+        if accepted is None or len(body) < LEAST_BYTES or not accepts_gzip(accepted):
+            return None
+        return None if any(name == b"content-encoding" for name, _ in headers) else compressed(body)
 
     @property
     def answered(self) -> bool:
@@ -135,6 +149,13 @@ class Request:
     def forget(self) -> None:
         """The client left."""
         self._connection = None
+
+
+def _with(headers: Sequence[tuple[bytes, bytes]], more: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Join headers; both may say on which headers of a request the answer depends."""
+    varies = [value for name, value in (*headers, *more) if name == b"vary"]
+    joined = [pair for pair in (*headers, *more) if pair[0] != b"vary"]
+    return [*joined, (b"vary", b", ".join(varies))] if varies else joined
 
 
 class Application(Protocol):

@@ -182,7 +182,7 @@ async def test_arguments_that_do_not_fit_are_400_with_the_path_of_the_field(body
 @pytest.mark.parametrize(
     ("data", "status", "code"),
     [
-        (get("/"), 404, "DL3004"),
+        (get("/nothing"), 404, "DL3004"),
         (get("/bank"), 404, "DL3004"),
         (get("/bank/alice/balance/more"), 404, "DL3004"),
         (get("/shop/alice/balance"), 404, "DL3005"),
