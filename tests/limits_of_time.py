@@ -454,13 +454,13 @@ STEADY: Final = {
         "LEAVE_MAX_S",
         "HANDOVER_WAIT_MAX_S",
     ),
-    "runtime/deathless/cli/check.py": ("QUIET_S",),
-    "runtime/deathless/cli/demo.py": ("START_S", "WHOLE_S", "ANSWERS_S", "COUNT_S"),
-    "runtime/deathless/cli/demo_faults.py": ("FREEZE_S", "SETTLE_S"),
-    "runtime/deathless/cli/demo_load.py": ("PAUSE_S",),
-    "runtime/deathless/cli/logs.py": ("LOOK_S",),
-    "runtime/deathless/cli/switchover.py": ("POLL_S", "SWITCH_S"),
-    "runtime/deathless/cli/up.py": ("LOOK_S", "SAME_S"),
+    "runtime/deathless/cli/look/check.py": ("QUIET_S",),
+    "runtime/deathless/cli/demo/demo.py": ("START_S", "WHOLE_S", "ANSWERS_S", "COUNT_S"),
+    "runtime/deathless/cli/demo/faults.py": ("FREEZE_S", "SETTLE_S"),
+    "runtime/deathless/cli/demo/load.py": ("PAUSE_S",),
+    "runtime/deathless/cli/look/logs.py": ("LOOK_S",),
+    "runtime/deathless/cli/change/switchover.py": ("POLL_S", "SWITCH_S"),
+    "runtime/deathless/cli/run/up.py": ("LOOK_S", "SAME_S"),
     "runtime/deathless/core/primary/admission.py": (
         "SPACE_RETRY_S",
         "OVERLOADED_RETRY_MS",
@@ -652,9 +652,9 @@ LIMITS: Final = (
 )
 
 WALL_READS: Final = {
-    "runtime/deathless/cli/logs.py": (1, "lines say when they were written"),
-    "runtime/deathless/cli/status.py": (2, "how much longer a hand-over waits, for people"),
-    "runtime/deathless/cli/up.py": (4, "what is told says when"),
+    "runtime/deathless/cli/look/logs.py": (1, "lines say when they were written"),
+    "runtime/deathless/cli/look/status.py": (2, "how much longer a hand-over waits, for people"),
+    "runtime/deathless/cli/run/up.py": (4, "what is told says when"),
     "runtime/deathless/drivers/source_link.py": (1, "a caller's deadline is a moment; beyond it nothing is begun"),
     "runtime/deathless/shell/net/callers.py": (1, "given to the issuer: tokens say when they end"),
     "runtime/deathless/shell/service_code/code_record.py": (1, "which of several records people see first"),

@@ -21,7 +21,7 @@ NAMED = "the user, or who deployed us, named this file to just this process"
 PART = "opened to read so many bytes, or line by line"
 
 REVIEWED: Final = {
-    "runtime/deathless/cli/calls.py": (1, NAMED),
+    "runtime/deathless/cli/change/calls.py": (1, NAMED),
     "runtime/deathless/drivers/files.py": (1, PART),
     "runtime/deathless/drivers/port.py": (1, NAMED),
     "runtime/deathless/shell/service_code/check/run.py": (1, CODE),

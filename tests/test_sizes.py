@@ -21,7 +21,6 @@ ATTRIBUTES_MAX: Final = 15
 
 # Folders with more modules, and why one can still be found at once.
 FOLDERS: Final[dict[str, tuple[int, str]]] = {
-    "runtime/deathless/cli": (32, "a module for each command, with its name"),
     "operator/deathless_operator/plan/service": (21, "a module for each kind of object and condition, with its name"),
 }
 # Classes with more attributes.

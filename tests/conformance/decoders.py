@@ -83,8 +83,8 @@ KERNEL = "what the kernel wrote"
 ELSEWHERE: dict[str, str] = {
     "base/config.py::ReplicaConfig.make_limits": TREE,
     "base/schema_check.py::_check_leaf": TREE,
-    "cli/checkpoint.py::show": CHECKED,
-    "cli/log.py::_read": CHECKED,
+    "cli/look/checkpoint.py::show": CHECKED,
+    "cli/look/log.py::_read": CHECKED,
     "cli/output.py::_text_of": COPY,
     "codec/messaging_sections.py::Reader._read_histories": CHECKED,
     "codec/messaging_sections.py::Reader._read_outbox": CHECKED,

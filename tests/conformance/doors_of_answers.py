@@ -11,7 +11,7 @@ from tests.encoded import encode_fork
 
 from deathless.base.config import EtcdConfig
 from deathless.base.errors import DeathlessError
-from deathless.cli.calls import parse_arguments
+from deathless.cli.change.calls import parse_arguments
 from deathless.codec import peer_messages, wire
 from deathless.codec.wire import AdminReply
 from deathless.codec.witness import Point, decode_point, encode_point, encode_slot
@@ -236,7 +236,7 @@ ANSWERS = [
 COMMANDS = [
     Door(
         "--arg",
-        ("cli/calls.py::parse_arguments",),
+        ("cli/change/calls.py::parse_arguments",),
         of_text(lambda text: parse_arguments((f"a={text}",))),
         b"[1]",
         json_bytes,

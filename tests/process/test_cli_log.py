@@ -13,7 +13,7 @@ from cli_tool import Bank
 from tests.encoded import encode_cancel
 
 from deathless.base.errors import CopiedDirectory, CorruptFrame, Diverged, UpgradeRequired
-from deathless.cli.log import _describe
+from deathless.cli.look.log import _describe
 from deathless.codec.peer_messages import (
     Order,
     Reference,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.cli.log import _describe
+from deathless.cli.look.log import _describe
 from deathless.codec.messages import Kind, encode
 
 

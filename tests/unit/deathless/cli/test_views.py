@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deathless.cli.status import show
+from deathless.cli.look.status import show
 from deathless.cli.views import COLUMNS, handing_over, live_table, replica_row, summary, unreached
 from deathless.shell.operate.status import ReplicaView, ServiceView, UnreachedPeer
 

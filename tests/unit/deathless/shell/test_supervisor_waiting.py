@@ -11,7 +11,7 @@ from tests.unit.deathless.shell.supervisor_bench import TICKING, ScriptedSupervi
 from tests.unit.deathless.shell.unkillable import end_truly
 
 from deathless.base.limits import END_S, STOP_MAX_S
-from deathless.cli.switchover import SWITCH_S
+from deathless.cli.change.switchover import SWITCH_S
 from deathless.core.primary.handover import HANDOVER_MAX_S
 from deathless.core.supervisor import machine as module
 from deathless.core.supervisor.events import Fenced, HeartbeatDue, Superseded

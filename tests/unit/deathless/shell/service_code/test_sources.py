@@ -90,8 +90,8 @@ def test_service_that_is_installed_counts_by_its_source(folder: Path) -> None:
 
 
 def test_service_that_comes_with_us_counts_by_its_source(folder: Path) -> None:
-    code = code_of(load_service("deathless.cli.demo_service"))
-    assert list(code.files) == ["deathless.cli.demo_service"]
+    code = code_of(load_service("deathless.cli.demo.service"))
+    assert list(code.files) == ["deathless.cli.demo.service"]
     assert "deathless.execution.author.service" not in code.files
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from deathless.cli import demo, demo_service
-from deathless.cli.demo import HELP, KEYS, SCRIPT, Screen, keys
-from deathless.cli.demo_faults import WORDS
+from deathless.cli.demo import demo
+from deathless.cli.demo import service as demo_service
+from deathless.cli.demo.demo import HELP, KEYS, SCRIPT, Screen, keys
+from deathless.cli.demo.faults import WORDS
 
 
 def test_every_key_and_step_is_something_that_can_be_done() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deathless.cli.demo_load import applied_numbers
-from deathless.cli.demo_service import AGAIN_MAX, Account, bank, deposit, note, transfer
+from deathless.cli.demo.load import applied_numbers
+from deathless.cli.demo.service import AGAIN_MAX, Account, bank, deposit, note, transfer
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 12)), max_size=60))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.deathless.cli.test_invocations import MANIFEST
+from tests.unit.deathless.cli.look.test_invocations import MANIFEST
 
 from deathless.cli import primary
 from deathless.cli.main import main

@@ -5,7 +5,7 @@
     freeze      SIGSTOP of both for ten seconds; then the old primary wakes up and must not do harm
     switchover  planned: the primary hands its role over
 
-Guarantees: only processes that this demo's replicas announced are touched. Does not: judge (cli.demo_load does).
+Guarantees: only processes that this demo's replicas announced are touched. Does not: judge (cli.demo.load does).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deathless.base.errors import DeathlessError
-from deathless.cli.switchover import switch
+from deathless.cli.change.switchover import switch
 from deathless.shell.operate.status import ReplicaView, ServiceView, look
 from deathless.shell.operate.target import Target
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deathless.cli.main import main
-from deathless.cli.up import Voice
+from deathless.cli.run.up import Voice
 from deathless.shell.operate.replica_log import LogLine
 from deathless.shell.operate.runner import Change, RunnerEvent
 from deathless.shell.operate.status import ReplicaView, ServiceView

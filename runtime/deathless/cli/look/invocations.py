@@ -11,7 +11,7 @@ import msgspec
 
 from deathless.base.errors import OutcomeUnknown
 from deathless.base.shards import show_invocation
-from deathless.cli.calls import show_result, with_client
+from deathless.cli.change.calls import show_result, with_client
 from deathless.cli.options import (
     InvocationId,
     ListedGroup,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.deathless.cli.test_invocations import MANIFEST
+from tests.unit.deathless.cli.look.test_invocations import MANIFEST
 
 from deathless.cli.main import main
 from deathless.shell.directory.adopted import Adoption, read_adoption, write_adoption

@@ -8,7 +8,7 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.limits import Limits
-from deathless.cli.switchover import SWITCH_S, switch_s
+from deathless.cli.change.switchover import SWITCH_S, switch_s
 from deathless.shell.operate.target import Target
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from deathless.cli.demo_load import Ledger, Verdict, account_names, judge
-from deathless.cli.demo_service import Account
+from deathless.cli.demo.load import Ledger, Verdict, account_names, judge
+from deathless.cli.demo.service import Account
 
 HERE = account_names()[0]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.deathless.cli.test_invocations import MANIFEST
+from tests.unit.deathless.cli.look.test_invocations import MANIFEST
 
-from deathless.cli import logs as module
+from deathless.cli.look import logs as module
 from deathless.cli.main import main
 from deathless.cli.options import target
 from deathless.shell.operate.log_history import in_order

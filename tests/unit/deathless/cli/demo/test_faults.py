@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deathless.base.config import ReplicaConfig
-from deathless.cli.demo_faults import SETTLE_S, Faults, Incident, is_whole
+from deathless.cli.demo.faults import SETTLE_S, Faults, Incident, is_whole
 from deathless.shell.operate.status import ReplicaView, ServiceView
 from deathless.shell.operate.target import Target
 

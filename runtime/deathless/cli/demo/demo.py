@@ -28,8 +28,8 @@ from deathless.cli.views import live_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from deathless.cli.demo_faults import Faults, Incident
-    from deathless.cli.demo_load import Load, Verdict
+    from deathless.cli.demo.faults import Faults, Incident
+    from deathless.cli.demo.load import Load, Verdict
     from deathless.shell.operate.runner import Runner, RunnerEvent
     from deathless.shell.operate.status import ServiceView
     from deathless.shell.operate.target import Target
@@ -128,15 +128,15 @@ class Demo:
 
     def _prepare(self) -> None:
         from deathless.base.config import ReplicaConfig
-        from deathless.cli.demo_faults import Faults
-        from deathless.cli.demo_load import Load
+        from deathless.cli.demo.faults import Faults
+        from deathless.cli.demo.load import Load
         from deathless.shell.operate.runner import Runner
         from deathless.shell.operate.target import Target
 
         configs = [
             ReplicaConfig(
                 service=SERVICE,
-                module="deathless.cli.demo_service:bank",
+                module="deathless.cli.demo.service:bank",
                 directory=str(self._folder),
                 replica=f"r{index}",
                 allow_any_file_system=True,  # all replicas are on this one kernel
@@ -264,7 +264,7 @@ class Demo:
 
 
 def _missed(kind: str, role: str) -> Incident:
-    from deathless.cli.demo_faults import WORDS, Incident
+    from deathless.cli.demo.faults import WORDS, Incident
 
     return Incident(
         WORDS[kind].format(role=role), role, "-", time.monotonic(), 0, over=True, problem=f"there was no {role}"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from deathless.base.errors import DeathlessError, HandlerFailed, InvocationUnknown, OutcomeUnknown
-from deathless.cli import invocations, primary
+from deathless.cli import primary
+from deathless.cli.look import invocations
 from deathless.cli.main import main
 from deathless.shell.operate.target import Target
 

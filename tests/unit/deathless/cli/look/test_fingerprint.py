@@ -9,7 +9,7 @@ import pytest
 
 from deathless.cli.main import main
 
-MODULE = str(Path(__file__).parents[3] / "process" / "bank_fake.py") + ":bank"
+MODULE = str(Path(__file__).parents[4] / "process" / "bank_fake.py") + ":bank"
 
 
 def test_fingerprint_is_printed_and_left_in_the_termination_file(

@@ -15,7 +15,7 @@ from deathless.base.errors import (
     ResultUnreadable,
     SessionExpired,
 )
-from deathless.cli.calls import parse_arguments, show_result
+from deathless.cli.change.calls import parse_arguments, show_result
 from deathless.cli.main import main
 from deathless.shell.client.shard_client import Client
 from deathless.shell.operate import down

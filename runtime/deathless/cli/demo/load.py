@@ -4,7 +4,7 @@ Several sessions call without pause, wait for as long as an answer takes, and wr
 answered. The judge then asks the service for its accounts and compares the two: it believes neither.
 
 Guarantees: a call that was answered and is not in its account counts as lost; one that is there twice as doubled;
-money that nobody deposited, or that is missing, as not conserved. Does not: break anything (cli.demo_faults does).
+money that nobody deposited, or that is missing, as not conserved. Does not: break anything (cli.demo.faults does).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from deathless.base.errors import DeathlessError
-from deathless.cli.demo_service import Account
+from deathless.cli.demo.service import Account
 from deathless.shell.client.shard_client import Client
 
 SENDERS = 4  # sessions

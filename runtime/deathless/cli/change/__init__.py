@@ -1,0 +1,1 @@
+"""Commands that change something: calls, and what operators decide."""

@@ -1,0 +1,1 @@
+"""The demo: a bank whose processes can be killed and frozen while it is judged."""
