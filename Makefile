@@ -139,7 +139,7 @@ cluster-down: install ## End it and remove what it left; images are kept for the
 
 # One after the other: each breaks the cluster that all share. A wait that is too long ends by its own deadline first.
 bench-cluster: kubernetes packages ## Measure on a real cluster (its own, or the running one); writes bench/results/kubernetes.json
-	@status=0; $(BIN)/python -m bench.on_kubernetes --build || status=$$?; test $$status -eq 0 -o $$status -eq 3
+	@status=0; $(BIN)/python -m bench.kubernetes.run --build || status=$$?; test $$status -eq 0 -o $$status -eq 3
 
 # Where this machine can run none, one line says what for; an API server alone needs no more than its program.
 test-cluster: install ## End-to-end tests on a real cluster (its own, or the one of `make cluster-up`)

@@ -17,11 +17,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench import bare_peer, grpc_peer, nats_peer, restate_peer
 from bench.cluster import POLL_S, Cluster, Program
 from bench.figures import Figure, Goal, figure, median
 from bench.floor import Floor
-from bench.peers import Missing, Peer, Turns
+from bench.peers import bare as bare_peer
+from bench.peers import grpc_python as grpc_peer
+from bench.peers import nats as nats_peer
+from bench.peers import restate as restate_peer
+from bench.peers.table import Missing, Peer, Turns
 from bench.setting import Setting
 from bench.usage import processor_s
 from deathless.shell.client.shard_client import Client

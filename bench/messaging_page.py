@@ -1,7 +1,7 @@
 """Makes docs/benchmarks-messaging.md of bench/results/messaging.json: groups that were measured one by one.
 
 Guarantees: every number of the page comes from the file; each row says when and at which commit it was measured. Does
-not: measure, or write the file (bench.kubernetes_results does, group by group).
+not: measure, or write the file (bench.kubernetes.results does, group by group).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import RESULTS, Figure
-from bench.kubernetes_results import ClusterResults, Group, missing_groups
+from bench.kubernetes.results import ClusterResults, Group, missing_groups
 from bench.report import PAGE, number
 
 MESSAGING_RESULTS: Final = RESULTS.with_name("messaging.json")
@@ -34,7 +34,7 @@ TAIL: Final = """
 
 Each is started for its turn, measured and ended, with one server, Python clients and its default durability.
 
-- **Two Python processes that sync and answer, no more** (`bench/bare_peer.py`): the two syncs and two ways of one call
+- **Two Python processes that sync and answer, no more** (`bench/peers/bare.py`): the two syncs and two ways of one call
   on the event loop of ours, with nothing around them; it promises nothing.
 - **gRPC Python** (a stream; unary calls) keeps nothing on any disk and forgets what was under way when a process dies:
   it marks what two Python processes can exchange.

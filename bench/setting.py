@@ -18,12 +18,12 @@ from typing import Final
 
 import msgspec
 
-from bench import etcd as etcd_peer
-from bench import postgres as postgres_peer
 from bench.build_log import Built
 from bench.cluster import COUNTER, READY_S, Cluster, Program
-from bench.etcd import Etcd
-from bench.postgres import Postgres
+from bench.peers import etcd as etcd_peer
+from bench.peers import postgres as postgres_peer
+from bench.peers.etcd import Etcd
+from bench.peers.postgres import Postgres
 from deathless.shell.process.forked import die_with_parent
 
 PROFILING: Final = Path(__file__).resolve().parent / "profiling"

@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 
-from bench import dbos_peer, restate_peer
 from bench.cluster import POLL_S, RECOVERED_S, Cluster, NotReady
 from bench.figures import Figure, figure, median, percentile
 from bench.messaging import MIB, WAIT_S, two
-from bench.peers import Missing, Peer, Turns
+from bench.peers import dbos as dbos_peer
+from bench.peers import restate as restate_peer
+from bench.peers.table import Missing, Peer, Turns
 from bench.setting import Setting
 from bench.usage import processor_s, resident_bytes
 from deathless.base.errors import DeathlessError

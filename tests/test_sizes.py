@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TREES: Final = ("runtime/deathless", "operator/deathless_operator", "lab", "tools")
+TREES: Final = ("runtime/deathless", "operator/deathless_operator", "bench", "lab", "tools")
 MODULES_MAX: Final = 20
 ATTRIBUTES_MAX: Final = 15
 

@@ -10,7 +10,7 @@ import pytest
 from bench import __main__ as bench
 from bench import messaging_page
 from bench.figures import Figure, Goal, Machine, figure
-from bench.kubernetes_results import ClusterResults, Group
+from bench.kubernetes.results import ClusterResults, Group
 from bench.messaging_page import MESSAGING_PAGE, MESSAGING_RESULTS
 
 MACHINE = Machine(

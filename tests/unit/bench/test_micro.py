@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench import micro_primary
+from bench.micro import primary as micro_primary
 
 
 @pytest.mark.parametrize("shape", ["64x1", "1x500"])

@@ -2,7 +2,7 @@
 
 Real core, shard, executor, codec and segment writer; the file system's sync does nothing. Prints microseconds of
 processor time per call for several shapes of load: sessions x calls of each that arrive together. Run it as
-`python -m bench.micro_primary [--profile SHAPE]`.
+`python -m bench.micro.primary [--profile SHAPE]`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many calls the Python client alone can make: against a server in another process that answers each at once.
 
 Two figures per way of calling: calls per second of wall time, and per second of the client's own processor time (what
-one core could do were it never kept waiting). Prints JSON. Run it as `python bench/micro_client.py [--profile]`.
+one core could do were it never kept waiting). Prints JSON. Run it as `python bench/micro/client.py [--profile]`.
 """
 
 from __future__ import annotations

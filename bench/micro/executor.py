@@ -1,7 +1,7 @@
 """How long a turn takes in the executor alone: no log, no sessions, no network. Prints JSON.
 
 Each figure is the median of several batches, in microseconds per message, with the collector off as in the engine.
-Run it as `python bench/micro_executor.py [--profile]`.
+Run it as `python bench/micro/executor.py [--profile]`.
 """
 
 from __future__ import annotations

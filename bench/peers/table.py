@@ -24,7 +24,7 @@ from bench.figures import median
 from bench.setting import Setting
 from deathless.shell.process.forked import die_with_parent
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD_S: Final = 900.0
 TURN_S: Final = 300.0  # for one turn of one peer, with its start
 

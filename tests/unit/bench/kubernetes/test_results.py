@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from bench import on_kubernetes
 from bench.figures import Figure, Goal, Machine, figure
-from bench.kubernetes_operator import applied_figures, looked_at_all
-from bench.kubernetes_results import ClusterResults, Group, cluster_page, read_groups, write_group, write_left_out
+from bench.kubernetes import run as on_kubernetes
+from bench.kubernetes.operator_load import applied_figures, looked_at_all
+from bench.kubernetes.results import ClusterResults, Group, cluster_page, read_groups, write_group, write_left_out
 
 ORDER = ["kill", "crash", "many"]
 MACHINE = Machine(

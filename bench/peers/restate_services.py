@@ -1,4 +1,4 @@
-"""The services of bench.services.exchange, written for Restate; `python -m bench.restate_services asker|answerer`.
+"""The services of bench.services.exchange, for Restate; `python -m bench.peers.restate_services asker|answerer`.
 
 Serves one of the two on a port of its own, which it prints first. Keys, states and what a handler does are the same.
 """

@@ -20,7 +20,7 @@ from typing import Final, cast
 
 from bench.figures import median
 from bench.floor import ALLOCATE, BLOCK
-from bench.peers import Missing, end, start_module, tail
+from bench.peers.table import Missing, end, start_module, tail
 from deathless.shell.process import event_loop
 
 NAME: Final = "two Python processes that sync and answer, no more"
@@ -84,9 +84,9 @@ async def calls_us(folder: Path, *, calls: int) -> float:
     home = folder / f"bare-{time.monotonic_ns()}"
     home.mkdir()
     log = home / "log"
-    server, port = await start_module("bench.bare_peer", str(home), log=log)
+    server, port = await start_module("bench.peers.bare", str(home), log=log)
     try:
-        client, value = await start_module("bench.bare_peer", str(home), port, str(calls), log=log)
+        client, value = await start_module("bench.peers.bare", str(home), port, str(calls), log=log)
         if await client.wait():
             raise Missing(tail(log))
         return float(value)

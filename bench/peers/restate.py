@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from bench.peers import Missing, cached, end, free_ports, run, start, start_module, tail
+from bench.peers.table import Missing, cached, end, free_ports, run, start, start_module, tail
 
 VERSION: Final = "1.7.12"
 MACHINES: Final = {"x86_64": "x64", "aarch64": "arm64"}
@@ -125,7 +125,7 @@ async def serving(folder: Path) -> AsyncIterator[Restate]:
         )  # fmt: skip
         stack.push_async_callback(end, server)
         for name in ("answerer", "asker"):
-            process, port = await start_module("bench.restate_services", name, log=log)
+            process, port = await start_module("bench.peers.restate_services", name, log=log)
             stack.push_async_callback(end, process)
             await _register(f"http://127.0.0.1:{admin}/deployments", f"http://127.0.0.1:{port}", log, server)
         restate = Restate(f"127.0.0.1:{ingress}")

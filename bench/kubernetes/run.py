@@ -1,4 +1,4 @@
-"""Measures on the cluster of the tests: `python -m bench.on_kubernetes [--only NAME ...] [--rounds N] [--list]`.
+"""Measures on the cluster of the tests: `python -m bench.kubernetes.run [--only NAME ...] [--rounds N] [--list]`.
 
 Four callers go through the Service all the time; a fault happens. Two times are counted, both as users meet them: from
 the last good answer before the fault to the first one after it, to anybody; and the longest that any caller waited for
@@ -35,7 +35,7 @@ from tests.cluster.front_door import Callers
 from tests.cluster.installed import NAMESPACE, Lab, Ledger, build_images, install
 
 from bench.figures import Figure, Goal, figure, median
-from bench.kubernetes_faults import (
+from bench.kubernetes.faults import (
     Break,
     crash,
     delete,
@@ -47,13 +47,13 @@ from bench.kubernetes_faults import (
     switch,
     unplug,
 )
-from bench.kubernetes_look import Look
-from bench.kubernetes_operator import How, Measured, apply_to_ready, install_to_ready, many_services
-from bench.kubernetes_results import ClusterResults, Group, cluster_page, write_group, write_left_out
+from bench.kubernetes.look import Look
+from bench.kubernetes.operator_load import How, Measured, apply_to_ready, install_to_ready, many_services
+from bench.kubernetes.results import ClusterResults, Group, cluster_page, write_group, write_left_out
 from bench.machine import describe
 from bench.report import line
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "bench" / "results" / "kubernetes.json"
 PAGE: Final = ROOT / "docs" / "benchmarks-kubernetes.md"
 HEAD: Final = """# Benchmarks on Kubernetes
@@ -324,7 +324,7 @@ def the_page(results: ClusterResults) -> str:
 
 def main(given: list[str] | None = None) -> int:
     """Measure and write. Returns: 0; 1 when a figure was left out; 3 where no cluster can run, and one line why."""
-    parser = argparse.ArgumentParser(prog="python -m bench.on_kubernetes", description="Measure on a real cluster.")
+    parser = argparse.ArgumentParser(prog="python -m bench.kubernetes.run", description="Measure on a real cluster.")
     parser.add_argument("--only", nargs="+", choices=list(GROUPS), metavar="NAME", help="these groups alone")
     parser.add_argument("--rounds", type=int, default=20, help="of each fault; 20 when left out")
     parser.add_argument("--within-s", type=float, default=3600.0, help="seconds after which a fault has no more rounds")

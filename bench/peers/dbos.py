@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.peers import Missing, end, start_module, tail
+from bench.peers.table import Missing, end, start_module, tail
 
 NAME: Final = "DBOS on PostgreSQL, its default durability"
 
@@ -33,7 +33,7 @@ async def steps_ms(host: str, folder: Path, *, clients: int, seconds: float) -> 
     if importlib.util.find_spec("dbos") is None:
         raise Missing("dbos is not installed")
     log = folder / "dbos.log"
-    process, _ = await start_module("bench.dbos_peer", host, str(clients), str(seconds), log=log)
+    process, _ = await start_module("bench.peers.dbos", host, str(clients), str(seconds), log=log)
     try:
         assert process.stdout is not None
         told = await process.stdout.readline()

@@ -56,7 +56,11 @@ async def server() -> AsyncIterator[str | None]:
         yield None
         return
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.grpc_peer", stdout=asyncio.subprocess.PIPE, preexec_fn=die_with_parent
+        sys.executable,
+        "-m",
+        "bench.peers.grpc_python",
+        stdout=asyncio.subprocess.PIPE,
+        preexec_fn=die_with_parent,
     )
     assert process.stdout is not None
     try:

@@ -24,7 +24,7 @@ from typing import Final, Self
 
 from deathless.shell.process.forked import die_with_parent
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "bench" / "etcd_load" / "main.go"
 READY_S: Final = 60.0
 BUILD_S: Final = 600.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bench import waiting
-from bench.peers import Missing, Peer, Turns, cached, run
+from bench.peers.table import Missing, Peer, Turns, cached, run
 from bench.setting import Setting
 from bench.waiting import PUBLISHED
 

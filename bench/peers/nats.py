@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.peers import Missing, cached, end, run, start, start_module, tail
+from bench.peers.table import Missing, cached, end, run, start, start_module, tail
 
 VERSION: Final = "2.15.2"
 MODULE: Final = f"github.com/nats-io/nats-server/v2@v{VERSION}"
@@ -86,7 +86,7 @@ async def _publish(address: str, home: Path, messages: int, size: int) -> float:
     try:
         stream = connection.jetstream()
         await stream.add_stream(name="bench", subjects=["take"])
-        consumer, _ = await start_module("bench.nats_peer", address, str(messages), log=home / "log")
+        consumer, _ = await start_module("bench.peers.nats", address, str(messages), log=home / "log")
         try:
             payload = bytes(size)
             began = time.perf_counter()

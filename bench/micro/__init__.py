@@ -1,0 +1,1 @@
+"""One part alone, without its process."""
