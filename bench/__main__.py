@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from bench import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, waiting
 from bench.figures import RESULTS, Figure, Machine, Results, write_results
+from bench.groups import calls, checkpoint, footprint, ingress, messaging, recovery, shards, takeover, waiting
+from bench.groups.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.kubernetes.results import Group as Measured
 from bench.kubernetes.results import write_group, write_left_out
 from bench.machine import describe
-from bench.messaging_page import MESSAGING_RESULTS, write_messaging_page
 from bench.report import line, write_page
 from bench.setting import Setting
 from deathless.shell.process import event_loop

@@ -3,7 +3,7 @@
 What it does is less than ours: nothing is durable, nothing is deduplicated, a death loses what was under way. So it
 marks what two Python processes can exchange, not what they can promise. Messages are bytes, without protobuf.
 
-Guarantees: same sizes and same numbers outstanding as ours. Does not: measure ours (bench.messaging does).
+Guarantees: same sizes and same numbers outstanding as ours. Does not: measure ours (bench.groups.messaging does).
 """
 
 from __future__ import annotations

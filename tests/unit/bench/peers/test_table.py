@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import waiting
+from bench.groups import waiting
+from bench.groups.waiting import PUBLISHED
 from bench.peers.table import Missing, Peer, Turns, cached, run
 from bench.setting import Setting
-from bench.waiting import PUBLISHED
 
 
 def reaches(*values: float) -> Peer:

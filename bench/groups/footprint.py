@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from bench.calls import CLIENTS, WINDOW
 from bench.cluster import RECOVERED_S
 from bench.figures import Figure, figure, median
 from bench.generator import generate
+from bench.groups.calls import CLIENTS, WINDOW
 from bench.load import ARGUMENTS
 from bench.setting import Setting, build_log
 from bench.usage import resident_bytes

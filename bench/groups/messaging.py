@@ -1,7 +1,7 @@
 """Services that talk: forks, calls with replies, sizes, and takeovers as the end client sees them.
 
 Guarantees: a rate counts what the receiver has run, and every message is counted at the end: unless what was sent has
-come exactly once, the run ends with that said. Does not: measure single calls of clients (bench.calls does).
+come exactly once, the run ends with that said. Does not: measure single calls of clients (bench.groups.calls does).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.setting import Setting
 from bench.usage import processor_s
 from deathless.shell.client.shard_client import Client
 
-MODULES: Final = Path(__file__).resolve().parent / "services" / "exchange.py"
+MODULES: Final = Path(__file__).resolve().parents[1] / "services" / "exchange.py"
 KEYS: Final = 64
 BURST: Final = 1000  # forks of one turn
 WAIT_S: Final = 300.0  # for anything

@@ -1,6 +1,6 @@
 """Handlers that wait: a million timers, 100,000 handlers, and one durable step outside, end to end.
 
-Does not: measure messages between services (bench.messaging does).
+Does not: measure messages between services (bench.groups.messaging does).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from bench.cluster import POLL_S, RECOVERED_S, Cluster, NotReady
 from bench.figures import Figure, figure, median, percentile
-from bench.messaging import MIB, WAIT_S, two
+from bench.groups.messaging import MIB, WAIT_S, two
 from bench.peers import dbos as dbos_peer
 from bench.peers import restate as restate_peer
 from bench.peers.table import Missing, Peer, Turns

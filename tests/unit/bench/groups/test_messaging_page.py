@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from bench import __main__ as bench
-from bench import messaging_page
 from bench.figures import Figure, Goal, Machine, figure
+from bench.groups import messaging_page
+from bench.groups.messaging_page import MESSAGING_PAGE, MESSAGING_RESULTS
 from bench.kubernetes.results import ClusterResults, Group
-from bench.messaging_page import MESSAGING_PAGE, MESSAGING_RESULTS
 
 MACHINE = Machine(
     processor="a processor", cores=2, memory_gib=4.0, kernel="6.1", python="3.11.7", file_system="ext4",
