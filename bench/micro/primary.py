@@ -31,6 +31,7 @@ from deathless.core.replica.witness import Sighting
 from deathless.engine.lock.directory_lock import DirectoryLock
 from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.engine.shard.assembly import open_shard
 from deathless.shell.directory.identity import prepare
@@ -60,6 +61,7 @@ class Node:
         shard = open_shard(service, limits, view.service.seed)
         self.sent: dict[int, list[bytes]] = {}
         self.upstream: list[bytes] = []
+        port = cast("Any", self)
         self.engine = ReplicaEngine(
             core=Replica(replica=config.replica, sessions=shard.sessions, place=shard.place, limits=limits),
             shard=shard,
@@ -67,7 +69,18 @@ class Node:
             service=view.service,
             store_id=view.store_id,
             fingerprint=fingerprint(service, limits),
-            outside=cast("Any", self),
+            outside=Outside(
+                clock=port,
+                lock=port,
+                clients=port,
+                upstream=cast("Any", Upstream(self.upstream)),
+                peers=port,
+                activities=port,
+                checkpoints=port,
+                witness=port,
+                watchers=port,
+                process=port,
+            ),
             limits=limits,
         )
         self.intake = Intake(self.engine, lambda conn, request: None)
@@ -101,11 +114,11 @@ class Node:
         """At once."""
         self.engine.post(event)
 
-    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+    def ask(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
         """At once."""
         done(cast("T", operation(self._lock)))
 
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+    def take(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         """At once."""
         done(self._lock.take(replica, nonce, seen))
 
@@ -113,17 +126,24 @@ class Node:
         """Keep it."""
         self.sent.setdefault(conn, []).append(data)
 
-    def send_upstream(self, data: bytes) -> None:
-        """Keep it."""
-        self.upstream.append(data)
-
-    def load_checkpoint(self) -> Snapshot | None:
+    def load_newest(self) -> Snapshot | None:
         """There is none."""
         return None
 
-    def stop(self, error: DeathlessError | None) -> None:
+    def end(self, error: DeathlessError | None) -> None:
         """Nothing may stop here; no Exception, since the engine would take it for one more reason to stop."""
         raise SystemExit(str(error))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Everything else does nothing."""
+        return lambda *_, **__: None
+
+
+class Upstream:
+    """What a follower says to its primary: it is kept."""
+
+    def __init__(self, said: list[bytes]) -> None:
+        self.send = said.append
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Everything else does nothing."""

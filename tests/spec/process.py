@@ -29,6 +29,7 @@ from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Holder, LockView
 from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.simulation.models.log_driver import LIMITS as SMALL_FILES
 from deathless.simulation.models.log_driver import SERVICE_ID, STORE
@@ -92,7 +93,18 @@ class Process:
             service=record,
             store_id=STORE,
             fingerprint=bytes(16),
-            outside=self,
+            outside=Outside(
+                clock=self,
+                lock=self,
+                clients=self,
+                upstream=Alone(),
+                peers=Around(self),
+                activities=Around(self),
+                checkpoints=self,
+                witness=self,
+                watchers=self,
+                process=self,
+            ),
             limits=LIMITS,
             safeguards=safeguards,
         )
@@ -138,15 +150,15 @@ class Process:
     def complete(self, event: ev.Event) -> None:
         self.engine.post(event)
 
-    def lock(self, operation: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+    def ask(self, operation: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         def asked() -> None:
             answer = operation(self.lock_store)
             self.town.later(self, "the lock's answer", lambda: done(answer))
 
         self.town.later(self, "a question to the lock", asked)
 
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
-        self.lock(lambda lock: lock.take(replica, nonce, seen), done)
+    def take(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+        self.ask(lambda lock: lock.take(replica, nonce, seen), done)
 
     def note_confirmed(self, point: Point, *, first: bool) -> None:
         """Nobody puts a directory back here."""
@@ -173,69 +185,33 @@ class Process:
         if link is not None:
             self.town.receiver_hangs_up(link)
 
-    def dial_peer(self, target: Target) -> None:
-        self.wanted.setdefault(target, None)
-
-    def send_peer(self, target: Target, data: bytes) -> None:
-        link = self.wanted.get(target)
-        if link is not None and link.ready:
-            for kind, body in PacketReader(1 << 30).feed(data):
-                batch = decode_batch(body)
-                for at, message in enumerate(cut_messages(batch)):
-                    self.town.leaves(self.house, target, batch.run.first_seq + at, message)
-                    self.town.wire.append((self.house.name, target, batch.run.first_seq + at, message))
-                self.town.there(link, kind, body)
-
-    def drop_peer(self, target: Target) -> None:
-        link = self.wanted.pop(target, None)
-        if link is not None:
-            self.town.sender_hangs_up(link)
-
-    def start_activity(self, start: ActivityStart) -> None:
-        self.town.start_activity(self, start)
-
-    def stop_activity(self, reference: Reference) -> None:
-        """It may end by itself: its outcome is of no interest to anybody."""
-
     def export_spans(self, spans: Sequence[Span]) -> None:
         """Nobody collects them here."""
 
     def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
         """Nobody reads a log here."""
 
-    def load_checkpoint(self) -> Snapshot | None:
+    def load_newest(self) -> Snapshot | None:
         return self.house.checkpoint
 
-    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+    def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
         made = snapshot()
         done(made.lsn, "c")
 
-    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+    def verify(self, name: str, done: Callable[[bool], None]) -> None:
         done(True)
 
-    def prune_checkpoints(self, below: int) -> None:
+    def prune(self, below: int) -> None:
         """They are few."""
 
-    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+    def count(self, head: int, done: Callable[[list[int]], None]) -> None:
         """None is read back."""
         done([])
 
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         """The town looks at `leads`."""
 
-    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
-        """There are no followers here."""
-
-    def ask_upstream(self, lsn: int, chain: bytes) -> None:
-        """As `follow`."""
-
-    def leave(self) -> None:
-        """As `follow`."""
-
-    def send_upstream(self, data: bytes) -> None:
-        """As `follow`."""
-
-    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
+    def end(self, error: DeathlessError | None, successor: str = "") -> None:
         self.errors.append(error)
         self.town.kill(self)
 
@@ -254,3 +230,52 @@ class Process:
         assert primary is not None
         hello = PeerHello(record.name, 0, record.service_id, record.incarnation)
         return msgspec.msgpack.encode(primary.messaging.outreach.introduction(target, hello, primary.epoch))
+
+
+class Alone:
+    """There are no followers here."""
+
+    def follow(self, replica: str) -> None:
+        """Nobody is followed."""
+
+    def ask(self, lsn: int, chain: bytes) -> None:
+        """As `follow`."""
+
+    def leave(self) -> None:
+        """As `follow`."""
+
+    def send(self, data: bytes) -> None:
+        """As `follow`."""
+
+
+class Around:
+    """Peers and activities of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def dial(self, target: Target) -> None:
+        self._process.wanted.setdefault(target, None)
+
+    def send(self, target: Target, data: bytes) -> None:
+        link = self._process.wanted.get(target)
+        if link is not None and link.ready:
+            for kind, body in PacketReader(1 << 30).feed(data):
+                batch = decode_batch(body)
+                for at, message in enumerate(cut_messages(batch)):
+                    self._process.town.leaves(self._process.house, target, batch.run.first_seq + at, message)
+                    self._process.town.wire.append(
+                        (self._process.house.name, target, batch.run.first_seq + at, message)
+                    )
+                self._process.town.there(link, kind, body)
+
+    def drop(self, target: Target) -> None:
+        link = self._process.wanted.pop(target, None)
+        if link is not None:
+            self._process.town.sender_hangs_up(link)
+
+    def start(self, start: ActivityStart) -> None:
+        self._process.town.start_activity(self._process, start)
+
+    def stop(self, reference: Reference) -> None:
+        """It may end by itself: its outcome is of no interest to anybody."""

@@ -100,7 +100,7 @@ class Intake:
             next_seq,
             core.limits.message_bytes_max,
             core.limits.session_window_max,
-            time_us=core.time_for_keys_us(engine.outside.now(), engine.outside.wall_us()),
+            time_us=core.time_for_keys_us(engine.outside.clock.now(), engine.outside.clock.wall_us()),
         )
         return struct_packet(Type.WELCOME, welcome)
 
@@ -181,7 +181,7 @@ class Intake:
     def _rare(self, conn: ev.Conn, kind: int, body: bytes) -> None:
         post = self._engine.post
         if kind == Type.PING:
-            self._engine.outside.send(conn, packet(Type.PONG, body))
+            self._engine.outside.clients.send(conn, packet(Type.PONG, body))
         elif kind == Type.REGISTER:
             if len(body) != NONCE_BYTES:
                 raise CorruptFrame(f"REGISTER of {len(body)} bytes, {NONCE_BYTES} expected")

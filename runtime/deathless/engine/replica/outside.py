@@ -1,15 +1,27 @@
-"""What a replica's engine touches besides log and executor: clocks, chance, the lock, peers, checkpoints, its own end.
+"""What a replica's engine touches besides log and executor: one port for each kind of thing.
 
-Why it exists: shell and simulation are twins behind this one Protocol, so what the engine does is what is tested.
-Completions come back through `complete`; an order of the world that the core must not rely on is for the simulation
-to try.
+    Clock        times of this machine
+    LockPort     the lock, asked without waiting
+    Clients      accepted connections: clients, followers, peers
+    Upstream     the connection to the primary that is followed
+    Peers        connections to other services
+    Activities   what runs beside the replica
+    Checkpoints  written, read back and counted by helpers
+    Witness      what was confirmed, kept outside log and lock store
+    Watchers     who is told: supervisor, collectors of traces, operators
+    Process      this process: events that come back, copies of it, its end
 
-Guarantees: nothing; it is a Protocol. Does not: decide anything. Imports core, codec, base and the ports.
+Why: shell and simulation are twins behind these, so what the engine does is what is tested. A port is as small as what
+stands behind it, so most of what implements one is handed over as it is. Completions come back through
+`Process.complete`; an order of the world that the core must not rely on is for the simulation to try.
+
+Guarantees: nothing; they are Protocols. Does not: decide anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from deathless.base.errors import DeathlessError
@@ -27,8 +39,8 @@ from deathless.execution.turn.running import Running
 T = TypeVar("T")
 
 
-class Outside(Protocol):
-    """What else a replica touches; real and simulated."""
+class Clock(Protocol):
+    """Times of this machine."""
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -50,39 +62,154 @@ class Outside(Protocol):
         """Remember it for the next process of this replica; costs no IO."""
         ...
 
-    def nonce(self) -> bytes:
-        """16 random bytes."""
-        ...
 
-    def complete(self, event: ev.Event) -> None:
-        """Bring a completion back to the engine: at once, or later in a simulation."""
-        ...
+class LockPort(Protocol):
+    """The lock, asked without waiting."""
 
-    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+    def ask(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> object:
         """Ask the lock; asks again, with back-off, for as long as there is no answer. Only for repeatable questions."""
         ...
 
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+    def take(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> object:
         """Take the lock once. An outcome that is unknown is found out by looking for our nonce."""
         ...
 
-    def pause(self, seconds: float, done: Callable[[], None]) -> None:
-        """Call `done` after so many seconds, while the rest of the world goes on."""
+
+class Clients(Protocol):
+    """Accepted connections: of clients, followers and peers."""
+
+    def send(self, conn: ev.Conn, data: bytes) -> None:
+        """Send on one, or drop it when its other end is too slow."""
         ...
 
+    def disconnect(self, conn: ev.Conn) -> None:
+        """End one."""
+        ...
+
+
+class Upstream(Protocol):
+    """The connection to the primary that is followed."""
+
+    def follow(self, replica: str) -> None:
+        """Connect to this replica, and ask for the stream behind what is applied once that stands."""
+        ...
+
+    def ask(self, lsn: int, chain: bytes) -> None:
+        """Ask again on the same connection."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send to the primary, if one is followed."""
+        ...
+
+    def leave(self) -> None:
+        """Follow nobody."""
+        ...
+
+
+class Peers(Protocol):
+    """Connections to other services."""
+
+    def dial(self, target: Target) -> None:
+        """Keep a connection to the primary of a peer, and make it again for ever, until `drop`."""
+        ...
+
+    def send(self, target: Target, data: bytes) -> None:
+        """Send to a peer, if its connection stands."""
+        ...
+
+    def drop(self, target: Target) -> None:
+        """Keep no connection to a peer any more; no event of the one that stood comes after this."""
+        ...
+
+
+class Activities(Protocol):
+    """What runs beside the replica."""
+
+    def start(self, start: ActivityStart) -> None:
+        """Run an activity; `Process.complete` with ActivityEnded."""
+        ...
+
+    def stop(self, reference: Reference) -> None:
+        """End an activity, if it runs."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """Checkpoints, written, read back and counted by helpers."""
+
+    def load_newest(self) -> Snapshot | None:
+        """The newest checkpoint that reads back well; None: there is none."""
+        ...
+
+    def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
+        """Copy the state, which is that at `lsn`, and write it in a helper; `done` (lsn, name) once it is linked."""
+        ...
+
+    def verify(self, name: str, done: Callable[[bool], None]) -> None:
+        """Read one back in another process."""
+        ...
+
+    def prune(self, below: int) -> None:
+        """Remove those of less than this lsn."""
+        ...
+
+    def count(self, head: int, done: Callable[[list[int]], None]) -> None:
+        """Have a helper look which announced checkpoints were read back and lie on the log of this head.
+
+        `done` gets their lsns, ascending; none where the helper failed. Asked again meanwhile, it does nothing more.
+        """
+        ...
+
+
+class Witness(Protocol):
+    """What was confirmed, kept outside log and lock store."""
+
     def note_confirmed(self, point: Point, *, first: bool) -> None:
-        """Write down outside the log what we confirmed, so that a death of this process leaves it; no sync, no wait.
+        """Write down what we confirmed, so that a death of this process leaves it; no sync, no wait.
 
         `first`: of our reign.
         """
         ...
 
     def sightings(self) -> Sequence[Sighting]:
-        """Find the points that were written down outside the log and the lock store, in pages and files."""
+        """Find the points that were written down, in pages and files."""
         ...
 
     def boot(self) -> int:
         """A number that differs from boot to boot of this machine; 0: not known."""
+        ...
+
+
+class Watchers(Protocol):
+    """Who is told what happens here; none of it waits, none fails."""
+
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """Tell supervisor and metrics."""
+        ...
+
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """Have them exported, now being when they ended."""
+        ...
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """Warn operators of activities that may have been done."""
+        ...
+
+
+class Process(Protocol):
+    """This process."""
+
+    def complete(self, event: ev.Event) -> None:
+        """Bring a completion back to the engine: at once, or later in a simulation."""
+        ...
+
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        """Call `done` after so many seconds, while the rest of the world goes on."""
+        ...
+
+    def nonce(self) -> bytes:
+        """16 random bytes."""
         ...
 
     def try_out(self, runs: Sequence[tuple[Run, Sequence[bytes]]]) -> Running | None:
@@ -92,85 +219,22 @@ class Outside(Protocol):
         """
         ...
 
-    def send(self, conn: ev.Conn, data: bytes) -> None:
-        """Send on an accepted connection, or drop it when the peer is too slow."""
+    def end(self, error: DeathlessError | None, successor: str = "") -> None:
+        """End it after what was sent has left; a primary may have handed over to `successor`."""
         ...
 
-    def disconnect(self, conn: ev.Conn) -> None:
-        """End an accepted connection."""
-        ...
 
-    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
-        """Connect to the primary and ask for the stream."""
-        ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """All of them; real and simulated."""
 
-    def ask_upstream(self, lsn: int, chain: bytes) -> None:
-        """Ask again on the same connection."""
-        ...
-
-    def leave(self) -> None:
-        """Close the connection to the primary."""
-        ...
-
-    def send_upstream(self, data: bytes) -> None:
-        """Send to the primary."""
-        ...
-
-    def dial_peer(self, target: Target) -> None:
-        """Keep a connection to the primary of a peer, and make it again for ever, until `drop_peer`."""
-        ...
-
-    def send_peer(self, target: Target, data: bytes) -> None:
-        """Send to a peer, if its connection stands."""
-        ...
-
-    def drop_peer(self, target: Target) -> None:
-        """Keep no connection to a peer any more; no event of the one that stood comes after this."""
-        ...
-
-    def start_activity(self, start: ActivityStart) -> None:
-        """Run an activity beside the replica; `complete` with ActivityEnded."""
-        ...
-
-    def stop_activity(self, reference: Reference) -> None:
-        """End an activity, if it runs."""
-        ...
-
-    def export_spans(self, spans: Sequence[Span]) -> None:
-        """Have them exported, now being when they ended; never waits, never fails."""
-        ...
-
-    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
-        """Warn operators of activities that may have been done; never waits, never fails."""
-        ...
-
-    def load_checkpoint(self) -> Snapshot | None:
-        """The newest checkpoint that reads back well; None: there is none."""
-        ...
-
-    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
-        """Copy and write in a helper; `done` (lsn, name) once it is linked."""
-        ...
-
-    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
-        """Read back in another process."""
-        ...
-
-    def prune_checkpoints(self, below: int) -> None:
-        """Remove checkpoints of less than this lsn."""
-        ...
-
-    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
-        """Have a helper look which announced checkpoints were read back and lie on the log of this head.
-
-        `done` gets their lsns, ascending; none where the helper failed. Asked again meanwhile, it does nothing more.
-        """
-        ...
-
-    def tell_role(self, role: str, epoch: int, reason: str) -> None:
-        """Tell supervisor and metrics."""
-        ...
-
-    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
-        """End the process after what was sent has left; a primary may have handed over to `successor`."""
-        ...
+    clock: Clock
+    lock: LockPort
+    clients: Clients
+    upstream: Upstream
+    peers: Peers
+    activities: Activities
+    checkpoints: Checkpoints
+    witness: Witness
+    watchers: Watchers
+    process: Process

@@ -136,9 +136,9 @@ class ReplicaEngine:
         self._frame: fx.RunFrame | None = None  # to be run once the queue is empty; the core forms one at a time
         self._busy = False
         self._stopped = False
-        self._anchor = outside.anchor()  # of the last TIME record that this replica met
-        now = outside.now()  # first, and there the other way round: for the same reason
-        self._boot_ahead_us = outside.boot_us() - now * 1e6  # what the boot's clock shows beyond the steady one
+        self._anchor = outside.clock.anchor()  # of the last TIME record that this replica met
+        now = outside.clock.now()  # first, and there the other way round: for the same reason
+        self._boot_ahead_us = outside.clock.boot_us() - now * 1e6  # what the boot's clock shows beyond the steady one
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -182,8 +182,8 @@ class ReplicaEngine:
             # The steady clock, by which the core's timers go, stood still while the machine slept. That is told before
             # each event: a timer that is asked for before its sleep is noticed would fire early by it.
             outside = self.outside
-            boot_us = outside.boot_us()  # first: what passes between the two readings is then no sleep
-            now, wall_us = outside.now(), outside.wall_us()
+            boot_us = outside.clock.boot_us()  # first: what passes between the two readings is then no sleep
+            now, wall_us = outside.clock.now(), outside.clock.wall_us()
             ahead_us = boot_us - now * 1e6
             if ahead_us - self._boot_ahead_us >= SLEPT_MIN_US:
                 slept = ev.MachineSlept(round(ahead_us - self._boot_ahead_us))
@@ -201,7 +201,7 @@ class ReplicaEngine:
         for effect in effects:
             try:
                 if type(effect) is fx.Send:  # one for each client of a frame
-                    self.outside.send(effect.conn, effect.data)
+                    self.outside.clients.send(effect.conn, effect.data)
                 else:
                     self._perform(effect)
             except Exception as error:  # noqa: BLE001 as above: no retry, no log-and-continue
@@ -210,7 +210,7 @@ class ReplicaEngine:
 
     def _run(self, frame: fx.RunFrame) -> None:
         try:
-            self.outside.complete(self._run_frame(frame))
+            self.outside.process.complete(self._run_frame(frame))
         except Exception as error:  # noqa: BLE001  as above
             self._fail(as_ours(error, type(frame).__name__))
 
@@ -220,13 +220,13 @@ class ReplicaEngine:
             return
         self._queue.clear()
         self._frame = None
-        self._carry_out(self.core.handle(ev.Failed(error), self.outside.now(), self.outside.wall_us()))
+        self._carry_out(self.core.handle(ev.Failed(error), self.outside.clock.now(), self.outside.clock.wall_us()))
 
     def _perform(self, effect: fx.Effect) -> None:
-        complete = self.outside.complete
+        complete = self.outside.process.complete
         match effect:
             case fx.Send(conn, data):
-                self.outside.send(conn, data)
+                self.outside.clients.send(conn, data)
             case fx.RunFrame():
                 assert self._frame is None
                 self._frame = effect
@@ -246,22 +246,22 @@ class ReplicaEngine:
                 room = self.log.reserve(padded(self._limits.frame_bytes_max))
                 complete(ev.SpaceFound() if room else ev.SpaceRefused(()))
             case fx.ExportSpans(spans):
-                self.outside.export_spans(spans)
+                self.outside.watchers.export_spans(spans)
             case fx.ReportUnknown(records):
-                self.outside.report_unknown(records)
+                self.outside.watchers.report_unknown(records)
             case fx.DialPeer() | fx.SendPeer() | fx.DropPeer() | fx.StartActivity() | fx.StopActivity():
                 self._reach_out(effect)
             case fx.Disconnect(conn):
-                self.outside.disconnect(conn)
+                self.outside.clients.disconnect(conn)
             case fx.SendUpstream(data):
-                self.outside.send_upstream(data)
+                self.outside.upstream.send(data)
             case fx.TellRole(role, epoch, reason):
-                self.outside.tell_role(role, epoch, reason)
+                self.outside.watchers.tell_role(role, epoch, reason)
             case fx.StopReplica(error, successor):
                 if successor:
                     self._hand_over()
                 self._stopped = True
-                self.outside.stop(error, successor)
+                self.outside.process.end(error, successor)
             case (
                 fx.ReadLock() | fx.TakeLock() | fx.LinkSeals() | fx.ReadTail() | fx.WriteCut() | fx.SetHead()
                 | fx.RemoveUnread() | fx.ApplyCopies() | fx.ReleaseLock()
@@ -271,17 +271,17 @@ class ReplicaEngine:
                 self._recover()
             case fx.ReadLog():
                 self._read_log()
-            case fx.FollowPrimary(replica, epoch):
-                self.outside.follow(replica, epoch, self.place.lsn, self.place.chain)
+            case fx.FollowPrimary(replica, _):
+                self.outside.upstream.follow(replica)
             case fx.AskUpstream():
-                self.outside.ask_upstream(self.place.lsn, self.place.chain)
+                self.outside.upstream.ask(self.place.lsn, self.place.chain)
             case fx.LeavePrimary():
-                self.outside.leave()
+                self.outside.upstream.leave()
             case fx.TakeCheckpoint():
                 self.take_checkpoint()
             case fx.VerifyCheckpoint(lsn, name):
-                self.outside.verify_checkpoint(
-                    lsn, name, lambda good: self.outside.complete(ev.CheckpointVerified(lsn, name, good))
+                self.outside.checkpoints.verify(
+                    name, lambda good: self.outside.process.complete(ev.CheckpointVerified(lsn, name, good))
                 )
             case fx.ListCheckpoints() | fx.Collect():
                 self._collect(effect)
@@ -292,10 +292,10 @@ class ReplicaEngine:
         """See what may go, or remove it; on a volume that is read-only just now what stands stays."""
         if isinstance(effect, fx.ListCheckpoints):
             assert self.holder is not None
-            found = self.outside.complete
-            self.outside.verified_checkpoints(self.holder.epoch, lambda lsns: found(ev.CheckpointsFound(lsns)))
+            found = self.outside.process.complete
+            self.outside.checkpoints.count(self.holder.epoch, lambda lsns: found(ev.CheckpointsFound(lsns)))
             return
-        self._remove(lambda: self.outside.prune_checkpoints(effect.checkpoints_from))
+        self._remove(lambda: self.outside.checkpoints.prune(effect.checkpoints_from))
         self._remove(lambda: self.log.collect(effect.lsn))
 
     def _remove(self, remove: Callable[[], object]) -> None:
@@ -309,15 +309,15 @@ class ReplicaEngine:
     def _reach_out(self, effect: fx.DialPeer | fx.SendPeer | fx.DropPeer | fx.StartActivity | fx.StopActivity) -> None:
         match effect:
             case fx.SendPeer(target, data):
-                self.outside.send_peer(target, data)
+                self.outside.peers.send(target, data)
             case fx.DialPeer(target):
-                self.outside.dial_peer(target)
+                self.outside.peers.dial(target)
             case fx.DropPeer(target):
-                self.outside.drop_peer(target)
+                self.outside.peers.drop(target)
             case fx.StartActivity(start):
-                self.outside.start_activity(start)
+                self.outside.activities.start(start)
             case fx.StopActivity(reference):
-                self.outside.stop_activity(reference)
+                self.outside.activities.stop(reference)
             case _:
                 assert_never(effect)
 
@@ -333,9 +333,9 @@ class ReplicaEngine:
                 return ev.SpaceRefused(runs)
         place = self.place
         first_lsn = place.lsn + 1
-        began = self.outside.now()
+        began = self.outside.clock.now()
         done = self.shard.execute(runs)
-        run_s = self.outside.now() - began
+        run_s = self.outside.clock.now() - began
         frame, raw = self.log.append(
             FrameKind.DATA, done.payload, first_lsn=first_lsn, count=done.count, confirmed_lsn=wanted.confirmed_lsn
         )
@@ -369,8 +369,8 @@ class ReplicaEngine:
         """
         elapsed_us = self.place.times.elapsed_us
         if self._anchor is None or elapsed_us - self._anchor.elapsed_us >= ANCHOR_US:
-            self._anchor = Anchor(elapsed_us, self.outside.boot_us())
-            self.outside.note_anchor(self._anchor)
+            self._anchor = Anchor(elapsed_us, self.outside.clock.boot_us())
+            self.outside.clock.note_anchor(self._anchor)
 
     def _reserve(self, runs: Runs) -> bool:
         """Is there room for a frame of these?"""
@@ -388,7 +388,7 @@ class ReplicaEngine:
         """
         killers: list[bytes] = []
         found: set[Running] = set()
-        while (killer := self.outside.try_out(runs)) is not None and killer not in found:
+        while (killer := self.outside.process.try_out(runs)) is not None and killer not in found:
             found.add(killer)
             runs, method = set_aside(runs, killer.session, killer.seq)
             killers.append(method)
@@ -417,23 +417,23 @@ class ReplicaEngine:
         if self.service.fence == SEAL:
             self._proof_answered(number, not self.log.sealed(holder.epoch))
             return
-        self.unproved_since = self.outside.now()
+        self.unproved_since = self.outside.clock.now()
         ask = _owns if self._safeguards.hold_without_answer else _owns_or_guess
-        self.outside.lock(partial(ask, holder), partial(self._proof_answered, number))
+        self.outside.lock.ask(partial(ask, holder), partial(self._proof_answered, number))
 
     def _proof_answered(self, number: int, owned: bool) -> None:
         self.unproved_since = None
         if owned:
-            self.proved_at = self.outside.now()
-        self.outside.complete(ev.ProofAnswered(number, owned))
+            self.proved_at = self.outside.clock.now()
+        self.outside.process.complete(ev.ProofAnswered(number, owned))
 
     # ---- takeover --------------------------------------------------------------------------------------------
 
     def _take_over(self, effect: fx.Effect) -> None:
-        complete = self.outside.complete
+        complete = self.outside.process.complete
         match effect:
             case fx.ReadLock():
-                self.outside.lock(lambda lock: lock.view(), self._lock_seen)
+                self.outside.lock.ask(lambda lock: lock.view(), self._lock_seen)
             case fx.TakeLock():
                 self._take_lock()
             case fx.LinkSeals(first, last):
@@ -453,7 +453,7 @@ class ReplicaEngine:
                 holder = self.holder
                 assert holder is not None
                 point = self.witness.point(holder.epoch, *self._copies_end())
-                self.outside.lock(
+                self.outside.lock.ask(
                     lambda lock: lock.set_head(holder, point), lambda revision: complete(ev.HeadSet(revision))
                 )
             case fx.RemoveUnread():
@@ -475,7 +475,7 @@ class ReplicaEngine:
         def done(_: object) -> None:
             self.releasing = False
 
-        self.outside.lock(lambda lock: lock.release(holder, last), done)
+        self.outside.lock.ask(lambda lock: lock.release(holder, last), done)
 
     def _hand_over(self) -> None:
         """Leave a last witness: the successor, which writes its own once it leads, may end before that.
@@ -492,7 +492,7 @@ class ReplicaEngine:
         def done(_: object) -> None:
             self.releasing = False
 
-        self.outside.lock(lambda lock: lock.witness(holder, point), done)
+        self.outside.lock.ask(lambda lock: lock.witness(holder, point), done)
 
     def _lock_seen(self, view: LockView) -> None:
         self._view = view
@@ -501,7 +501,9 @@ class ReplicaEngine:
             return
         epoch, replica = (view.holder.epoch, view.holder.replica) if view.holder is not None else (0, "")
         live = view.service is not None and view.service.live
-        self.outside.complete(ev.LockSeen(ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live)))
+        self.outside.process.complete(
+            ev.LockSeen(ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live))
+        )
 
     def _take_lock(self) -> None:
         view = self._view
@@ -510,17 +512,17 @@ class ReplicaEngine:
         def done(holder: Holder | None) -> None:
             self.holder = holder
             if holder is None:
-                self.outside.complete(ev.LockRefused())
+                self.outside.process.complete(ev.LockRefused())
             elif self.service.fence == STORE:
-                self.outside.lock(lambda lock: lock.confirmed(holder), partial(taken, holder))
+                self.outside.lock.ask(lambda lock: lock.confirmed(holder), partial(taken, holder))
             else:
                 taken(holder, None)
 
         def taken(holder: Holder, stored: Point | None) -> None:
             self.witness.stored = stored
-            self.outside.complete(ev.LockTaken(holder.epoch, view.head))
+            self.outside.process.complete(ev.LockTaken(holder.epoch, view.head))
 
-        self.outside.take_lock(self.core.replica, self.outside.nonce(), view, done)
+        self.outside.lock.take(self.core.replica, self.outside.process.nonce(), view, done)
 
     def _read_tail(self, head: int, confirmed_lsn: int) -> ev.Event:
         """Everything confirmed is applied first, in stretches; what is left are the copies."""
@@ -554,7 +556,7 @@ class ReplicaEngine:
                 self._carry_out([effect])
                 self._drain()
 
-        self.outside.pause(READ_AGAIN_S, again)
+        self.outside.process.pause(READ_AGAIN_S, again)
 
     def _copies_end(self) -> tuple[int, bytes]:
         """(lsn, chain) behind the copies, which are confirmed once head is set."""
@@ -569,7 +571,7 @@ class ReplicaEngine:
         holder = self.holder
         assert holder is not None
         deposed = Deposed(f"epoch {holder.epoch}: a successor was faster than our look at the log")
-        self.outside.lock(lambda lock: lock.owns(holder), lambda owned: self._fail(error if owned else deposed))
+        self.outside.lock.ask(lambda lock: lock.owns(holder), lambda owned: self._fail(error if owned else deposed))
 
     def _write_cut(self, epoch: int) -> None:
         tail = self._tail
@@ -601,22 +603,22 @@ class ReplicaEngine:
             gap = gap_us(
                 self.place.times,
                 self._anchor,
-                boot_us=outside.boot_us(),
-                wall_us=outside.wall_us(),
+                boot_us=outside.clock.boot_us(),
+                wall_us=outside.clock.wall_us(),
                 safeguards=self._safeguards,
             )
             return ev.CopiesApplied(self.place.lsn, gap)
 
         def live(owned: bool) -> None:
             if owned:
-                self.outside.complete(applied())
+                self.outside.process.complete(applied())
             else:
-                self.outside.complete(ev.Failed(Deposed("a successor was faster before the service went live")))
+                self.outside.process.complete(ev.Failed(Deposed("a successor was faster before the service went live")))
 
         if self._view is not None and self._view.service is not None and self._view.service.live:
-            self.outside.complete(applied())
+            self.outside.process.complete(applied())
         else:
-            self.outside.lock(lambda lock: lock.go_live(holder), live)
+            self.outside.lock.ask(lambda lock: lock.go_live(holder), live)
 
     # ---- following -------------------------------------------------------------------------------------------
 
@@ -641,7 +643,7 @@ class ReplicaEngine:
             self.witness.check_recovered(view.head, self.place.lsn, self.log_epoch)
             return end
 
-        self._read_below(State.RECOVERING, read, lambda _: self.outside.complete(ev.Recovered(self.place.lsn)))
+        self._read_below(State.RECOVERING, read, lambda _: self.outside.process.complete(ev.Recovered(self.place.lsn)))
 
     def _read_below(
         self,
@@ -674,7 +676,7 @@ class ReplicaEngine:
                 return
             done(end)
 
-        self.outside.lock(lambda lock: lock.view(), look)
+        self.outside.lock.ask(lambda lock: lock.view(), look)
 
     def _adopts(self, fingerprint: bytes, lsn: int) -> bool:
         """Did an operator accept our code for state that other code made, at just this lsn?"""
@@ -706,12 +708,12 @@ class ReplicaEngine:
         self._read_below(
             State.FOLLOWING,
             lambda view: view.head == 0 or self._read_stretch(view.head),
-            lambda end: self.outside.complete(ev.LogRead(self.place.lsn, end)),
+            lambda end: self.outside.process.complete(ev.LogRead(self.place.lsn, end)),
         )
 
     def _load_newer(self, lsn: int) -> bool:
         """Load the newest checkpoint if it stands above `lsn`. False: it does not, or there is none."""
-        snapshot = self.outside.load_checkpoint()
+        snapshot = self.outside.checkpoints.load_newest()
         if snapshot is None or snapshot.lsn <= lsn:
             return False
         if snapshot.fingerprint != self.fingerprint and not self._adopts(snapshot.fingerprint, snapshot.lsn):
@@ -782,8 +784,12 @@ class ReplicaEngine:
                 fingerprint=self.fingerprint,
             )
 
-        self.outside.write_checkpoint(
-            snapshot, lambda lsn, name: self.outside.complete(ev.CheckpointWritten(lsn, name))
+        complete = self.outside.process.complete
+        self.outside.checkpoints.write(
+            snapshot,
+            self.place.lsn,
+            self.place.chain,
+            lambda lsn, name: complete(ev.CheckpointWritten(lsn, name)),
         )
 
 

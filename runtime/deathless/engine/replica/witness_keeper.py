@@ -85,14 +85,14 @@ class WitnessKeeper:
 
     def sightings(self) -> list[Sighting]:
         """Find every point there is: in memory, in files, and what the lock store had when the lock was taken."""
-        found = list(self._outside.sightings())
+        found = list(self._outside.witness.sightings())
         if self.stored is not None:
             found.append(Sighting(self.stored, "lock store"))
         return found
 
     def ends_at(self, seen: Sequence[Sighting], head: int) -> int | None:
         """Give the last confirmed lsn, where a point tells it to the message."""
-        return exact_end(seen, self.owner, head, self._outside.boot())
+        return exact_end(seen, self.owner, head, self._outside.witness.boot())
 
     def check_recovered(self, head: int, lsn: int, epoch: int) -> None:
         """Compare the points at or below what was applied.
@@ -129,21 +129,21 @@ class WitnessKeeper:
     def point(self, epoch: int, lsn: int, chain: bytes, *, final: bool = False) -> Point:
         """Give the point of a place that we confirmed."""
         owner = self.owner
-        at_us = self._outside.wall_us()
+        at_us = self._outside.clock.wall_us()
         return Point(owner.service_id, owner.incarnation, epoch, lsn, chain, at_us, self._replica, final)
 
     def note(self, epoch: int, lsn: int, chain: bytes) -> None:
         """Write a confirmed place down; replies that show it leave after this."""
         first = self._place is None
         self._place = (lsn, chain)
-        self._outside.note_confirmed(self.point(epoch, lsn, chain), first=first)
+        self._outside.witness.note_confirmed(self.point(epoch, lsn, chain), first=first)
 
     def last(self, epoch: int) -> Point | None:
         """Write down that we stop in order, and give the point for the lock store; None: we confirmed nothing."""
         if self._place is None or not self._safeguards.witness_at_stop:
             return None
         point = self.point(epoch, *self._place, final=True)
-        self._outside.note_confirmed(point, first=False)
+        self._outside.witness.note_confirmed(point, first=False)
         return point
 
     def maybe_store(self, holder: Holder | None) -> None:
@@ -151,7 +151,7 @@ class WitnessKeeper:
         if self._place is None or holder is None or not self._in_store:
             return
         lsn, chain = self._place
-        now = self._outside.now()
+        now = self._outside.clock.now()
         if not self._pace.due(lsn, now):
             return
         self._pace.began(now)
@@ -159,9 +159,9 @@ class WitnessKeeper:
 
         def written(fresh: bool | None) -> None:
             self.missing = self.missing or fresh is True
-            self._pace.written(lsn, self._outside.now())
+            self._pace.written(lsn, self._outside.clock.now())
 
-        self._outside.lock(lambda lock: lock.witness(holder, point), written)
+        self._outside.lock.ask(lambda lock: lock.witness(holder, point), written)
 
     def set_interval(self, interval_s: float) -> None:
         """Have so many seconds between two points in the lock store from now on."""
@@ -171,7 +171,7 @@ class WitnessKeeper:
     def behind_s(self) -> float:
         """For how long a point of the lock store has been owed, seconds; 0: none is."""
         since = self._pace.behind_since
-        return 0.0 if since is None or not self._in_store else max(0.0, self._outside.now() - since)
+        return 0.0 if since is None or not self._in_store else max(0.0, self._outside.clock.now() - since)
 
     def status(self) -> dict[str, object]:
         """What operators are told."""

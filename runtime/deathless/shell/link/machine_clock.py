@@ -31,7 +31,7 @@ def boot_us() -> int:
 
 
 class MachineClock:
-    """What is remembered by that clock, and the cells for it.
+    """The clocks of this machine, what is remembered by the boot's, and the cells for it.
 
     Args:
         cells: of the replica's page.
@@ -48,11 +48,20 @@ class MachineClock:
         else:
             cells[BOOT_ID] = 0  # until both of the others are of this boot
 
+    # These two without a method of ours between: they are asked several times for each call.
+    now = staticmethod(time.monotonic)
+    boot_us = staticmethod(boot_us)
+
+    @staticmethod
+    def wall_us() -> int:
+        """Wall clock in microseconds; may jump."""
+        return time.time_ns() // 1000
+
     def anchor(self) -> Anchor | None:
         """What was noted last on this boot, by this process or one before; None: nothing."""
         return self._anchor
 
-    def note(self, anchor: Anchor) -> None:
+    def note_anchor(self, anchor: Anchor) -> None:
         """Note it. In this order: the later moment with the earlier count says that less has passed."""
         self._anchor = anchor
         cells = self._cells

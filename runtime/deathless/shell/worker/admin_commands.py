@@ -126,7 +126,8 @@ class AdminCommands:
             counters = {name: getattr(p.counters, name) for name in type(p.counters).__slots__}
             counters["witness_behind_seconds"] = engine.witness.behind_s
             counters["witness_missing"] = int(engine.witness.missing)
-            counters["clock_ahead_seconds"] = p.clock_stepped_us(engine.outside.now(), engine.outside.wall_us()) / 1e6
+            clock = engine.outside.clock
+            counters["clock_ahead_seconds"] = p.clock_stepped_us(clock.now(), clock.wall_us()) / 1e6
             counters.update(confirmed=p.confirmed_lsn, followers=p.followers, checkpointer=p.checkpointer, full=p.full)
         return {
             "replica": core.replica,

@@ -52,13 +52,23 @@ class LockAsker:
         self._watching: asyncio.Future[None] | None = None
         self._telling = False  # a look for the supervisor is under way
 
-    async def ask(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
+    def ask(
+        self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]
+    ) -> asyncio.Future[None]:
         """Carry an operation out and give its answer to `done`."""
+        return self._spawn(self._ask(operation, done))
+
+    async def _ask(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
         done(await self._answer_of(operation))
         self._after()
 
-    async def take(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+    def take(
+        self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]
+    ) -> asyncio.Future[None]:
         """Take or steal the lock as it was seen; `done` gets None where somebody else was faster."""
+        return self._spawn(self._take(replica, nonce, seen, done))
+
+    async def _take(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         holder: Holder | None
         try:
             holder = await self._store.take(replica, nonce, seen)
@@ -68,8 +78,11 @@ class LockAsker:
         done(holder)
         self._after()
 
-    async def tell(self, send: Callable[[LockIs], None]) -> None:
+    def tell(self, send: Callable[[LockIs], None]) -> asyncio.Future[None]:
         """Say what the lock says, if it answers: the supervisor doubts what another replica claims."""
+        return self._spawn(self._tell(send))
+
+    async def _tell(self, send: Callable[[LockIs], None]) -> None:
         if self._telling:
             return
         self._telling = True

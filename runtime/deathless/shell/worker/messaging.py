@@ -50,9 +50,10 @@ from deathless.codec.wire import (
     struct_packet,
 )
 from deathless.core import events as ev
+from deathless.engine.replica.host import EngineHost
 from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.shell.directory.adopted import let_outside_go, read_adoption
-from deathless.shell.worker.activities import Activities, no_trace, worker_command
+from deathless.shell.worker.activities import Activities, worker_command
 from deathless.shell.worker.outward import Outward
 from deathless.shell.worker.peer_links import PeerLinks, shards_of
 
@@ -78,9 +79,7 @@ class Messaging:
 
     Args:
         config: of the replica.
-        engine: its engine.
-        post: takes events for it.
-        traceparent: gives the trace context of an operation of an invocation, empty for none.
+        host: of its engine; neither is asked before the engine runs.
         now: monotonic seconds.
     """
 
@@ -88,21 +87,21 @@ class Messaging:
         self,
         config: ReplicaConfig,
         limits: Limits,
-        engine: ReplicaEngine,
-        post: Callable[[ev.Event], None],
-        traceparent: Callable[[int, int], str] = no_trace,
+        host: EngineHost,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._limits = limits
-        self._engine = engine
-        self._post = post
-        self._traceparent = traceparent
+        self._host = host
         self._now = now
         self._full_until = 0.0  # monotonic seconds; until then the outbox is told to be full
         self._links: PeerLinks | None = None
         self._activities: Activities | None = None
         self.outward = Outward(self, config.service, held=read_adoption(config.directory).hold_outside)
+
+    @property
+    def _engine(self) -> ReplicaEngine:
+        return self._host.engine
 
     @property
     def links(self) -> PeerLinks:
@@ -111,7 +110,7 @@ class Messaging:
             self._links = PeerLinks(
                 self._config,
                 introduce=self._introduce,
-                tell=self._post,
+                tell=self._host.post,
                 chance=random.SystemRandom(),
                 packet_bytes_max=4 * self._limits.frame_bytes_max,
             )
@@ -124,8 +123,8 @@ class Messaging:
             self._activities = Activities(
                 worker_command(self._config),
                 workers=self._config.activities.workers,
-                tell=self._post,
-                traceparent=self._traceparent,
+                tell=self._host.post,
+                traceparent=self._engine.shard.executor.traceparent,
             )
         return self._activities
 
@@ -164,7 +163,7 @@ class Messaging:
                 case "invocation":
                     return self._show(int(told["invocation"]))
                 case "order":
-                    self._post(ev.OrderReceived(conn, request.id, self._order(told)))
+                    self._host.post(ev.OrderReceived(conn, request.id, self._order(told)))
                 case "unknown":
                     return list_unknown(self._engine.shard.unknown.snapshot())
                 case "undelivered":
@@ -177,7 +176,7 @@ class Messaging:
                 case "resume-outside":
                     return {"resumed": self._resume_outside()}
                 case _:
-                    self._post(ev.OrderReceived(conn, request.id, self._adopt(told)))
+                    self._host.post(ev.OrderReceived(conn, request.id, self._adopt(told)))
         except (msgspec.MsgspecError, CorruptFrame, KeyError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidArgument(f"{request.command}: {error}") from None
         return None

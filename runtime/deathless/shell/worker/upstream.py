@@ -7,7 +7,7 @@ once. Does not: decide when to follow whom, or connect again (core.replica.follo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from deathless.base.config import ReplicaConfig
@@ -28,6 +28,9 @@ class Upstream:
     Args:
         config: the replica's.
         packet_bytes_max: of packets that a primary sends.
+        where: gives, of a replica that leads, the address at which it is followed (empty: that is not known), and the
+            fingerprint of our code.
+        spawn: runs work beside the caller; its failure stops the replica.
         made: called when a connection stands.
         packets: called with what comes, a buffer at a time.
         lost: called when a connection that was not left ends, or could not be made.
@@ -38,16 +41,24 @@ class Upstream:
         config: ReplicaConfig,
         packet_bytes_max: int,
         *,
+        where: Callable[[str], tuple[str, bytes]],
+        spawn: Callable[[Awaitable[None]], object],
         made: Callable[[], None],
         packets: Callable[[list[tuple[int, bytes]]], None],
         lost: Callable[[], None],
     ) -> None:
         self._config = config
         self._packet_bytes_max = packet_bytes_max
+        self._where = where
+        self._spawn = spawn
         self._made = made
         self._packets = packets
         self._lost = lost
         self._connection: ClientConnection | None = None
+
+    def follow(self, replica: str) -> None:
+        """Connect to this primary in place of whoever was followed before."""
+        self._spawn(self.connect(*self._where(replica)))
 
     async def connect(self, address: str, fingerprint: bytes) -> None:
         """Connect to the primary at `address` in place of whoever was followed before."""

@@ -22,29 +22,19 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from deathless.base.config import ReplicaConfig, TlsConfig
-from deathless.base.errors import DeathlessError, Internal, Overloaded
+from deathless.base.config import ReplicaConfig
+from deathless.base.errors import DeathlessError, Internal
 from deathless.base.limits import TURN_MEMORY_BYTES_MAX, Limits
-from deathless.base.lock_stores import lock_store
-from deathless.codec.peer_messages import ActivityStart, Reference, Target
-from deathless.codec.snapshot import Snapshot, UnknownRecord
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
-from deathless.codec.wire import (
-    Hello,
-    Type,
-    packet,
-)
-from deathless.codec.witness import Point
 from deathless.core import events as ev
 from deathless.core.access.authorisation import Port
 from deathless.core.primary.suspicion import Runs
 from deathless.core.replica.replica import Replica
-from deathless.core.replica.witness import Sighting
 from deathless.core.supervisor.detection import FOLLOWING_ROLES
 from deathless.core.supervisor.records import (
     AddressesAre,
@@ -58,20 +48,19 @@ from deathless.core.supervisor.records import (
     TakeOver,
     ToWorker,
 )
-from deathless.core.tables.logical_time import Anchor
 from deathless.core.tables.outbox import Outbox
-from deathless.engine.ports import AsyncLock, Holder, Lock, LockView
 from deathless.engine.replica.failures import as_ours
-from deathless.engine.replica.intake import PEER, Intake
+from deathless.engine.replica.host import EngineHost
+from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.turn.running import Running
 from deathless.shell.directory.adopted import read_adoption
-from deathless.shell.directory.members import announced_in
 from deathless.shell.disk.open_log import open_log, volume_bytes
 from deathless.shell.disk.spool_files import FileSpool, scratch_folder
 from deathless.shell.link.config_file import read_config
-from deathless.shell.link.machine_clock import MachineClock, boot_us
+from deathless.shell.link.machine_clock import MachineClock
 from deathless.shell.link.orders import LineProtocol
 from deathless.shell.link.status_page import (
     FULL,
@@ -84,18 +73,13 @@ from deathless.shell.link.status_page import (
     UNPROVED,
     UPSTREAM,
     Page,
-    boot_number,
-    confirmed_elsewhere,
     open_page,
 )
 from deathless.shell.lock_stores.opening import open_lock
 from deathless.shell.net.callers import Callers
-from deathless.shell.net.connections import CLOSING_TURNS, ServerConnection
-from deathless.shell.net.listening import announced, descriptors_for, listen
-from deathless.shell.net.port_guard import PortGuard
-from deathless.shell.net.proof import Door, Secrets
-from deathless.shell.net.silent_connections import SilentConnections
-from deathless.shell.net.tls import certified, refresh, server_context
+from deathless.shell.net.connections import CLOSING_TURNS
+from deathless.shell.net.listening import announced
+from deathless.shell.net.tls import certified, refresh
 from deathless.shell.process import event_loop
 from deathless.shell.process.forked import die_with_parent
 from deathless.shell.process.garbage import Garbage
@@ -108,6 +92,8 @@ from deathless.shell.web.tls import callers_tls
 from deathless.shell.worker.admin_commands import AdminCommands
 from deathless.shell.worker.bug_log import BugLog
 from deathless.shell.worker.checkpoints import Checkpoints
+from deathless.shell.worker.confirmed_points import ConfirmedPoints
+from deathless.shell.worker.connections import Connections
 from deathless.shell.worker.lock_asker import LockAsker
 from deathless.shell.worker.messaging import Messaging
 from deathless.shell.worker.spans import Spans, exporter_command
@@ -115,7 +101,6 @@ from deathless.shell.worker.trial import TRIAL_SHARE, try_out
 from deathless.shell.worker.turn_guards import TurnGuards
 from deathless.shell.worker.upstream import Upstream
 from deathless.shell.worker.watched_filesystem import WatchedFileSystem
-from deathless.shell.worker.witness_process import start_witness_writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -130,24 +115,16 @@ TLS_TICKS = 40  # between two looks at the certificates' files
 
 
 class Worker:
-    """The real `Outside` of a replica's engine, and the owner of its connections."""
+    """A worker's life: what it is made of, what its supervisor orders, what it shows in its page, and its end."""
 
     def __init__(self, config: ReplicaConfig, pair: socket.socket, page: str = "") -> None:
         self.config = config
-        self.callers: Callers | None = None  # who prove who they are at the client port; None: nobody does
         self.limits: Limits = config.make_limits().fitted(volume_bytes(config.directory), config.shards)
         if page:  # where the supervisor has it, whatever has room by now
             self.page = Page(page, fresh=True, directory=config.directory)
         else:
             self.page = open_page(config.directory, config.replica, instance=config.instance)
-        self._boot = boot_number()
-        self._witness_end = -1  # closes with this process: then the writer of the witness's file ends
         self.filesystem = WatchedFileSystem(config.directory, self.page)
-        self.engine: ReplicaEngine
-        self._intake: Intake
-        self._messaging: Messaging
-        self._commands: AdminCommands
-        self._spans: Spans
         self.exit_code = 0
         self.primary_is = PrimaryIs(0, "", "", "")
         self.client_address = ""
@@ -155,32 +132,31 @@ class Worker:
         self._line = LineProtocol(ToWorker, self._ordered, self._supervisor_gone)
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
-        self._lock: LockAsker
-        self._connections: dict[int, ServerConnection] = {}
-        self._followers: set[int] = set()
-        self._unhurried: set[int] = set()  # connections on which nobody waits for an answer: followers' and peers'
-        self._conn_number = 0
-        self._door = Door(
-            Secrets(config.directory, in_thread=False), lambda name: announced_in(config.directory).get(name)
-        )
+        self._host = EngineHost(WorkerLoop(self._loop), self._switchover_refused)
+        self.connections = Connections(config, self.limits, self._host, self._primary_address)
         self._upstream = Upstream(
             config,
             4 * self.limits.frame_bytes_max,
-            made=self._upstream_made,
+            where=self._followed,
+            spawn=self._spawn,
+            made=lambda: self._upstream.ask(self.engine.place.lsn, self.engine.place.chain),
             packets=self._upstream_packets,
-            lost=lambda: self._post(ev.ConnectionLost(ev.UPSTREAM)),
+            lost=lambda: self._host.post(ev.ConnectionLost(ev.UPSTREAM)),
         )
-        self._flushing = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._lock: LockAsker
+        self._messaging: Messaging
+        self._commands: AdminCommands
+        self._spans: Spans
         self._checkpoints: Checkpoints
-        self._clock: MachineClock
-        self._connections_max = descriptors_for(self.limits.connections_max)
-        self._silent = SilentConnections(self._connections_max)  # of all our ports
+        self._tasks: set[asyncio.Future[None]] = set()
         self._ended = False  # we said that we end
         self._unproved_since: float | None = None  # of the engine, at the last tick
         self._following = False
+
+    @property
+    def engine(self) -> ReplicaEngine:
+        """The engine; it runs."""
+        return self._host.engine
 
     # ---- life ------------------------------------------------------------------------------------------------
 
@@ -193,7 +169,7 @@ class Worker:
         guards = TurnGuards(TURN_MEMORY_BYTES_MAX)  # before the author's code is imported
         service = load_service(config.module, name=config.service)
         async with open_lock(config, self.filesystem, "worker") as lock:
-            self._lock = LockAsker(lock, after=self._after, answering=self._lock_answers, spawn=self._spawn)
+            self._lock = LockAsker(lock, after=self._host.after, answering=self._lock_answers, spawn=self._spawn)
             view = await lock.view()
             if view.service is None:
                 raise Internal("the service is not in the lock store; the supervisor writes it first")
@@ -241,51 +217,49 @@ class Worker:
                 spare=log.spare,
                 spool=spool,
             )
-            self._clock = MachineClock(self.page.cells, record.service_id)
-            self.engine = ReplicaEngine(
+            engine = self._host.engine = ReplicaEngine(
                 core=core,
                 shard=shard,
                 log=log,
                 service=record,
                 store_id=view.store_id,
                 fingerprint=code,
-                outside=self,
+                outside=self._outside(MachineClock(self.page.cells, record.service_id)),
                 limits=self.limits,
                 adopted=adopted.code_pairs,
                 former=adopted.former_incarnations,
                 what_differs=lambda theirs: code_record.what_differs(config.directory, theirs, parts),
             )
-            self._messaging = Messaging(config, self.limits, self.engine, self._post, shard.executor.traceparent)
-            self._spans = Spans(config, exporter_command(config))
             self._commands = AdminCommands(
-                self.engine,
+                engine,
                 self._messaging,
                 self._spans,
-                send=self.send,
-                post=self._post,
-                hurry=self._hurry_followers,
+                send=self.connections.send,
+                post=self._host.post,
+                hurry=self.connections.hurry_followers,
             )
-            self._intake = Intake(self.engine, self._commands.run)
-            self._door.secrets.sweep()
+            self._host.intake = Intake(engine, self._commands.run)
             if config.asks_callers:
-                self.callers = Callers(config, callers_tls(config))
-            client_server, client = await self._open(Port.CLIENT, config.client_listen, callers_tls(config))
+                self.connections.callers = Callers(config, callers_tls(config))
+            client_server, client = await self.connections.listen(
+                Port.CLIENT, config.client_listen, callers_tls(config)
+            )
             # Whoever follows is a replica, and shows that it is one also where callers need no certificate.
             inner = certified(config.tls)
-            follower_server, replication = await self._open(Port.REPLICATION, config.replication_listen, inner)
+            follower_server, replication = await self.connections.listen(
+                Port.REPLICATION, config.replication_listen, inner
+            )
             self.client_address = announced(client, config.advertise_host)
             replication = announced(replication, config.advertise_host)
             self._line.send(AddressesAre(self.client_address, replication, code.hex()))
             self._garbage = Garbage()
-            self._loop.add_signal_handler(signal.SIGTERM, self._post, ev.StopOrdered())
+            self._loop.add_signal_handler(signal.SIGTERM, self._host.post, ev.StopOrdered())
             self._loop.call_soon(self._tick)
-            self.engine.begin()
-            self._set_timer()
+            self._host.begin()
             await self._done.wait()
             await self._let_go()
             client_server.close()
             follower_server.close()
-            self._door.secrets.close()
             await self.flush()
         return self.exit_code
 
@@ -297,15 +271,13 @@ class Worker:
 
     async def flush(self) -> None:
         """Close everything after what was written, as far as its receivers read."""
-        open_ones = list(self._connections.values())
-        for connection in open_ones:
-            connection.close()
+        self.connections.close_all()
         deadline = self._loop.time() + FLUSH_MAX_S
         while self._loop.time() < deadline:
-            if self._line.flushed and all(connection.flushed for connection in open_ones):
+            if self._line.flushed and self.connections.flushed:
                 break
             await asyncio.sleep(0.001)
-        self.leave()
+        self._upstream.leave()
         self._line.close()
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
@@ -322,13 +294,13 @@ class Worker:
     def _fail(self, error: Exception) -> None:
         """Stop the replica for an error that was met outside the engine (I8)."""
         ours = as_ours(error, "outside the engine")
-        if hasattr(self, "engine"):
-            self._post(ev.Failed(ours))
+        if hasattr(self._host, "engine"):
+            self._host.post(ev.Failed(ours))
         else:
-            self.stop(ours)
+            self.end(ours)
 
-    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
-        """See Outside: say why, send what was written, end."""
+    def end(self, error: DeathlessError | None, successor: str = "") -> None:
+        """See Process: say why, send what was written, end."""
         if self._ended:
             return
         self._ended = True
@@ -358,17 +330,17 @@ class Worker:
             case PrimaryIs(epoch, replica, client):
                 self.primary_is = record
                 self._watch_lock()
-                self._post(ev.PrimarySeen(epoch, replica, client))
+                self._host.post(ev.PrimarySeen(epoch, replica, client))
             case TakeOver(epoch, reason, confirmed_lsn):
-                self._post(ev.TakeoverOrdered(epoch, reason, confirmed_lsn))
+                self._host.post(ev.TakeoverOrdered(epoch, reason, confirmed_lsn))
             case Deaths(session, seq, deaths):
-                self._post(ev.DeathsReported(session, seq, deaths))
+                self._host.post(ev.DeathsReported(session, seq, deaths))
             case Diverged(replica, text):
-                self._post(ev.DivergenceReported(replica, text))
+                self._host.post(ev.DivergenceReported(replica, text))
             case AskLock():
-                self._spawn(self._lock.tell(self._line.send))
+                self._lock.tell(self._line.send)
             case Stop(at_once):
-                self._post(ev.StopOrdered(at_once))
+                self._host.post(ev.StopOrdered(at_once))
             case _:
                 raise Internal(f"order {record!r}")
 
@@ -388,161 +360,66 @@ class Worker:
         cells[FULL] = int(primary is not None and primary.full)
         cells[OUTBOX_FULL] = int(self._messaging.outbox_full())
         cells[OUTSIDE_HELD] = int(self._messaging.outward.held)
-        self.page.note_waiting(primary.departure.waiting if primary is not None else None, self.now(), time.time())
-        stepped_us = primary.clock_stepped_us(self.now(), self.wall_us()) if primary is not None else 0
+        now, wall_us = time.monotonic(), time.time_ns() // 1000
+        self.page.note_waiting(primary.departure.waiting if primary is not None else None, now, time.time())
+        stepped_us = primary.clock_stepped_us(now, wall_us) if primary is not None else 0
         # Who draws UUIDv7 keys goes on from what it was told, and time does not go as its clock does now.
         tell = cells[TICKS] % CLOCK_TICKS == 0 if stepped_us else self.page.stepped_us
         self.page.stepped_us = stepped_us
         if primary is not None:
-            ping = packet(Type.PING)
-            for number in self._followers:
-                self._connections[number].send(ping)
+            self.connections.ping_followers()
         self._garbage.tick()
         if cells[TICKS] % TLS_TICKS == 0:
             refresh(self.config.tls)
-            if self.callers is not None:
-                for connection in list(self._connections.values()):
-                    connection.look_again()
+            self.connections.look_again()
         if primary is not None:
             self.engine.witness.maybe_store(self.engine.holder)
         self._checkpoints.confirmed(self.engine.core.confirmed_lsn)
         if tell:
-            self._post(ev.ClockTold())
+            self._host.post(ev.ClockTold())
 
-    # ---- engine loop -----------------------------------------------------------------------------------------
+    # ---- the engine ------------------------------------------------------------------------------------------
 
-    def _post(self, event: ev.Event) -> None:
-        self.engine.post(event)
-        self._after()
-
-    def _after(self) -> None:
-        primary = self.engine.core.primary
-        if primary is not None and primary.switchover_failed is not None:
-            refused = primary.switchover_failed
-            primary.switchover_failed = None
-            self._commands.switchover_refused(*refused)
-        self._set_timer()
-
-    def _flush(self) -> None:
-        self._flushing = False
-        self._intake.drained()
-        self._after()
-
-    def _schedule_flush(self) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-
-    def _set_timer(self) -> None:
-        """Have a timer that fires at the deadline or before: one that moves away with each call costs nothing so."""
-        deadline = self.engine.deadline()
-        if deadline is None or deadline >= self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._timer_fired)
-
-    def _timer_fired(self) -> None:
-        self._timer_at = float("inf")
-        self._timer = None
-        deadline = self.engine.deadline()
-        if deadline is not None and deadline <= time.monotonic():
-            self._post(ev.TimerFired())
-        else:
-            self._set_timer()
-
-    # ---- Outside ---------------------------------------------------------------------------------------------
-
-    # These two without a method of ours between: they are asked several times for each call.
-    now = staticmethod(time.monotonic)
-    boot_us = staticmethod(boot_us)
-
-    def wall_us(self) -> int:
-        """See Outside."""
-        return time.time_ns() // 1000
-
-    def anchor(self) -> Anchor | None:
-        """See Outside."""
-        return self._clock.anchor()
-
-    def note_anchor(self, anchor: Anchor) -> None:
-        """See Outside."""
-        self._clock.note(anchor)
-
-    def nonce(self) -> bytes:
-        """See Outside."""
-        return os.urandom(16)
+    def _outside(self, clock: MachineClock) -> Outside:
+        """What the engine touches; messaging and traces are ready once it is made."""
+        self._messaging = Messaging(self.config, self.limits, self._host)
+        self._spans = Spans(self.config, exporter_command(self.config))
+        return Outside(
+            clock=clock,
+            lock=self._lock,
+            clients=self.connections,
+            upstream=self._upstream,
+            peers=self._messaging.outward,
+            activities=self._messaging.outward,
+            checkpoints=self._checkpoints,
+            witness=ConfirmedPoints(self.config, self.page),
+            watchers=self,
+            process=self,
+        )
 
     def complete(self, event: ev.Event) -> None:
-        """See Outside."""
+        """See Process."""
         self.engine.post(event)
 
-    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
-        """See Outside."""
-        self._spawn(self._lock.ask(operation, done))
+    def nonce(self) -> bytes:
+        """See Process."""
+        return os.urandom(16)
 
     def try_out(self, runs: Runs) -> Running | None:
-        """See Outside."""
+        """See Process."""
         return try_out(lambda: self.engine.shard.execute(runs), self.page, TRIAL_SHARE * self.limits.turn_max_s)
 
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
-        """See Outside."""
-        self._spawn(self._lock.take(replica, nonce, seen, done))
-
     def pause(self, seconds: float, done: Callable[[], None]) -> None:
-        """See Outside."""
+        """See Process."""
         self._spawn(self._pause(seconds, done))
 
     async def _pause(self, seconds: float, done: Callable[[], None]) -> None:
         await asyncio.sleep(seconds)
         done()
-        self._after()
-
-    def note_confirmed(self, point: Point, *, first: bool) -> None:
-        """See Outside."""
-        here = msgspec.structs.replace(point, boot=self._boot)
-        if first:
-            self.page.begin_reign(here)
-            if lock_store(self.config.lock).in_directory:
-                self._witness_end = start_witness_writer(self.page.path, self.config)
-        else:
-            self.page.note_confirmed(here)
-
-    def sightings(self) -> Sequence[Sighting]:
-        """See Outside."""
-        return confirmed_elsewhere(self.config.directory, self.config.replica, instance=self.config.instance)
-
-    def boot(self) -> int:
-        """See Outside."""
-        return self._boot
-
-    def send(self, conn: ev.Conn, data: bytes) -> None:
-        """See Outside."""
-        connection = self._connections.get(conn)
-        if connection is None:
-            return
-        if conn in self._unhurried and not self._leaving:
-            # On one machine a follower would take the processor from who waits for us; and a peer that is told of each
-            # message by itself that it is confirmed would do that first, and then look at the reply.
-            connection.send_soon(data)
-        else:
-            connection.send(data)
-
-    @property
-    def _leaving(self) -> bool:
-        """Does a switchover, or our own end, wait for what followers apply?"""
-        primary = self.engine.core.primary
-        return primary is not None and not primary.departure.serving
-
-    def disconnect(self, conn: ev.Conn) -> None:
-        """See Outside."""
-        connection = self._connections.get(conn)
-        if connection is not None:
-            connection.close()
+        self._host.after()
 
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
-        """See Outside."""
+        """See Watchers."""
         self.page.cells[LSN] = self.engine.place.lsn
         if role == "primary":
             self._messaging.begin_reign()
@@ -551,146 +428,37 @@ class Worker:
         self._watch_lock()
         self._line.send(RoleIs(role, epoch, reason, self.engine.place.lsn))
 
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """See Watchers."""
+        self._spans.export(spans, time.time_ns() // 1000)
+
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """See Watchers."""
+        self._messaging.report_unknown(records)
+
+    def _switchover_refused(self, conn: ev.Conn, request: int, why: str) -> None:
+        self._commands.switchover_refused(conn, request, why)
+
     def _lock_answers(self, milliseconds: int) -> None:
         self.page.cells[LOCK_ANSWERS] = milliseconds
 
     def _watch_lock(self) -> None:
         self._lock.watch(self._following and self.primary_is.unproved)
 
-    def load_checkpoint(self) -> Snapshot | None:
-        """See Outside."""
-        return self._checkpoints.load_newest()
+    # ---- the primary -----------------------------------------------------------------------------------------
 
-    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
-        """See Outside."""
-        place = self.engine.place
-        self._checkpoints.write(snapshot, place.lsn, place.chain, done)
+    def _primary_address(self) -> str:
+        """Where clients find the primary."""
+        return self.client_address if self.engine.core.role_for_clients == "primary" else self.primary_is.client
 
-    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
-        """See Outside."""
-        self._checkpoints.verify(name, done)
-
-    def prune_checkpoints(self, below: int) -> None:
-        """See Outside."""
-        self._checkpoints.prune(below)
-
-    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
-        """See Outside."""
-        self._checkpoints.count(head, done)
-
-    def dial_peer(self, target: Target) -> None:
-        """See Outside."""
-        self._messaging.outward.dial(target)
-
-    def send_peer(self, target: Target, data: bytes) -> None:
-        """See Outside."""
-        self._messaging.outward.send(target, data)
-
-    def drop_peer(self, target: Target) -> None:
-        """See Outside."""
-        self._messaging.outward.drop(target)
-
-    def start_activity(self, start: ActivityStart) -> None:
-        """See Outside."""
-        self._messaging.outward.start(start)
-
-    def stop_activity(self, reference: Reference) -> None:
-        """See Outside."""
-        self._messaging.outward.stop(reference)
-
-    def export_spans(self, spans: Sequence[Span]) -> None:
-        """See Outside."""
-        self._spans.export(spans, self.wall_us())
-
-    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
-        """See Outside."""
-        self._messaging.report_unknown(records)
-
-    # ---- the primary's stream --------------------------------------------------------------------------------
-
-    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
-        """See Outside."""
+    def _followed(self, replica: str) -> tuple[str, bytes]:
         address = self.primary_is.replication if self.primary_is.replica == replica else ""
-        self._spawn(self._upstream.connect(address, self.engine.fingerprint))
-
-    def ask_upstream(self, lsn: int, chain: bytes) -> None:
-        """See Outside."""
-        self._upstream.ask(lsn, chain)
-
-    def leave(self) -> None:
-        """See Outside."""
-        self._upstream.leave()
-
-    def send_upstream(self, data: bytes) -> None:
-        """See Outside."""
-        self._upstream.send(data)
-
-    def _upstream_made(self) -> None:
-        self._upstream.ask(self.engine.place.lsn, self.engine.place.chain)
+        return address, self.engine.fingerprint
 
     def _upstream_packets(self, packets: list[tuple[int, bytes]]) -> None:
         self.page.cells[UPSTREAM] = time.monotonic_ns()
-        self._intake.upstream(packets)
-        self._after()
-
-    # ---- accepted connections --------------------------------------------------------------------------------
-
-    async def _open(self, port: Port, address: str, tls: TlsConfig | None) -> tuple[asyncio.Server, str]:
-        guard = PortGuard(self.config, port, tls)
-        guard.callers = self.callers if port is Port.CLIENT else None
-        return await listen(partial(self._accept, guard), address, server_context(tls))
-
-    def _accept(self, guard: PortGuard) -> ServerConnection:
-        self._conn_number += 1
-        return ServerConnection(
-            self,
-            self._conn_number,
-            service=self.config.shard_name,
-            token=self.config.token,
-            packet_bytes_max=4 * self.limits.frame_bytes_max,
-            buffer_bytes_max=self.limits.stream_buffer_bytes_max,
-            guard=guard,
-            door=self._door,
-            silent=self._silent,
-        )
-
-    def opened(self, connection: ServerConnection, hello: Hello) -> None:
-        """See packets.Owner."""
-        if len(self._connections) >= self._connections_max and hello.kind in ("client", "tool"):
-            connection.refuse(Overloaded(f"{self._connections_max} connections stand already"))
-            return
-        refusal = self._intake.refusal(hello)
-        if refusal is not None:
-            connection.refuse(refusal)
-            return
-        self._connections[connection.number] = connection
-        if hello.kind == "follower":
-            self._followers.add(connection.number)
-        if hello.kind in ("follower", PEER):
-            self._unhurried.add(connection.number)
-        leads = self.engine.core.role_for_clients == "primary"
-        primary = self.client_address if leads else self.primary_is.client
-        certified_as = connection.identity.service if connection.identity is not None else ""
-        name = connection.certified
-        connection.send(self._intake.opened(ev.Conn(connection.number), hello, primary, certified_as, name))
-        self._post(ev.ConnectionOpened(ev.Conn(connection.number), hello, name))
-
-    def lost(self, connection: ServerConnection) -> None:
-        """See packets.Owner."""
-        if self._connections.pop(connection.number, None) is not None:
-            self._followers.discard(connection.number)
-            self._unhurried.discard(connection.number)
-            self._intake.lost(ev.Conn(connection.number))
-            self._post(ev.ConnectionLost(ev.Conn(connection.number)))
-
-    def packets(self, connection: ServerConnection, packets: list[tuple[int, bytes]]) -> None:
-        """See packets.Owner."""
-        self._intake.packets(ev.Conn(connection.number), packets)
-        self._schedule_flush()
-
-    def _hurry_followers(self) -> None:
-        for follower in self._followers:
-            self._connections[follower].send_kept()
+        self._host.intake.upstream(packets)
+        self._host.after()
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Future[None]:
         task = asyncio.ensure_future(work)
@@ -705,6 +473,16 @@ class Worker:
             self._fail(error)
 
 
+class WorkerLoop:
+    """The loop of a worker, as its engine's host sees it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+
+    now = staticmethod(time.monotonic)
+
+
 async def serve(config: ReplicaConfig, pair: socket.socket, page: str = "") -> int:
     """Run one worker; an error before the engine runs is told to the supervisor too."""
     worker: Worker | None = None
@@ -716,7 +494,7 @@ async def serve(config: ReplicaConfig, pair: socket.socket, page: str = "") -> i
         if worker is None:
             pair.send(msgspec.json.encode(Stopping(ours.code, str(ours))) + b"\n")
         else:
-            worker.stop(ours)
+            worker.end(ours)
             await worker.flush()
         return ours.exit_code
 

@@ -11,31 +11,25 @@ and below, and the simulation's parts.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from deathless.base.backoff import next_pause
-from deathless.base.errors import ActivityFailed, DeathlessError, Internal, LockUnavailable
+from deathless.base.errors import ActivityFailed, DeathlessError, Internal
 from deathless.base.limits import Limits
 from deathless.base.safeguards import Safeguards
 from deathless.base.shards import Sharding
-from deathless.base.storage import Use, waits
-from deathless.codec.checkpoint import decode
 from deathless.codec.peer_messages import ActivityStart, PeerHello, Reference, Target
-from deathless.codec.snapshot import Snapshot, UnknownRecord
+from deathless.codec.snapshot import UnknownRecord
 from deathless.codec.traces import Span
-from deathless.codec.versions import say_hello
 from deathless.codec.wire import (
     Admin,
-    Follow,
-    Hello,
     Type,
     error_reply,
     ok_reply,
-    packet,
     struct_packet,
 )
 from deathless.codec.witness import Point
@@ -50,7 +44,6 @@ from deathless.core.supervisor.records import (
     AskLock,
     Deaths,
     Diverged,
-    LockIs,
     PrimaryIs,
     RoleIs,
     Stop,
@@ -59,33 +52,30 @@ from deathless.core.supervisor.records import (
     ToSupervisor,
     ToWorker,
 )
-from deathless.core.tables.logical_time import Anchor
 from deathless.core.tables.outbox import Outbox
 from deathless.core.tables.spool import Spool
-from deathless.engine.log.checkpoint_store import CheckpointStore
-from deathless.engine.log.own_history import counted_on_log
 from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
-from deathless.engine.ports import AsyncLock, FileSystem, Holder, Lock, LockView
-from deathless.engine.replica.failures import as_ours
+from deathless.engine.ports import FileSystem, Lock
+from deathless.engine.replica.host import EngineHost
 from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.engine.shard.assembly import open_shard
 from deathless.execution.author.service import Service
 from deathless.execution.turn.running import PAGE_BYTES, Cells, Running, read_running
+from deathless.simulation.nodes.checkpoints import Checkpoints
+from deathless.simulation.nodes.connections import SimConnections
+from deathless.simulation.nodes.lock_port import LockChannel, SimLockPort
 from deathless.simulation.nodes.peer_links import PeerLinks
+from deathless.simulation.nodes.upstream import SimUpstream
 from deathless.simulation.world.clock import SimClock
 from deathless.simulation.world.directory import Stands
-from deathless.simulation.world.network import Endpoint, Network
+from deathless.simulation.world.network import Network
 from deathless.simulation.world.page import Page
-from deathless.simulation.world.scheduler import Process, ProcessKilled, ProcessState, Timer
-from deathless.simulation.world.sockets import Accepted, Opened
+from deathless.simulation.world.scheduler import Process, ProcessKilled, Timer
 
 T = TypeVar("T")
-LOCK_RETRY_MIN_S: Final = 0.02
-LOCK_RETRY_MAX_S: Final = 0.25
-LOCK_ASK_S: Final = 0.2  # between two asks whether the lock store answers a follower
-LOCK_ANSWER_S: Final = 0.5  # an answer that takes longer is a miss
 PING_S: Final = 0.05  # an idle primary is heard by its followers this often
 ACTIVITY_MAX_S: Final = 0.05  # how long an activity takes, at most
 CRASH_SHARE: Final = 0.5  # of the attempts of a shaky activity
@@ -93,20 +83,6 @@ WITNESS_S: Final = 0.5  # between two points of the witness in the lock store: a
 STOP_US: Final = 5_000  # between the last words of a worker and its end
 FINGERPRINT: Final = bytes(range(16))
 CHECK_EVERY: Final = 16  # events between two looks at all invariants of the session table
-
-
-class LockChannel(Protocol):
-    """The way to the lock: at once for a directory, over a network for a store."""
-
-    def ask(
-        self,
-        worker: WorkerNode,
-        operation: Callable[[Lock], object],
-        answered: Callable[[object], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        """Carry an operation out; one of the two is called in the worker, later."""
-        ...
 
 
 class Host(Stands, Protocol):
@@ -186,8 +162,21 @@ class CheckedReplica(Replica):
         return effects
 
 
+class SimLoop:
+    """The loop of a simulated process, as its engine's host sees it."""
+
+    def __init__(self, process: Process, clock: SimClock) -> None:
+        self._process = process
+        self.now = clock.now
+        self.call_soon = process.post
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """See engine.replica.host.Loop. A microsecond is the step of virtual time: never before."""
+        return self._process.call_later(max(0, math.ceil(seconds * 1e6)), callback)
+
+
 class WorkerNode:
-    """One life of a worker: the simulated `Outside` of its engine, and the owner of its connections."""
+    """One life of a worker: what it is made of, what its supervisor orders, what it shows in its page, and its end."""
 
     def __init__(self, host: Host, page: Page) -> None:
         self.host = host
@@ -199,21 +188,13 @@ class WorkerNode:
         self.client_address = f"{host.machine}:1"
         self.replication_address = f"{host.machine}:2"
         self.stopping = False
-        self._intake: Intake
-        self._lock: LockChannel
-        self._connections: dict[int, Accepted] = {}
-        self._followers: dict[int, None] = {}
-        self._conn_number = 0
-        self._upstream: Opened | None = None
-        self._peer_links = PeerLinks(self)
-        self._door = host.door("worker")
-        self._flushing = False
-        self._timer: Timer | None = None
-        self._timer_at: float | None = None
+        self.host_of_engine = EngineHost(SimLoop(host.worker, host.clock), self._switchover_refused)
+        self.call_later = SimLoop(host.worker, host.clock).call_later
+        self._connections = SimConnections(self)
+        self._lock: SimLockPort
         self._checkpoints: Checkpoints
         self._unproved_since: float | None = None  # of the engine, at the last tick
         self._following = False
-        self._lock_watch = 0  # number of the present watch of the lock; odd while it asks
 
     # ---- life ------------------------------------------------------------------------------------------------
 
@@ -222,12 +203,13 @@ class WorkerNode:
         try:
             self._open()
         except DeathlessError as error:
-            self.stop(error)
+            self.end(error)
 
     def _open(self) -> None:
         host, limits = self.host, self.limits
         filesystem = host.open_filesystem(self.process)
-        lock, self._lock = host.open_lock(filesystem)
+        lock, channel = host.open_lock(filesystem)
+        self._lock = SimLockPort(self, channel)
         view = lock.view()
         record = view.service
         if record is None:
@@ -245,7 +227,7 @@ class WorkerNode:
         log = ShardLog(filesystem, limits, host.name, identity, host.safeguards)
         log.prepare()
         self._checkpoints = Checkpoints(self, filesystem, log.spare.free)
-        self.engine = ReplicaEngine(
+        self.engine = self.host_of_engine.engine = ReplicaEngine(
             core=CheckedReplica(
                 replica=host.name,
                 sessions=shard.sessions,
@@ -258,18 +240,28 @@ class WorkerNode:
             service=record,
             store_id=view.store_id,
             fingerprint=FINGERPRINT,
-            outside=self,
+            outside=Outside(
+                clock=host.clock,
+                lock=self._lock,
+                clients=self._connections,
+                upstream=SimUpstream(self),
+                peers=PeerLinks(self),
+                activities=self,
+                checkpoints=self._checkpoints,
+                witness=self,
+                watchers=self,
+                process=SimProcess(self),
+            ),
             limits=limits,
             witness_s=WITNESS_S,
             safeguards=host.safeguards,
         )
-        self._intake = Intake(self.engine, self._admin)
-        host.network.listen(self.process, self.client_address, self._accept)
-        host.network.listen(self.process, self.replication_address, self._accept)
+        self.host_of_engine.intake = Intake(self.engine, self._admin)
+        host.network.listen(self.process, self.client_address, self._connections.accept)
+        host.network.listen(self.process, self.replication_address, self._connections.accept)
         host.tell_supervisor(AddressesAre(self.client_address, self.replication_address))
-        self._call_later(PING_S, self._tick)
-        self.engine.begin()
-        self._set_timer()
+        self.call_later(PING_S, self._tick)
+        self.host_of_engine.begin()
 
     def make_outbox(self) -> Outbox:
         """Give an empty one, which spills as the limits say."""
@@ -281,8 +273,8 @@ class WorkerNode:
         assert self.engine is not None
         return self.engine
 
-    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
-        """See Outside: say why, send what was written, end."""
+    def end(self, error: DeathlessError | None, successor: str = "") -> None:
+        """See Process: say why, send what was written, end."""
         self.stopping = True
         code, text = (error.code, str(error)) if error is not None else ("", "stopped in order")
         self.host.note(f"ends {code} {text}")
@@ -295,7 +287,7 @@ class WorkerNode:
         """The supervisor says something."""
         if self.engine is None:
             # The real one reads its line only once its loop runs: nothing is lost, it comes later.
-            self._call_later(0.001, lambda: self.ordered(record))
+            self.call_later(0.001, lambda: self.ordered(record))
             return
         match record:
             case PrimaryIs(epoch, replica, client):
@@ -309,7 +301,7 @@ class WorkerNode:
             case Diverged(replica, text):
                 self.post(ev.DivergenceReported(replica, text))
             case AskLock():
-                self._tell_lock()
+                self._lock.tell()
             case Stop(at_once):
                 self.post(ev.StopOrdered(at_once=at_once))
 
@@ -324,86 +316,114 @@ class WorkerNode:
         primary = engine.core.primary
         if primary is not None:
             self.page.full, self.page.outbox_full = primary.full, primary.outbox_full
-            ping = packet(Type.PING)
-            for number in list(self._followers):
-                self._connections[number].send(ping)
+            self._connections.ping_followers()
             engine.witness.maybe_store(engine.holder)
         self._checkpoints.confirmed(engine.core.confirmed_lsn)
-        self._call_later(PING_S, self._tick)
+        self.call_later(PING_S, self._tick)
 
-    # ---- engine loop -----------------------------------------------------------------------------------------
+    # ---- the engine ------------------------------------------------------------------------------------------
 
     def post(self, event: ev.Event) -> None:
         """Give the engine an event."""
-        self.running.post(event)
-        self._after()
+        self.host_of_engine.post(event)
 
-    def _after(self) -> None:
-        primary = self.running.core.primary
-        if primary is not None and primary.switchover_failed is not None:
-            self.host.note(f"switchover failed: {primary.switchover_failed[2]}")
-            primary.switchover_failed = None
-        self._set_timer()
+    def _switchover_refused(self, _conn: ev.Conn, _request: int, why: str) -> None:
+        self.host.note(f"switchover failed: {why}")
 
-    def _flush(self) -> None:
-        self._flushing = False
-        self._intake.drained()
-        self._after()
+    def answered(self, done: Callable[[], None]) -> None:
+        """Call what was waited for, and do what it led to."""
+        self._lock.answered(lambda _: done(), None)
 
-    def _schedule_flush(self) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self.process.post(self._flush)
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        """See Witness."""
+        self.page.confirmed = msgspec.structs.replace(point, boot=1)
 
-    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        return self.process.call_later(max(0, round(delay_s * 1e6)), callback)
+    def sightings(self) -> Sequence[Sighting]:
+        """See Witness."""
+        return self.host.sightings()
 
-    def _set_timer(self) -> None:
-        deadline = self.running.deadline()
-        if deadline == self._timer_at:
-            return
-        self._timer_at = deadline
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            # A microsecond is the step of virtual time: never fire before the deadline.
-            self._timer = self._call_later(deadline - self.now() + 1e-6, self._timer_fired)
+    def boot(self) -> int:
+        """See Witness. A page that a power cut ended is gone: whatever stands is of this boot."""
+        return 1
 
-    def _timer_fired(self) -> None:
-        self._timer_at = None
-        self._timer = None
-        self.post(ev.TimerFired())
+    def tell_role(self, role: str, epoch: int, reason: str) -> None:
+        """See Watchers."""
+        lsn = self.running.place.lsn
+        self.page.lsn = lsn
+        self._following = role in FOLLOWING_ROLES
+        self._watch_lock()
+        self.host.note(f"{role} epoch {epoch} lsn {lsn}: {reason}")
+        self.host.tell_supervisor(RoleIs(role, epoch, reason, lsn))
 
-    # ---- Outside ---------------------------------------------------------------------------------------------
+    def export_spans(self, spans: Sequence[Span]) -> None:
+        """See Watchers: nobody collects them here."""
 
-    def now(self) -> float:
-        """See Outside."""
-        return self.host.clock.steady_us() / 1e6
+    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
+        """See Watchers: nobody reads a log here."""
 
-    def wall_us(self) -> int:
-        """See Outside."""
-        return self.host.clock.wall_us()
+    def _watch_lock(self) -> None:
+        self._lock.watch(self._following and self.primary_is.unproved)
 
-    def boot_us(self) -> int:
-        """See Outside."""
-        return self.host.clock.boot_us()
+    def start(self, start: ActivityStart) -> None:
+        """See Activities: it ends some time later, with its own name, unless it is stopped before.
 
-    def anchor(self) -> Anchor | None:
-        """See Outside."""
-        return self.host.clock.anchor()
+        The process of one that is called `shaky` crashes now and then.
+        """
+        self.host.activity_began(start)
+        chance = self.host.chance
+        reply = ok_reply(msgspec.msgpack.encode(start.name))
+        if start.name == "shaky" and chance.random() < CRASH_SHARE:
+            reply = error_reply(ActivityFailed.code, ActivityFailed.__name__, "its process ended")
+        ended = ev.ActivityEnded(start.invocation, start.operation, start.attempt, reply)
+        self.call_later(chance.random() * ACTIVITY_MAX_S, lambda: self.post(ended))
 
-    def note_anchor(self, anchor: Anchor) -> None:
-        """See Outside."""
-        self.host.clock.note(anchor)
+    def stop(self, reference: Reference) -> None:
+        """See Activities: its end is not asked for any more."""
 
-    def nonce(self) -> bytes:
-        """See Outside."""
-        return self.host.nonce()
+    # ---- the primary -----------------------------------------------------------------------------------------
+
+    def primary_address(self) -> str:
+        """Where clients find the primary."""
+        return self.client_address if self.running.core.role_for_clients == "primary" else self.primary_is.client
+
+    def followed_address(self, replica: str) -> str:
+        """Where a replica that leads is followed; empty: that is not known."""
+        return self.primary_is.replication if self.primary_is.replica == replica else ""
+
+    def introduction(self, target: Target) -> bytes:
+        """Give the PEER_HELLO packet of this primary for a target."""
+        engine = self.running
+        primary = engine.core.primary
+        assert primary is not None
+        record = engine.service
+        host = self.host
+        hello = PeerHello(host.definition.name, host.sharding.shard, record.service_id, record.incarnation)
+        return struct_packet(Type.PEER_HELLO, primary.messaging.outreach.introduction(target, hello, primary.epoch))
+
+    def _admin(self, _conn: ev.Conn, request: Admin) -> None:
+        raise Internal(f"nobody sends {request.command} here")
+
+
+class SimProcess:
+    """The process of a simulated worker, as its engine sees it."""
+
+    def __init__(self, worker: WorkerNode) -> None:
+        self._worker = worker
+        self.end = worker.end
+        self.nonce = worker.host.nonce
+
+    def complete(self, event: ev.Event) -> None:
+        """See Process."""
+        self._worker.running.post(event)
+
+    def pause(self, seconds: float, done: Callable[[], None]) -> None:
+        """See Process."""
+        self._worker.call_later(seconds, lambda: self._worker.answered(done))
 
     def try_out(self, runs: Runs) -> Running | None:
-        """See Outside: the copy is a shard of its own, made from what this one holds."""
-        engine, host, limits, cells = self.running, self.host, self.limits, bytearray(PAGE_BYTES)
+        """See Process: the copy is a shard of its own, made from what this one holds."""
+        worker, cells = self._worker, bytearray(PAGE_BYTES)
+        engine, host, limits = worker.running, worker.host, worker.limits
         service = engine.service
         copy = open_shard(
             host.definition, limits, service.seed, Cells(cells), sharding=host.sharding, safeguards=host.safeguards
@@ -419,379 +439,6 @@ class WorkerNode:
         try:
             copy.execute(runs)
         except ProcessKilled:
-            self.process.check()  # it may be this process that was killed
+            worker.process.check()  # it may be this process that was killed
             return read_running(bytes(cells))
         return None
-
-    def complete(self, event: ev.Event) -> None:
-        """See Outside."""
-        self.running.post(event)
-
-    def lock(self, operation: Callable[[Lock | AsyncLock], T | Awaitable[T]], done: Callable[[T], None]) -> None:
-        """See Outside."""
-        self._ask_lock(
-            cast("Callable[[Lock], object]", operation), cast("Callable[[object], None]", done), LOCK_RETRY_MIN_S
-        )
-
-    def _ask_lock(self, operation: Callable[[Lock], object], done: Callable[[object], None], pause_s: float) -> None:
-        def failed(error: Exception) -> None:
-            if isinstance(error, LockUnavailable):
-                longer_s = next_pause(pause_s, first_s=LOCK_RETRY_MIN_S, most_s=LOCK_RETRY_MAX_S)
-                self._call_later(pause_s, lambda: self._ask_lock(operation, done, longer_s))
-            else:
-                self._broken(error)
-
-        self._lock.ask(self, operation, lambda answer: self._answered(done, answer), failed)
-
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
-        """See Outside."""
-
-        def found(view: LockView) -> None:
-            held = view.holder
-            done(held if held is not None and held.nonce == nonce else None)
-
-        def failed(error: Exception) -> None:
-            if isinstance(error, LockUnavailable):
-                self.lock(lambda lock: lock.view(), found)
-            else:
-                self._broken(error)
-
-        self._lock.ask(
-            self,
-            lambda lock: lock.take(replica, nonce, seen),
-            lambda answer: self._answered(cast("Callable[[object], None]", done), answer),
-            failed,
-        )
-
-    def _answered(self, done: Callable[[object], None], answer: object) -> None:
-        try:
-            done(answer)
-        except DeathlessError as error:
-            self._broken(error)
-        self._after()
-
-    def _broken(self, error: Exception) -> None:
-        self.post(ev.Failed(as_ours(error, "asking the lock")))
-
-    def note_confirmed(self, point: Point, *, first: bool) -> None:
-        """See Outside."""
-        self.page.confirmed = msgspec.structs.replace(point, boot=1)
-
-    def sightings(self) -> Sequence[Sighting]:
-        """See Outside."""
-        return self.host.sightings()
-
-    def boot(self) -> int:
-        """See Outside. A page that a power cut ended is gone: whatever stands is of this boot."""
-        return 1
-
-    def pause(self, seconds: float, done: Callable[[], None]) -> None:
-        """See Outside."""
-        self._call_later(seconds, lambda: self._answered(lambda _: done(), None))
-
-    def send(self, conn: ev.Conn, data: bytes) -> None:
-        """See Outside."""
-        connection = self._connections.get(conn)
-        if connection is not None:
-            connection.send(data)
-
-    def disconnect(self, conn: ev.Conn) -> None:
-        """See Outside."""
-        connection = self._connections.get(conn)
-        if connection is not None:
-            connection.close()
-
-    def tell_role(self, role: str, epoch: int, reason: str) -> None:
-        """See Outside."""
-        lsn = self.running.place.lsn
-        self.page.lsn = lsn
-        self._following = role in FOLLOWING_ROLES
-        self._watch_lock()
-        self.host.note(f"{role} epoch {epoch} lsn {lsn}: {reason}")
-        self.host.tell_supervisor(RoleIs(role, epoch, reason, lsn))
-
-    def _watch_lock(self) -> None:
-        """A follower whose primary gets no answer from the lock store finds out whether it does itself."""
-        if (self._following and self.primary_is.unproved) != bool(self._lock_watch % 2):
-            self._lock_watch += 1
-            self.page.lock_answers_s = 0.0
-            if self._lock_watch % 2:
-                self._ask_if_it_answers(self._lock_watch, None)
-
-    def _tell_lock(self) -> None:
-        """The supervisor doubts what others claim: say what the lock says, if it answers."""
-
-        def answered(view: object) -> None:
-            assert isinstance(view, LockView)
-            holder = view.holder.replica if view.holder is not None else ""
-            self.host.tell_supervisor(LockIs(view.epoch, holder))
-
-        self._lock.ask(self, lambda lock: lock.view(), answered, lambda _: None)
-
-    def _ask_if_it_answers(self, watch: int, since: float | None) -> None:
-        if watch != self._lock_watch:
-            return
-        asked = self.now()
-
-        def ended(answered: bool) -> None:
-            if watch == self._lock_watch:
-                first = (since or self.now()) if answered and self.now() - asked <= LOCK_ANSWER_S else None
-                self.page.lock_answers_s = self.now() - first if first is not None else 0.0
-                self._call_later(LOCK_ASK_S, lambda: self._ask_if_it_answers(watch, first))
-
-        self._lock.ask(self, lambda lock: lock.view(), lambda _: ended(True), lambda _: ended(False))
-
-    def dial_peer(self, target: Target) -> None:
-        """See Outside."""
-        self._peer_links.dial(target)
-
-    def send_peer(self, target: Target, data: bytes) -> None:
-        """See Outside."""
-        self._peer_links.send(target, data)
-
-    def drop_peer(self, target: Target) -> None:
-        """See Outside."""
-        self._peer_links.drop(target)
-
-    def start_activity(self, start: ActivityStart) -> None:
-        """See Outside: it ends some time later, with its own name, unless it is stopped before.
-
-        The process of one that is called `shaky` crashes now and then.
-        """
-        self.host.activity_began(start)
-        chance = self.host.chance
-        reply = ok_reply(msgspec.msgpack.encode(start.name))
-        if start.name == "shaky" and chance.random() < CRASH_SHARE:
-            reply = error_reply(ActivityFailed.code, ActivityFailed.__name__, "its process ended")
-        ended = ev.ActivityEnded(start.invocation, start.operation, start.attempt, reply)
-        self._call_later(chance.random() * ACTIVITY_MAX_S, lambda: self.post(ended))
-
-    def stop_activity(self, reference: Reference) -> None:
-        """See Outside: its end is not asked for any more."""
-
-    def export_spans(self, spans: Sequence[Span]) -> None:
-        """See Outside: nobody collects them here."""
-
-    def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
-        """See Outside: nobody reads a log here."""
-
-    def introduction(self, target: Target) -> bytes:
-        """Give the PEER_HELLO packet of this primary for a target."""
-        engine = self.running
-        primary = engine.core.primary
-        assert primary is not None
-        record = engine.service
-        host = self.host
-        hello = PeerHello(host.definition.name, host.sharding.shard, record.service_id, record.incarnation)
-        return struct_packet(Type.PEER_HELLO, primary.messaging.outreach.introduction(target, hello, primary.epoch))
-
-    def load_checkpoint(self) -> Snapshot | None:
-        """See Outside."""
-        return self._checkpoints.load_newest()
-
-    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
-        """See Outside."""
-        self._checkpoints.write(snapshot(), done)
-
-    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
-        """See Outside."""
-        self._checkpoints.verify(name, done)
-
-    def prune_checkpoints(self, below: int) -> None:
-        """See Outside."""
-        self._checkpoints.prune(below)
-
-    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
-        """See Outside."""
-        self._checkpoints.count(head, done)
-
-    # ---- the primary's stream --------------------------------------------------------------------------------
-
-    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
-        """See Outside."""
-        address = self.primary_is.replication if self.primary_is.replica == replica else ""
-        connection = Opened(
-            self.host.network,
-            self.process,
-            address,
-            say_hello(
-                "follower",
-                self.host.service_name,
-                self.host.name,
-                fingerprint=self.running.fingerprint,
-            ),
-            received=self._upstream_packets,
-            ready=lambda: self._upstream_ready(connection),
-            lost=lambda: self._upstream_lost(connection),
-            asker=self.host.asker("worker"),
-        )
-        self._upstream = connection
-
-    def _upstream_ready(self, connection: Opened) -> None:
-        if self._upstream is connection:
-            place = self.running.place
-            self.ask_upstream(place.lsn, place.chain)
-
-    def ask_upstream(self, lsn: int, chain: bytes) -> None:
-        """See Outside."""
-        self.send_upstream(struct_packet(Type.FOLLOW, Follow(self.host.name, lsn, chain, False)))
-
-    def leave(self) -> None:
-        """See Outside."""
-        connection, self._upstream = self._upstream, None
-        if connection is not None:
-            connection.close()
-
-    def send_upstream(self, data: bytes) -> None:
-        """See Outside."""
-        if self._upstream is not None:
-            self._upstream.send(data)
-
-    def _upstream_lost(self, connection: Opened) -> None:
-        if self._upstream is connection:
-            self._upstream = None
-            self.post(ev.ConnectionLost(ev.UPSTREAM))
-
-    def _upstream_packets(self, packets: list[tuple[int, bytes]]) -> None:
-        self.page.upstream_us = self.host.clock.steady_us()
-        self._intake.upstream(packets)
-        self._after()
-
-    # ---- accepted connections --------------------------------------------------------------------------------
-
-    def _accept(self, end: Endpoint) -> None:
-        self._conn_number += 1
-        Accepted(self, self._conn_number, end, self.limits.stream_buffer_bytes_max, self.host.service_name, self._door)
-
-    def opened(self, connection: Accepted, hello: Hello) -> None:
-        """See sockets.Owner."""
-        number = connection.number
-        refusal = self._intake.refusal(hello)
-        if refusal is not None:
-            raise refusal
-        self._connections[number] = connection
-        self.host.let_in(connection.machine, hello.kind)
-        if hello.kind == "follower":
-            self._followers[number] = None
-        leads = self.running.core.role_for_clients == "primary"
-        primary = self.client_address if leads else self.primary_is.client
-        connection.send(self._intake.opened(ev.Conn(number), hello, primary))
-        self.post(ev.ConnectionOpened(ev.Conn(number), hello))
-
-    def lost(self, connection: Accepted) -> None:
-        """See sockets.Owner."""
-        if self._connections.pop(connection.number, None) is not None:
-            self._followers.pop(connection.number, None)
-            self._intake.lost(ev.Conn(connection.number))
-            self.post(ev.ConnectionLost(ev.Conn(connection.number)))
-
-    def packets(self, connection: Accepted, packets: list[tuple[int, bytes]]) -> None:
-        """See sockets.Owner."""
-        self._intake.packets(ev.Conn(connection.number), packets)
-        self._schedule_flush()
-
-    def _admin(self, _conn: ev.Conn, request: Admin) -> None:
-        raise Internal(f"nobody sends {request.command} here")
-
-
-class Checkpoints:
-    """Checkpoints of one worker: written and read back by its helper, announced once confirmed; twin of the shell's."""
-
-    def __init__(self, worker: WorkerNode, filesystem: FileSystem, make_room: Callable[[], None]) -> None:
-        self._worker = worker
-        self._make_room = make_room
-        self._store = self._open(filesystem)
-        self._waiting: tuple[int, str, Callable[[int, str], None]] | None = None  # written, not confirmed
-        self._confirmed_lsn = 0
-        self._busy = False
-        self._counting = False
-
-    def _open(self, filesystem: FileSystem) -> CheckpointStore:
-        host = self._worker.host
-        kept = self._worker.limits.checkpoints_kept
-        return CheckpointStore(
-            filesystem,
-            host.name,
-            kept=kept,
-            decode=lambda read: decode(read, self._worker.make_outbox()),
-            make_room=self._make_room,
-            safeguards=host.safeguards,
-        )
-
-    def load_newest(self) -> Snapshot | None:
-        """The newest announced one that reads back well."""
-        return self._store.load_newest()
-
-    def write(self, snapshot: Snapshot, done: Callable[[int, str], None]) -> None:
-        """Have the helper write it; a second call meanwhile does nothing."""
-        if self._busy:
-            return
-        self._busy = True
-
-        def written(name: str) -> None:
-            if not name:
-                self._busy = False
-                done(snapshot.lsn, "")
-                return
-            self._waiting = (snapshot.lsn, name, done)
-            self.confirmed(self._confirmed_lsn)
-
-        self._help(lambda store, _: store.write(snapshot), "", written)
-
-    def confirmed(self, lsn: int) -> None:
-        """Everything up to `lsn` is confirmed: announce what waits for that."""
-        self._confirmed_lsn = max(self._confirmed_lsn, lsn)
-        if self._waiting is None or self._waiting[0] > self._confirmed_lsn:
-            return
-        (at, name, done), self._waiting = self._waiting, None
-        self._busy = False
-        try:
-            self._store.announce(name)
-        except OSError as error:
-            if not isinstance(error, FileNotFoundError) and not waits(error, Use.CHECKPOINT):
-                raise
-            done(at, "")
-            return
-        self._worker.host.note(f"checkpoint {name[:16]}")
-        done(at, name)
-
-    def verify(self, name: str, done: Callable[[bool], None]) -> None:
-        """Have the helper read one back."""
-        self._help(lambda store, _: bool(store.verify(name)), False, done)
-
-    def count(self, head: int, done: Callable[[list[int]], None]) -> None:
-        """Have the helper look which ones stand verified on the log of this head."""
-        if self._counting:
-            return
-        self._counting = True
-
-        def counted(lsns: list[int]) -> None:
-            self._counting = False
-            done(lsns)
-
-        safeguards = self._worker.host.safeguards
-        none: list[int] = []
-        self._help(lambda store, filesystem: counted_on_log(filesystem, store, head, safeguards), none, counted)
-
-    def prune(self, below: int) -> None:
-        """Remove those of less than this lsn."""
-        self._store.prune(below)
-
-    def _help(self, work: Callable[[CheckpointStore, FileSystem], T], failed: T, done: Callable[[T], None]) -> None:
-        host, worker = self._worker.host, self._worker.process
-        generation = worker.generation
-
-        def run() -> None:
-            try:
-                filesystem = host.open_filesystem(host.helper)
-                result = work(self._open(filesystem), filesystem)
-            except (DeathlessError, OSError) as error:
-                host.note(f"helper: {error}")
-                result = failed
-            if worker.generation == generation:
-                worker.post(lambda: done(result))
-
-        if host.helper.state is ProcessState.DEAD:
-            host.helper.start(run)
-        else:
-            host.helper.post(run)

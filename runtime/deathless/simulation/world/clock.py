@@ -29,6 +29,10 @@ class SimClock:
         self._booted_us = 0  # virtual time
         self._anchor: Anchor | None = None  # of the machine's memory: gone with its boot
 
+    def now(self) -> float:
+        """The steady clock in seconds."""
+        return self.steady_us() / 1e6
+
     def steady_us(self) -> int:
         """Microseconds since some start; never goes back."""
         return self._scheduler.now_us
@@ -64,6 +68,6 @@ class SimClock:
         """What was noted last on this boot; None: nothing."""
         return self._anchor
 
-    def note(self, anchor: Anchor) -> None:
+    def note_anchor(self, anchor: Anchor) -> None:
         """Note it for the processes to come."""
         self._anchor = anchor

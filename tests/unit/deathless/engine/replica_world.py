@@ -42,6 +42,7 @@ from deathless.engine.log.route import Identity
 from deathless.engine.log.store import ShardLog
 from deathless.engine.ports import Executor, Holder, LockView
 from deathless.engine.replica.intake import Intake
+from deathless.engine.replica.outside import Outside
 from deathless.engine.replica.replica_engine import ReplicaEngine
 from deathless.engine.shard.assembly import shard_around
 from deathless.simulation.models.log_driver import LIMITS as SMALL_FILES
@@ -102,7 +103,18 @@ class Node:
             service=msgspec.structs.replace(RECORD, fence=fence),
             store_id=store_id,
             fingerprint=fingerprint,
-            outside=self,
+            outside=Outside(
+                clock=self,
+                lock=self,
+                clients=self,
+                upstream=NodeUpstream(self),
+                peers=NodeReach(self.reached),
+                activities=NodeReach(self.reached),
+                checkpoints=self,
+                witness=self,
+                watchers=self,
+                process=self,
+            ),
             limits=world.limits,
             adopted=adopted,
             what_differs=lambda theirs: f"it was {theirs.hex()[:4]}",
@@ -137,17 +149,17 @@ class Node:
     def complete(self, event: ev.Event) -> None:
         self.engine.post(event)
 
-    def lock(self, operation: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+    def ask(self, operation: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         if self.held is None:
             done(operation(self.lock_store))
         else:
             self.held.append(lambda: done(operation(self.lock_store)))
 
-    def take_lock(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
+    def take(self, replica: str, nonce: bytes, seen: LockView, done: Callable[[Holder | None], None]) -> None:
         if self.take_fails:
             done(None)
         else:
-            self.lock(lambda lock: lock.take(replica, nonce, seen), done)
+            self.ask(lambda lock: lock.take(replica, nonce, seen), done)
 
     def note_confirmed(self, point: Point, *, first: bool) -> None:
         self.noted.append((len(self.sent), point, first))
@@ -169,62 +181,32 @@ class Node:
     def disconnect(self, conn: ev.Conn) -> None:
         self.disconnected.append(conn)
 
-    def follow(self, replica: str, epoch: int, lsn: int, chain: bytes) -> None:
-        self.upstream = replica
-        self.ask_upstream(lsn, chain)
-
-    def ask_upstream(self, lsn: int, chain: bytes) -> None:
-        self.send_upstream(struct_packet(Type.FOLLOW, Follow(self.name, lsn, chain, False)))
-
-    def leave(self) -> None:
-        self.upstream = None
-
-    def send_upstream(self, data: bytes) -> None:
-        target = self.world.nodes.get(self.upstream or "")
-        if target is not None:
-            target.intake.packets(self.conn, list(PacketReader(1 << 30).feed(data)))
-
-    def dial_peer(self, target: Target) -> None:
-        self.reached.append(fx.DialPeer(target))
-
-    def send_peer(self, target: Target, data: bytes) -> None:
-        self.reached.append(fx.SendPeer(target, data))
-
-    def drop_peer(self, target: Target) -> None:
-        self.reached.append(fx.DropPeer(target))
-
-    def start_activity(self, start: ActivityStart) -> None:
-        self.reached.append(fx.StartActivity(start))
-
-    def stop_activity(self, reference: Reference) -> None:
-        self.reached.append(fx.StopActivity(reference))
-
     def export_spans(self, spans: Sequence[Span]) -> None:
         self.reached.append(fx.ExportSpans(spans))
 
     def report_unknown(self, records: Sequence[UnknownRecord]) -> None:
         self.reached.append(fx.ReportUnknown(records))
 
-    def load_checkpoint(self) -> Snapshot | None:
+    def load_newest(self) -> Snapshot | None:
         return max(self.world.checkpoints, key=lambda snapshot: snapshot.lsn, default=None)
 
-    def write_checkpoint(self, snapshot: Callable[[], Snapshot], done: Callable[[int, str], None]) -> None:
+    def write(self, snapshot: Callable[[], Snapshot], lsn: int, chain: bytes, done: Callable[[int, str], None]) -> None:
         self.world.checkpoints.append(snapshot())
         done(snapshot().lsn, f"c{snapshot().lsn}")
 
-    def verify_checkpoint(self, lsn: int, name: str, done: Callable[[bool], None]) -> None:
+    def verify(self, name: str, done: Callable[[bool], None]) -> None:
         done(True)
 
-    def prune_checkpoints(self, below: int) -> None:
+    def prune(self, below: int) -> None:
         self.world.pruned.append(below)
 
-    def verified_checkpoints(self, head: int, done: Callable[[list[int]], None]) -> None:
+    def count(self, head: int, done: Callable[[list[int]], None]) -> None:
         done(sorted(snapshot.lsn for snapshot in self.world.checkpoints))
 
     def tell_role(self, role: str, epoch: int, reason: str) -> None:
         self.roles.append(role)
 
-    def stop(self, error: DeathlessError | None, successor: str = "") -> None:
+    def end(self, error: DeathlessError | None, successor: str = "") -> None:
         self.stopped.append(error)
 
     # ---- driving ---------------------------------------------------------------------------------------------
@@ -279,6 +261,51 @@ class Node:
         (error,) = self.stopped
         assert error is not None
         return error
+
+
+class NodeUpstream:
+    """The stream that a node follows."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def follow(self, replica: str) -> None:
+        self._node.upstream = replica
+        place = self._node.engine.place
+        self.ask(place.lsn, place.chain)
+
+    def ask(self, lsn: int, chain: bytes) -> None:
+        self.send(struct_packet(Type.FOLLOW, Follow(self._node.name, lsn, chain, False)))
+
+    def leave(self) -> None:
+        self._node.upstream = None
+
+    def send(self, data: bytes) -> None:
+        target = self._node.world.nodes.get(self._node.upstream or "")
+        if target is not None:
+            target.intake.packets(self._node.conn, list(PacketReader(1 << 30).feed(data)))
+
+
+class NodeReach:
+    """What goes to peers and activities: it is kept."""
+
+    def __init__(self, reached: list[fx.Effect]) -> None:
+        self._reached = reached
+
+    def dial(self, target: Target) -> None:
+        self._reached.append(fx.DialPeer(target))
+
+    def send(self, target: Target, data: bytes) -> None:
+        self._reached.append(fx.SendPeer(target, data))
+
+    def drop(self, target: Target) -> None:
+        self._reached.append(fx.DropPeer(target))
+
+    def start(self, start: ActivityStart) -> None:
+        self._reached.append(fx.StartActivity(start))
+
+    def stop(self, reference: Reference) -> None:
+        self._reached.append(fx.StopActivity(reference))
 
 
 class World:

@@ -70,7 +70,7 @@ def test_a_frame_gains_no_sync_and_no_question_to_the_lock(fence: str) -> None:
     node = served(world, 1, fence=fence)
     session = node.register()
     calls: Counter[str] = Counter()
-    sync, lock = node.log.sync, node.lock
+    sync, lock = node.log.sync, node.ask
 
     def count_sync() -> None:
         calls["sync"] += 1
@@ -81,7 +81,7 @@ def test_a_frame_gains_no_sync_and_no_question_to_the_lock(fence: str) -> None:
         lock(*args)
 
     node.log.sync = count_sync  # type: ignore[method-assign]
-    node.lock = count_lock  # type: ignore[method-assign, assignment]
+    node.ask = count_lock  # type: ignore[method-assign, assignment]
     for seq in range(2, 52):
         node.call(session, seq, b"x")
     assert calls["sync"] == 50

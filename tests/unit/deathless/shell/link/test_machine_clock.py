@@ -33,23 +33,23 @@ def test_clock_goes_on_and_never_back() -> None:
 def test_next_process_on_the_same_boot_is_given_what_was_noted(tmp_path: Path, boot: Path) -> None:
     clock = opened(tmp_path, boot)
     assert clock.anchor() is None
-    clock.note(ANCHOR)
+    clock.note_anchor(ANCHOR)
     assert clock.anchor() == ANCHOR
     assert opened(tmp_path, boot).anchor() == ANCHOR
 
 
 def test_nothing_is_given_on_another_boot_or_to_another_service(tmp_path: Path, boot: Path) -> None:
-    opened(tmp_path, boot).note(ANCHOR)
+    opened(tmp_path, boot).note_anchor(ANCHOR)
     assert opened(tmp_path, boot, b"another").anchor() is None
     assert opened(tmp_path, boot).anchor() is None, "the other has taken the page over"
-    opened(tmp_path, boot).note(ANCHOR)
+    opened(tmp_path, boot).note_anchor(ANCHOR)
     boot.write_text("second\n")
     assert opened(tmp_path, boot).anchor() is None
 
 
 def test_machine_that_does_not_tell_its_boot_remembers_nothing(tmp_path: Path) -> None:
     clock = opened(tmp_path, tmp_path / "missing")
-    clock.note(ANCHOR)
+    clock.note_anchor(ANCHOR)
     assert opened(tmp_path, tmp_path / "missing").anchor() is None
 
 
@@ -58,7 +58,7 @@ def test_process_killed_while_it_notes_leaves_no_more_than_what_passed(
     tmp_path: Path, boot: Path, written: int
 ) -> None:
     page = Page(str(tmp_path / "page"), fresh=True)
-    MachineClock(page.cells, b"service", str(boot)).note(ANCHOR)
+    MachineClock(page.cells, b"service", str(boot)).note_anchor(ANCHOR)
     later = Anchor(ANCHOR.elapsed_us + 3_000_000, ANCHOR.boot_us + 3_000_000)
     cells = [(BOOT_NS, later.boot_us * 1000), (BOOT_ELAPSED, later.elapsed_us), (BOOT_ID, page.cells[BOOT_ID])]
     for cell, value in cells[:written]:

@@ -35,8 +35,9 @@ from deathless.core.tables.peer_table import PeerTable
 from deathless.core.tables.sessions import SessionTable
 from deathless.core.tables.undelivered import Undelivered
 from deathless.core.tables.unknown_outcomes import UnknownOutcomes
-from deathless.engine.replica.replica_engine import ReplicaEngine
+from deathless.engine.replica.host import EngineHost
 from deathless.shell.directory.adopted import FILE, Adoption, read_adoption, write_adoption
+from deathless.shell.worker.activities import no_trace
 from deathless.shell.worker.messaging import (
     COMMANDS,
     OUTBOX_CALM_S,
@@ -80,6 +81,7 @@ class End:
         messaging = SimpleNamespace(outreach=outreach, peering=peering, differing=lambda: self.differing)
         self.shard = SimpleNamespace(
             executor=SimpleNamespace(
+                traceparent=no_trace,
                 invocations=lambda first, most: [v for v in self.views if v.invocation >= first][:most],
                 invocation_count=lambda: len(self.views),
                 crowd=lambda: Crowd(len(self.views), 0, 0),
@@ -103,9 +105,8 @@ class End:
             shard=self.shard,
             place=SimpleNamespace(time_us=99),
         )
-        self.messaging = Messaging(
-            config, limits, cast("ReplicaEngine", engine), self.posted.append, now=lambda: self.now
-        )
+        host = SimpleNamespace(engine=engine, post=self.posted.append)
+        self.messaging = Messaging(config, limits, cast("EngineHost", host), now=lambda: self.now)
 
     def ask(self, asked: str, **arguments: str) -> dict[str, object]:
         return cast("dict[str, object]", self.tell(asked, **arguments))

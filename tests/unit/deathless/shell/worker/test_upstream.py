@@ -64,6 +64,8 @@ def followed(
         upstream = Upstream(
             CONFIG,
             1 << 20,
+            where=lambda replica: (f"{host}:{port}" if replica == "r0" else "", b"code"),
+            spawn=asyncio.ensure_future,
             made=lambda: told.append("made"),
             packets=heard,
             lost=lambda: told.append("lost"),
@@ -98,6 +100,16 @@ def test_connection_is_told_and_frames_are_asked_for_and_its_end_is_told_once() 
         await until(lambda: "lost" in told)
 
     assert followed(look).count("lost") == 1
+
+
+def test_replica_is_followed_where_it_leads() -> None:
+    async def look(upstream: Upstream, primary: Primary, told: list[str], address: str) -> None:
+        upstream.follow("r0")
+        await until(lambda: told == ["made"])
+        upstream.follow("r9")
+        await until(lambda: told[-1] == "lost")
+
+    followed(look)
 
 
 def test_primary_that_is_not_reached_is_lost() -> None:

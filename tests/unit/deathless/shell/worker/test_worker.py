@@ -332,14 +332,14 @@ def test_what_nobody_waits_for_is_kept_for_what_comes_after_it(
         host, port = split_address(addresses.client)
         await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
         assert (await got.get())[0] == Type.WELCOME
-        conn = ev.Conn(max(workers[0]._connections))
-        workers[0].send(conn, packet(Type.PONG, b"may wait"))
-        workers[0]._connections[conn].send(packet(Type.PONG, b"asked for"))
+        conn = ev.Conn(max(workers[0].connections._open))
+        workers[0].connections.send(conn, packet(Type.PONG, b"may wait"))
+        workers[0].connections._open[conn].send(packet(Type.PONG, b"asked for"))
         first = await got.get()
         assert first == (Type.PONG, b"may wait")
         assert await got.get() == (Type.PONG, b"asked for")
-        workers[0].send(conn, packet(Type.PONG, b"again"))
-        assert bool(workers[0]._connections[conn]._later) is kept
+        workers[0].connections.send(conn, packet(Type.PONG, b"again"))
+        assert bool(workers[0].connections._open[conn]._later) is kept
         connection.close()
         await connection.wait_closed()
         told.order(Stop())
