@@ -11,27 +11,28 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 
 HEAD: Final = """# Benchmarks
 
-`make bench` wrote this page and `bench/results/latest.json`; no number is typed by hand. All replicas, the load
-generator and the peers run on the one machine described below, so a call's processor time at client, primary and both
-followers comes out of the same cores. Unless a line says otherwise: arguments of 64 bytes, fence `seal`, three
-replicas, every reply durable and proved before it is sent. A **floor** is what nobody can go below, measured in the
-same run: one fdatasync of 4 KiB in the same folder and one round trip over loopback. **Peers** run in the same call,
-in turns with ours, with their default durability.
+`make bench` writes this page and `bench/results/latest.json`; no number is typed by hand. All replicas, the load
+generator and the peers run on the one machine described below, so the processor time of a call at client, primary and
+both followers comes from the same cores. Unless a line says otherwise, arguments have 64 bytes, the fence is `seal`,
+there are three replicas, and every reply is durable and proved before it is sent. A **floor** is the least that is
+possible, measured in the same run: one fdatasync of 4 KiB in the same folder and one round trip over loopback.
+**Peers** are measured in the same run, alternating with Deathless, with their default durability.
 
 """
 
 TAIL: Final = """
 ## What keeps a missed goal from being met
 
-- **One client**: a call is alone in its frame, so nothing is shared, and each of its steps waits for the one before. A
-  frame passes some 390 Python function calls in the primary; without a pause they take a quarter of what they take
-  after each blocking sync (cold caches are the likely cause, not proved). Fewer layers per frame, one turn of the event
-  loop less in the client, and a native codec behind `Executor` and `PacketReader` would shorten it.
-- **64 clients, pipelined**: three replicas and the load share the cores, so what bounds the rate is the sum of the
-  processor times in the note. The executor is half of it on the primary and more on a follower.
+- **One client**: a call is alone in its frame, so no cost is shared, and each of its steps waits for the one before. A
+  frame takes about 390 Python function calls in the primary; without a pause they take a quarter of the time that they
+  take after each blocking sync (cold caches are the likely cause, but this is not proved). Fewer layers per frame, one
+  iteration of the event loop less in the client, and a native codec behind `Executor` and `PacketReader` would shorten
+  it.
+- **64 clients, pipelined**: three replicas and the load generator share the cores, so the rate is limited by the sum of
+  the processor times in the note. The executor accounts for half of it on the primary and for more on a follower.
 
-Run one group with `python -m bench --only NAME`, look where a worker's time goes with `--profile`, and see
-`python -m bench --list` for the names. A figure that could not be measured here says why in its note.
+`python -m bench --only NAME` runs one group, `--profile` shows where a worker's time goes, and `python -m bench --list`
+prints the names. Where a figure could not be measured here, its note says why.
 """
 
 

@@ -19,52 +19,53 @@ MESSAGING_PAGE: Final = PAGE.with_name("benchmarks-messaging.md")
 
 HEAD: Final = """# Benchmarks of services that talk
 
-`make bench-messaging` wrote this page and `bench/results/messaging.json`; no number is typed by hand. Two services,
-each with a log, a lock and replicas of its own, run on the one machine described below, with the clients and, in turns
-with ours, the peers. Arguments have 64 bytes unless a line says otherwise; every message is durable at the sender
-before it leaves and at the receiver before it is acknowledged, and is counted at the end: what was sent has come
-exactly once. The **floor** is one fdatasync of 4 KiB and one round trip over loopback. What each peer promises is below
-the notes; those that were measured **elsewhere** ran on other machines with other loads: they show the order of
-magnitude, no more.
+`make bench-messaging` writes this page and `bench/results/messaging.json`; no number is typed by hand. Two services,
+each with a log, a lock and replicas of its own, run on the one machine described below, together with the clients; the
+peers run there too, alternating with Deathless. Arguments have 64 bytes unless a line says otherwise. Every message is
+durable at the sender before it is sent and at the receiver before it is acknowledged, and messages are counted at the
+end: everything that was sent has arrived exactly once. The **floor** is one fdatasync of 4 KiB and one round trip over
+loopback. What each peer promises is described below the notes; peers that were measured **elsewhere** ran on other
+machines with other loads, so their figures show only the order of magnitude.
 
 """
 
 TAIL: Final = """
 ## What the peers are and promise
 
-Each is started for its turn, measured and ended, with one server, Python clients and its default durability.
+Each peer is started when it is to be measured, and then ended. It has one server, Python clients and its default
+durability.
 
-- **Two Python processes that sync and answer, no more** (`bench/peers/bare.py`): the two syncs and two ways of one call
-  on the event loop of ours, with nothing around them; it promises nothing.
-- **gRPC Python** (a stream; unary calls) keeps nothing on any disk and forgets what was under way when a process dies:
-  it marks what two Python processes can exchange.
-- **NATS JetStream** (nats-server 2.15.2, nats-py): a publisher with up to 4,000 messages unacknowledged, a stream in
-  files, a consumer that acks each message. With a sync behind every message it promises what ours does; by default it
-  syncs every two minutes, and a machine that loses its power loses what was acknowledged since.
+- **Two Python processes that sync and answer, no more** (`bench/peers/bare.py`): the two syncs and the two directions of
+  one call, on the event loop that Deathless uses, with nothing around them; they promise nothing.
+- **gRPC Python** (a stream; unary calls) stores nothing on disk and loses everything in progress when a process dies:
+  it shows what two Python processes can exchange.
+- **NATS JetStream** (nats-server 2.15.2, nats-py): a publisher with up to 4,000 unacknowledged messages, a stream in
+  files, a consumer that acknowledges each message. With a sync after every message it promises what Deathless does; by
+  default it syncs every two minutes, and a machine that loses power loses what was acknowledged since the last sync.
 - **Restate** (restate-server 1.7.12, its Python SDK behind Hypercorn): the same two services with the same keys and
-  states; the server keeps log and states on this disk with its defaults. One-way sends from handlers; calls from
-  handler to handler, one outstanding; a handler with one `run`, called over HTTP as ours.
+  states; the server keeps log and states on this disk with its defaults. There are one-way sends from handlers; calls
+  from handler to handler, one outstanding; and a handler with one `run`, called over HTTP like that of Deathless.
 - **DBOS** (its Python library on PostgreSQL with `fsync` and `synchronous_commit` on): a workflow of one step, called
-  by threads of its own process: there is no HTTP between, which ours and Restate's figures hold.
+  by threads of its own process. Its figures include no HTTP, unlike those of Deathless and Restate.
 
 ## What keeps a missed goal from being met
 
-- **One call outstanding**: of calls one after the other each takes two frames that wait for each other, the one that
-  runs the request at the other service, and the one that takes the reply in at the caller, whose turn sends the next
-  request; with two ways over loopback that is a bit less than two floors. Two Python processes that do no more than
-  this stand in the column of peers. What is above them is processor time of both workers, which the note says: nothing
-  else runs meanwhile, and each begins with what a sleep left in its caches. For three floors the runtime, handlers
-  included, would have to fit into what is left between that column and the goal. A compiled core brings 8.1 floors to
-  7.0 ([design 0006](design/0006-messaging.md#where-the-time-goes)); what is left to try, and not measured, is a runtime
-  that is native all the way from socket to log.
-- **256 outstanding, forks**: sender and receiver have a core each, so the rate is what one core gives the slower one;
-  the note says what a message takes of both, and how far apart the rounds were. Whatever else runs on the two cores,
-  the client that counts among it, takes from these figures directly.
+- **One call outstanding**: when calls are made one after the other, each takes two frames that wait for each other:
+  the frame that runs the request at the other service, and the frame that receives the reply at the caller, whose turn
+  sends the next request. With two directions over loopback that is slightly less than two floors. The column of peers
+  shows two Python processes that do no more than this. The time beyond theirs is processor time of both workers, which
+  the note states: nothing else runs meanwhile, and each worker starts with whatever a sleep left in its caches. To
+  reach three floors, the runtime, including handlers, would have to fit between the figure in that column and the
+  goal. A compiled core reduces 8.1 floors to 7.0 ([design 0006](design/0006-messaging.md#where-the-time-goes)). What
+  remains to be tried, and has not been measured, is a runtime that is native all the way from socket to log.
+- **256 outstanding, forks**: sender and receiver have one core each, so the rate is what one core achieves for the
+  slower of the two. The note states how much processor time a message takes at both, and how far apart the rounds
+  were. Whatever else runs on the two cores, including the client that counts, directly reduces these figures.
 
-Each group of figures is measured by itself and has its own date and commit: `python -m bench --messaging --only NAME`
-puts one in the place of its former self and writes this page anew; `--list` names them. AMBROSIA's rates come from its
-own repository (github.com/microsoft/AMBROSIA, `AmbrosiaTest/AmbrosiaTest/Cmp/activeactivekillprimary_ClientJob.cmp`,
-which does not say on which machine they were taken). A figure that could not be measured here says why in its note.
+Each group of figures is measured separately and has its own date and commit: `python -m bench --messaging --only NAME`
+replaces the figures of one group and rewrites this page; `--list` prints the names. AMBROSIA's rates come from its own
+repository (github.com/microsoft/AMBROSIA, `AmbrosiaTest/AmbrosiaTest/Cmp/activeactivekillprimary_ClientJob.cmp`, which
+does not say on which machine they were measured). Where a figure could not be measured here, its note says why.
 """
 
 
@@ -75,8 +76,9 @@ def messaging_page(results: ClusterResults, order: Sequence[str]) -> str:
     took_s = sum(group.took_s for group in results.groups.values())
     where = (
         f"All groups took {took_s:,.0f} s{size}. {machine.cores} cores of {machine.processor}, {machine.memory_gib:g} "
-        f"GiB, Linux {machine.kernel}, {machine.file_system}, Python {machine.python}. Load is the machine's in the "
-        "last minute, before and after the group; about the cores and less is the bench itself, more is others.\n\n"
+        f"GiB, Linux {machine.kernel}, {machine.file_system}, Python {machine.python}. The load is that of the machine "
+        "in the last minute, before and after the group; up to about the number of cores it comes from the bench "
+        "itself, above that from other processes.\n\n"
     )
     rows = [
         "| figure | here | floor | peers | goal | met | measured | at | load |",

@@ -85,7 +85,7 @@ def missing_groups(results: ClusterResults, order: Sequence[str]) -> str:
         if name not in results.groups:
             told.append(f"- **{name}**: {why or 'not measured yet'}.")
         elif why:
-            told.append(f"- **{name}**: the figures above are of an earlier call; {why}.")
+            told.append(f"- **{name}**: the figures above are from an earlier run; {why}.")
     return "\n## What is missing\n\n" + "\n".join(told) + "\n" if told else ""
 
 
@@ -96,8 +96,9 @@ def cluster_page(
     machine = results.machine
     where = (
         f"{machine.cores} cores of {machine.processor}, {machine.memory_gib:g} GiB, Linux {machine.kernel}, Python "
-        f"{machine.python}: everything above shares them. Load is the machine's in the last minute, before and after "
-        "the group; about the cores and less is the bench itself, more is others.\n\n"
+        f"{machine.python}: everything above shares them. The load is that of the machine in the last minute, before "
+        "and after the group; up to about the number of cores it comes from the bench itself, above that from other "
+        "processes.\n\n"
     )
     rows = [
         "| figure | here | rounds | goal | met | peers | measured | load |",

@@ -58,35 +58,36 @@ RESULTS: Final = ROOT / "bench" / "results" / "kubernetes.json"
 PAGE: Final = ROOT / "docs" / "benchmarks-kubernetes.md"
 HEAD: Final = """# Benchmarks on Kubernetes
 
-`make bench-cluster` wrote this page and `bench/results/kubernetes.json`; no number is typed by hand. A real cluster on
-one machine: a control plane (its own etcd does not sync to disk) and three workers, three replicas of a service with
-log on a shared volume, an etcd of three members as lock store, TLS everywhere. A replica asks for one core
-([how much it needs](kubernetes/operations.md#how-much-cpu-a-replica-should-ask-for); a fifth of one before 2026-11-24
-12:00 UTC). Four callers, which pause for 50 ms
-between two calls and use 500 keys (20 ms and 5 keys before 2026-11-23 14:00 UTC), go through the Service with the times
-that [callers](kubernetes/callers.md#what-a-caller-should-set) names. Of each fault there are two kinds of figures: the
-time in which **nobody** got a good answer, and the longest that **one call** took, with all its attempts: a caller
-whose connection went to a node that is gone waits for its own time-outs besides. Before each round every
-replica is Ready and each worker has one replica and one member of the lock store, which is led from another node than
-the primary's unless the line says otherwise; then five seconds pass. kube-proxy acts on a change at once
-(`minSyncPeriod` 20 ms; its default of 1 s would add up to that to what one call takes). Peers are what the named
-projects publish as budgets or defaults, or what was measured on another cluster, which the figure's name or note says;
-none was measured in the same call.
+`make bench-cluster` writes this page and `bench/results/kubernetes.json`; no number is typed by hand. The figures come
+from a real cluster on one machine: a control plane (whose own etcd does not sync to disk) and three workers, three
+replicas of a service whose log is on a shared volume, an etcd of three members as lock store, and TLS everywhere. A
+replica requests one core ([how much it needs](kubernetes/operations.md#how-much-cpu-a-replica-should-ask-for); a fifth
+of one before 2026-11-24 12:00 UTC). Four callers, which pause for 50 ms between two calls and use 500 keys (20 ms and
+5 keys before 2026-11-23 14:00 UTC), call through the Service with the time-outs named in
+[callers](kubernetes/callers.md#what-a-caller-should-set). For each fault there are two kinds of figures: the time in
+which **nobody** got a good answer, and the longest time that **one call** took, with all its attempts: a caller whose
+connection went to a node that is gone also waits for its own time-outs. Before each round every replica is Ready, and
+each worker has one replica and one member of the lock store. The lock store's leader is on another node than the
+primary unless the line says otherwise. Then five seconds pass. kube-proxy acts on a change at once (`minSyncPeriod` 20
+ms; its default of 1 s would add up to 1 s to the time of one call). The column of peers shows what the named projects
+publish as budgets or defaults, or what was measured on another cluster, as the figure's name or note says; none was
+measured in the same run.
 
 """
 TAIL: Final = """
 ## Where the peers' figures come from
 
 - CloudNativePG's test budgets: its repository, `tests/e2e/fastfailover_test.go` and `docs/src/e2e.md`.
-- CloudNativePG's isolated primary: github.com/cloudnative-pg/cloudnative-pg/pull/11518, where a maintainer cut a
-  primary's node off from the API server and its peer on a local cluster: with the default `smartShutdownTimeout` of
-  180 s a session that was open went on committing until about 185 s after the cut. It is no time without answers: it is
-  how long the old primary still confirmed writes. Here a primary that is cut off confirms nothing once another leads.
-- Patroni's ttl: its default, `docs/dynamic_configuration.rst`; a node that crashed is replaced after that.
+- CloudNativePG's isolated primary: github.com/cloudnative-pg/cloudnative-pg/pull/11518, where a maintainer cut off a
+  primary's node from the API server and from its peer on a local cluster: with the default `smartShutdownTimeout` of
+  180 s, a session that was open continued to commit until about 185 s after the cut. This is not a time without
+  answers, but the time for which the old primary still confirmed writes. In Deathless, a primary that is cut off
+  confirms nothing once another leads.
+- Patroni's ttl: its default, `docs/dynamic_configuration.rst`; a node that crashed is replaced after that time.
 - kopf: version 1.45.2 with a handler that patches a status and does nothing else, on a real API server and two cores,
-  measured apart from this page. It created and patched 180 objects a second at 500 objects (so 200 of them in 1.1 s),
-  had 530 again 1.1 s after a restart, and 132 MB of memory then. Deathless is built on kopf, so this is a floor:
-  what is above is the look itself.
+  measured separately from this page. It created and patched 180 objects a second at 500 objects (so 200 of them in
+  1.1 s), had processed 530 again 1.1 s after a restart, and then used 132 MB of memory. Deathless is built on kopf, so
+  this is a floor: what is above it is the cost of looking at the services.
 """
 PAUSE_S: Final = 0.05  # of a caller between two calls: all nodes share the machine's cores with them
 KEYS: Final = 500  # a key's state, and so its handler's time, grows with each call of it
@@ -102,14 +103,14 @@ PEERS_CUT: Final[dict[str, float | None]] = {
 PEERS_SWITCH: Final[dict[str, float | None]] = {"CloudNativePG's test budget": 20.0}
 LEADER: Final = "with the lock store's leader"
 BUSY: Final = (
-    "Two cores carry all nodes, their kubelets, the API server, the operator and the start of the pod that replaces "
-    "the old one, all at the moment of the takeover, beside whatever else the machine does (see load)."
+    "Two cores run all nodes, their kubelets, the API server, the operator and the start of the pod that replaces the "
+    "old one, all at the moment of the takeover, besides whatever else the machine does (see load)."
 )
 REASONS: Final[dict[str, str]] = {
-    "delete": f"{BUSY} The kubelet ends such a pod politely for a moment, too, while its replacement starts.",
-    "switchover": f"{BUSY} Attempts that failed lasted longer than the second that a caller gives one.",
-    "drain": f"{BUSY} Attempts that failed lasted longer than the second that a caller gives one.",
-    "drain-leader": f"{BUSY} Attempts that failed lasted longer than the second that a caller gives one.",
+    "delete": f"{BUSY} For a moment, the kubelet also ends such a pod gracefully while its replacement starts.",
+    "switchover": f"{BUSY} Attempts that failed took longer than the second that a caller allows for one.",
+    "drain": f"{BUSY} Attempts that failed took longer than the second that a caller allows for one.",
+    "drain-leader": f"{BUSY} Attempts that failed took longer than the second that a caller allows for one.",
 }
 """Why a goal is missed, by group; told on the page where one is."""
 

@@ -267,7 +267,9 @@ async def end_program(process: asyncio.subprocess.Process) -> None:
                     continue
             await process.wait()
     except TimeoutError:
-        logger.warning("process %d was killed, and it or who holds its pipes has not ended; it is left", process.pid)
+        logger.warning(
+            "process %d was killed, but it or a process that holds its pipes has not ended; it is left", process.pid
+        )
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  a Process can't be closed otherwise
 
 

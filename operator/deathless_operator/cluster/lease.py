@@ -129,7 +129,7 @@ class Election:
             # Losing to another is the ordinary case; anything else is told now and then.
             if not isinstance(error, Conflict) and started - self._told_at >= TOLD_S:
                 self._told_at = started
-                logger.warning("the lease cannot be taken: %s", str(error) or "no answer in time")
+                logger.warning("the lease cannot be acquired: %s", str(error) or "no answer in time")
             return False
         self._renewed_at, self.leading = started, True
         return True

@@ -360,7 +360,7 @@ class Observer:
             found = await asyncio.gather(*(self._api.find(NODE, None, each) for each in sorted(wanted)))
         except Forbidden as error:
             if not self._blind:
-                logger.warning("lost nodes are not seen, their pods not replaced: %s", error)
+                logger.warning("lost nodes are not detected and their pods are not replaced: %s", error)
             self._blind = True
             return tuple(NodeView(name=each) for each in sorted(wanted))
         self._blind = False

@@ -94,7 +94,7 @@ class Trust:
         try:
             found = await self._api.find(CONFIG_MAP, self._namespace, names.AUTHORITY_CONFIG_MAP)
         except ApiRefused as error:
-            logger.warning("former authorities can't be read, and are not trusted any more: %s", error)
+            logger.warning("former authorities can't be read and are no longer trusted: %s", error)
             return ()
         return certificates.certificates_in(_bundle(found).encode())
 
@@ -108,7 +108,9 @@ class Trust:
                 await self._api.apply(manifest | {"data": {"ca.crt": bundle}}, force=True)
         except ApiRefused as error:
             if not self._noted_refused:
-                logger.warning("who is trusted can't be noted; without Secret and note nobody is: %s", error)
+                logger.warning(
+                    "the trusted authorities can't be recorded; if the Secret is lost too, none is trusted: %s", error
+                )
             self._noted_refused = True
             return
         self._noted_refused = False

@@ -221,11 +221,11 @@ class Operator:
                     if await api.may("watch", NODE):
                         besides.append(NODE)
                     else:
-                        logger.warning("nodes may not be watched: a lost one is noticed by the resync alone")
+                        logger.warning("no permission to watch nodes: a lost one is noticed only by the resync")
                     return frozenset(besides)
                 logger.warning("the API server does not know %s: install the chart deathless-crds", missing)
             except (ApiRefused, ApiUnreachable, InvalidConfig) as error:
-                logger.warning("cannot begin yet: %s", error)
+                logger.warning("cannot start yet: %s", error)
             await asyncio.sleep(RETRY_S)
 
     async def _keep_authority(self, trust: Trust) -> None:
@@ -243,9 +243,9 @@ class Operator:
                 if trust.facts() != before:
                     workers.look_at_all()
             except (ApiRefused, ApiUnreachable, InvalidConfig) as error:
-                logger.warning("the authority cannot be looked after: %s", error)
+                logger.warning("the authority cannot be maintained: %s", error)
             except Exception:  # services are looked after all the same, and the authority at the next turn
-                logger.exception("the authority cannot be looked after")
+                logger.exception("the authority cannot be maintained")
 
     async def _end(
         self, tasks: list[asyncio.Task[Any]], working: list[asyncio.Task[None]], stop_watching: asyncio.Event
@@ -254,7 +254,7 @@ class Operator:
         by_name = {task.get_name(): task for task in tasks}
         self.queue.close()
         if self.stop.is_set():
-            logger.info("told to end")
+            logger.info("stopping: a stop was requested")
             if working:
                 await asyncio.wait(working, timeout=DRAIN_S)
             code = 0
@@ -273,9 +273,9 @@ def _reason(ended: list[asyncio.Task[Any]]) -> int:
     for task in ended:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, DeathlessError):
-            logger.error("ending: %s", error)
+            logger.error("stopping: %s", error)
             return error.exit_code
-        logger.error("ending: task %s ended", task.get_name(), exc_info=error)
+        logger.error("stopping: task %s ended", task.get_name(), exc_info=error)
     return 1
 
 

@@ -165,7 +165,7 @@ class ServiceReconciler:
 
     def _forget(self, key: Key) -> None:
         if self._said.pop(key, None) is not None:
-            logger.info("%s: the service is gone", key, extra=where(key))
+            logger.info("%s: the service no longer exists", key, extra=where(key))
         self._clear(key)
 
     def _clear(self, key: Key) -> None:

@@ -79,11 +79,11 @@ class Workers:
         if outcome.failure:
             pause = self._queue.failed(key)
             self._metrics.errors.labels(key.kind, "Refused").inc()
-            logger.warning("%s: %s; again in %g s", key, outcome.failure, pause)
+            logger.warning("%s: %s; retrying in %g s", key, outcome.failure, pause)
             return
         for told in outcome.refused:
             self._metrics.errors.labels(key.kind, "Refused").inc()
-            logger.warning("%s: %s; everything else goes on", key, told)
+            logger.warning("%s: %s; everything else continues", key, told)
         self._queue.done(key, again_in_s=outcome.again_in_s)
 
     def _tell(self, key: Key, error: Exception) -> None:
@@ -91,11 +91,11 @@ class Workers:
         code = error.code if isinstance(error, DeathlessError) else "Bug"
         self._metrics.errors.labels(key.kind, code).inc()
         if isinstance(error, DeathlessError):
-            logger.warning("%s: %s; again in %g s", key, error, pause)
+            logger.warning("%s: %s; retrying in %g s", key, error, pause)
         elif isinstance(error, TimeoutError):
-            logger.warning("%s: took more than %g s; again in %g s", key, LOOK_MAX_S, pause)
+            logger.warning("%s: took more than %g s; retrying in %g s", key, LOOK_MAX_S, pause)
         else:
-            logger.error("%s: a bug of the operator; again in %g s", key, pause, exc_info=error)
+            logger.error("%s: a bug in the operator; retrying in %g s", key, pause, exc_info=error)
 
     def look_at_all(self) -> None:
         """Have every object looked at now: what all of them depend on has changed."""

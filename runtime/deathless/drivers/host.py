@@ -255,10 +255,10 @@ class Host:
             try:
                 await self._introduced(connection, said)
             except DeathlessError as error:
-                _LOG.error("driver can't work", extra={"driver": self.driver.name, "why": str(error)})
+                _LOG.error("driver can't serve a sender", extra={"driver": self.driver.name, "why": str(error)})
                 refuse(connection, error)
             except Exception as error:  # noqa: BLE001  a factory of somebody else's
-                _LOG.exception("driver can't work", extra={"driver": self.driver.name})
+                _LOG.exception("driver can't serve a sender", extra={"driver": self.driver.name})
                 refuse(connection, InvalidConfig(f"driver {self.driver.name}: {type(error).__name__}: {error}"))
 
     async def _introduced(self, connection: ServerConnection, said: PeerIntroduction) -> None:
@@ -321,7 +321,7 @@ async def serve(config: ReplicaConfig, name: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     host = Host(config, driver)
     await host.start()
-    _LOG.info("driver begins", extra={"driver": name, "kind": driver.kind})
+    _LOG.info("driver starts", extra={"driver": name, "kind": driver.kind})
     await ended.wait()
     await host.close()
 

@@ -73,7 +73,7 @@ class KeyedSession(SourceLink):
         except Exception:  # noqa: BLE001  a bug of the sink's costs no other key: this one has its own destination
             if not self._faulty:
                 self._faulty = True
-                _LOG.exception("the sink names no destination", extra={"driver": self._policy.driver})
+                _LOG.exception("the sink failed to name a destination", extra={"driver": self._policy.driver})
             return f"key {delivery.key}"
 
     def _taken_through(self) -> int:
@@ -108,7 +108,7 @@ class KeyedSession(SourceLink):
             except Exception as error:  # noqa: BLE001  a bug of the sink's; nothing is lost by trying again
                 ours = error if isinstance(error, DeathlessError) else SinkUnavailable(_said(error))
                 if str(ours) != str(self.problem):
-                    _LOG.warning("driver stands", extra={"driver": self._policy.driver, "why": str(ours)})
+                    _LOG.warning("driver can't deliver", extra={"driver": self._policy.driver, "why": str(ours)})
                 self.problem = ours
                 self._refuse(ours)
                 await asyncio.sleep(pause_s)

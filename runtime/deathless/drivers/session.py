@@ -106,7 +106,9 @@ class Session(SourceLink):
     def _fail(self, error: DeathlessError) -> None:
         self._open = False
         if str(error) != str(self.problem):
-            _LOG.warning("driver stands", extra={"driver": self._policy.driver, "at": self._next, "why": str(error)})
+            _LOG.warning(
+                "driver can't deliver", extra={"driver": self._policy.driver, "at": self._next, "why": str(error)}
+            )
         self.problem = error
         self._queue.clear()  # the primary sends it again from where it is told next
         self._refuse(error)

@@ -234,7 +234,7 @@ class SourceLink(ABC):
                 idempotency_key=idempotency_key(self.source, self._policy.driver, known_as),
             )
         except (CorruptFrame, msgspec.MsgspecError) as error:
-            _LOG.error("unreadable message passed over", extra={"position": position, "why": str(error)})
+            _LOG.error("unreadable message skipped", extra={"position": position, "why": str(error)})
             return Passed(position, None)
 
 

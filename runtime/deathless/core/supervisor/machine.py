@@ -367,7 +367,7 @@ class SupervisorMachine:
         """A primary hands over first."""
         if fenced == self.hold.fenced:
             return
-        self._note("warning", "fenced" if fenced else "not fenced any more")
+        self._note("warning", "fenced" if fenced else "no longer fenced")
         self.hold.fenced = fenced
         self._apply_hold()
         if not (self.hold.held or self.worker.runs or self.report.condition or self.stop.ordered):
@@ -494,7 +494,7 @@ class SupervisorMachine:
     def _count_death(self, running: MessageId | None) -> None:
         counts = not (self.life.end_ordered and self._safeguards.ordered_ends_kill_no_message)
         if self._watch.met_death(running, counts=counts) and running is not None:
-            self._note("warning", "worker died in a message", session=running[0], seq=running[1])
+            self._note("warning", "worker died while running a message", session=running[0], seq=running[1])
 
     def _watch_worker(self, now: float, page: PageRead | None) -> None:
         """Keep our own report true."""
@@ -510,7 +510,7 @@ class SupervisorMachine:
                 self._told.error = storage
             if verdict is Verdict.OVERDUE and report.role != "recovering" and not self.life.killed:
                 self.life.killed = True
-                self._note("error", "nothing moved for turn_max_s; the worker is ended", running=str(page.running))
+                self._note("error", "no progress for turn_max_s; the worker is killed", running=str(page.running))
                 self._do(KillWorker())
                 self._count_death(page.running)  # told with STUCK: who takes over is not to run it unawares
 

@@ -107,7 +107,7 @@ class _Link(asyncio.Protocol):
         try:
             self._driver.handle(BytesReceived(link=self._link, data=data))
         except Exception as error:  # noqa: BLE001  this link ends; what it owes is asked for on the next one
-            _LOG.exception("packets of a replica can't be read")
+            _LOG.exception("can't read a replica's packets")
             self.close()
             self._driver.link_gone(self._link, f"{type(error).__name__} while its packets were read")
 
@@ -247,7 +247,7 @@ class Driver:
         try:
             found = resolve(self._addresses)
         except Exception as error:  # noqa: BLE001  whatever a folder holds, it is looked at again
-            _LOG.debug("can't look addresses up", extra={"why": repr(error)})
+            _LOG.debug("can't resolve the addresses", extra={"why": repr(error)})
             found = ()
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._looked_up, found)

@@ -82,7 +82,9 @@ class SyncClient:
             closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
             self._thread.join(CLOSE_S)
             if self._thread.is_alive():
-                _LOG.warning("the client's thread has not ended; it is left", extra={"client": self._thread.name})
+                _LOG.warning(
+                    "the client's thread has not ended and is left running", extra={"client": self._thread.name}
+                )
                 return
             closing.result()
         else:

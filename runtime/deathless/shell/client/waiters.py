@@ -160,7 +160,7 @@ def complete(effect: CompleteCalls[Waiter], attach: Callable[[int, Waiter], None
         try:
             _complete_one(waiter, reply, attach)
         except Exception as error:  # noqa: BLE001  a reply that one can't take is nobody else's trouble
-            _LOG.exception("a reply could not be handed over")
+            _LOG.exception("could not deliver a reply to a waiting caller")
             _fail_safely(waiter, unreadable(error))
 
 
@@ -178,7 +178,7 @@ def _fail_safely(waiter: Waiter, error: DeathlessError) -> None:
     try:
         fail(waiter, error)
     except Exception:  # noqa: BLE001  the others are told all the same
-        _LOG.exception("one who waits could not be told of an error")
+        _LOG.exception("could not report an error to a waiting caller")
 
 
 def fail_all(waiters: Iterable[Waiter], error: DeathlessError) -> None:
@@ -193,7 +193,7 @@ def refuse_all(waiters: Iterable[Waiter], error: DeathlessError) -> None:
         try:
             refuse(waiter, error)
         except Exception:  # noqa: BLE001  as above
-            _LOG.exception("one who waits could not be told of a refusal")
+            _LOG.exception("could not report a refusal to a waiting caller")
 
 
 def _complete_one(waiter: Waiter, reply: bytes, attach: Callable[[int, Waiter], None]) -> None:

@@ -260,7 +260,7 @@ class Board:
             write_member(self._directory, member)
         except OSError as error:
             if str(error) != self._problem:  # told once, tried again with each look
-                _LOG.warning("members/ can't be written", extra={"why": str(error)})
+                _LOG.warning("can't write to members/", extra={"why": str(error)})
             self._problem = str(error)
             return
         self._problem = ""

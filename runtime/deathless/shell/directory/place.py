@@ -145,7 +145,7 @@ def keep_place(directory: str) -> None:
     place = read_place(directory)
     if place is None:
         if (Path(directory) / FILE).exists():
-            _LOG.warning("place can't be read and is written anew", extra={"directory": directory})
+            _LOG.warning("the file place can't be read and is rewritten", extra={"directory": directory})
         write_place(directory)
     elif not fits(directory, place) or place.path != os.path.realpath(directory):
         write_place(directory, place.installation)

@@ -116,12 +116,12 @@ class FileSpool:
         except OSError as error:
             if not self._failing:
                 extra = {"folder": self._folder, "why": str(error)}
-                _LOG.error("messages to other services stay in memory: no file takes them", extra=extra)
+                _LOG.error("messages to other services stay in memory: they can't be written to a file", extra=extra)
             self._failing = True
             return None
         if self._failing:
             self._failing = False
-            _LOG.info("messages to other services go to files again", extra={"folder": self._folder})
+            _LOG.info("messages to other services are written to files again", extra={"folder": self._folder})
         return piece
 
     def _write(self, data: bytes) -> Piece:

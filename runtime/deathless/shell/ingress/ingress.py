@@ -410,7 +410,7 @@ class Ingress:
                 pending.failed(error)
             except Exception:  # noqa: BLE001  the others are answered all the same
                 self._pending.pop(pending, None)
-                _LOG.exception("a call could not be told that its time is over")
+                _LOG.exception("could not answer a call that timed out")
 
     async def close(self) -> None:
         """End; the client is the owner's to close."""

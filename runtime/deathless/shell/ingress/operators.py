@@ -209,7 +209,9 @@ class TokenFile:
                 token = read_small(self._path).strip()
                 self._stamp, self._token = stamp, token if len(token) >= TOKEN_BYTES_MIN else b""
                 if not self._token:
-                    _LOG.warning("the operators' token is too short and opens nothing", extra={"file": str(self._path)})
+                    _LOG.warning(
+                        "the operators' token is too short and is not accepted", extra={"file": str(self._path)}
+                    )
         except OSError:
             self._stamp, self._token = None, b""
         return self._token

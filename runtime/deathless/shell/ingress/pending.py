@@ -100,7 +100,7 @@ class Pending:
             self._finish_error(error)
         except Exception as error:  # noqa: BLE001  others' replies came in the same packet
             _LOG.exception(
-                "a reply can't be told", extra={"handler": self.request.target[:200].decode("utf-8", "replace")}
+                "can't write a reply", extra={"handler": self.request.target[:200].decode("utf-8", "replace")}
             )
             self._finish_error(Internal(f"{type(error).__name__} while the reply was written"))
 

@@ -85,7 +85,7 @@ class LateResults:
             try:
                 self._let_go(late)
             except Exception:  # noqa: BLE001  the others are answered all the same
-                _LOG.exception("a caller could not be told that its time is over")
+                _LOG.exception("could not answer a caller whose wait timed out")
 
     def stop(self) -> None:
         """The ingress ends: everybody asks again, somewhere else."""

@@ -73,7 +73,7 @@ class TokenFiles:
             if self._stamp_of(self._files()) != self._stamp:
                 self._stamp, self.table = self._read()
         except OSError as error:
-            _LOG.warning("callers' tokens not read", extra={"path": str(self._path), "why": error.strerror})
+            _LOG.warning("can't read the callers' tokens", extra={"path": str(self._path), "why": error.strerror})
 
     def _files(self) -> list[Path]:
         if not self._path.is_dir():
@@ -97,10 +97,10 @@ class TokenFiles:
             except OSError as error:
                 if error.errno not in NO_TOKEN:
                     raise
-                _LOG.warning("a caller's token is left out", extra={"path": str(each), "why": error.strerror})
+                _LOG.warning("a caller's token is ignored", extra={"path": str(each), "why": error.strerror})
         table = TokenTable(found)
         for problem in table.problems:
-            _LOG.warning("a caller's token is left out", extra={"path": str(self._path), "why": problem})
+            _LOG.warning("a caller's token is ignored", extra={"path": str(self._path), "why": problem})
         return stamp, table
 
 

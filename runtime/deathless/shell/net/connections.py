@@ -159,7 +159,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, DeathlessError):
-            _LOG.error("a peer's packets", extra={"connection": self.number}, exc_info=error)
+            _LOG.error("error while reading packets", extra={"connection": self.number}, exc_info=error)
             error = Internal(f"{type(error).__name__} while the packets were read")
         self.refuse(error)
 
@@ -232,7 +232,7 @@ class ServerConnection(asyncio.Protocol):
         if self.caller is None or self._callers is None or self.hello is None:
             return
         if not self._callers.still(self._transport, self.hello.token.encode()):
-            _LOG.info("a caller has to prove anew who it is", extra={"connection": self.number})
+            _LOG.info("a caller must authenticate again", extra={"connection": self.number})
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -281,7 +281,7 @@ class ServerConnection(asyncio.Protocol):
             return
         buffered = transport.get_write_buffer_size()
         if buffered > self._buffer_bytes_max:
-            _LOG.warning("peer does not read", extra={"connection": self.number})
+            _LOG.warning("connection closed: the peer does not read", extra={"connection": self.number})
             transport.abort()
             return
         if not buffered and self._descriptor >= 0:
@@ -371,7 +371,7 @@ class ClientConnection(asyncio.Protocol):
             if packets:
                 self._received(packets)
         except Exception:  # noqa: BLE001  one packet that nobody can read ends its connection, and nothing else
-            _LOG.exception("broken stream")
+            _LOG.exception("can't process received packets")
             self.close()
 
     def _challenged(self, asker: Asker, body: bytes) -> None:
@@ -388,7 +388,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             asker.look(decode_struct(Challenge, body), found)
         except DeathlessError:
-            _LOG.exception("broken challenge")
+            _LOG.exception("can't process a CHALLENGE")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

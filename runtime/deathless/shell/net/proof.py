@@ -143,7 +143,9 @@ class Secrets:
         both = [*waiting, *self._waiting]
         waiting.clear()
         self._waiting.clear()
-        _LOG.warning("no file for a proof could be written", extra={"why": f"no answer within {HANGS_S:g} s"})
+        _LOG.warning(
+            "can't write a file for the proof of the directory", extra={"why": f"no answer within {HANGS_S:g} s"}
+        )
         for made in both:
             made(self._newest)
 
@@ -163,7 +165,7 @@ class Secrets:
         try:
             _put(self._folder / secret.file, secret.value)
         except OSError as error:
-            _LOG.warning("no file for a proof could be written", extra={"why": str(error)})
+            _LOG.warning("can't write a file for the proof of the directory", extra={"why": str(error)})
             return self._newest
         self._newest = secret
         self._standing.append((now, secret.file))

@@ -226,7 +226,7 @@ def _end_untrusted(context: _Context) -> None:
             del context.standing[protocol]
         elif _shown(transport) and _authority(transport) not in trusted:
             _LOG.warning(
-                "connection ended: its authority is trusted no more", extra={"shown": str(shown_identity(transport))}
+                "connection closed: its authority is no longer trusted", extra={"shown": str(shown_identity(transport))}
             )
             cast("asyncio.Transport", transport).abort()  # uvloop has classes of its own
             del context.standing[protocol]

@@ -127,7 +127,7 @@ class Announcer:
             if time.monotonic() - began > RETRY_MAX_S:
                 pause = RETRY_MIN_S
             if why:
-                _LOG.info("our pod can't be watched", extra={"why": why, "again_in_s": pause})
+                _LOG.info("can't watch our pod", extra={"why": why, "again_in_s": pause})
             time.sleep(pause)  # also after a watch that ended in order: nothing may spin
             pause = next_pause(pause, first_s=RETRY_MIN_S, most_s=RETRY_MAX_S)
 
@@ -228,7 +228,7 @@ class Announcer:
                     patch = relief_patch(api.get_pod(name), standing.epoch, standing.silent.get(replica, ""))
                     if patch is not None:
                         api.patch_pod(name, patch)
-                        _LOG.info("took from another", extra={"pod": name, "patch": patch})
+                        _LOG.info("corrected the labels of another pod", extra={"pod": name, "patch": patch})
                 except ApiError as error:
                     if error.status == http.HTTPStatus.CONFLICT:
                         continue
@@ -260,7 +260,7 @@ def main(arguments: list[str]) -> int:
     try:
         run(config, socket.socket(fileno=int(descriptor)), os.environ)
     except KeyError as error:
-        _LOG.error("not in a pod: %s is not in the environment", error)
+        _LOG.error("not in a pod: %s is missing in the environment", error)
     return 1
 
 

@@ -123,7 +123,7 @@ class Health:
             async with asyncio.timeout(FRONT_DOOR_S):
                 return await _fetch(standing.ingress, _own_context(self._config), b"/metrics?own")
         except (OSError, TimeoutError, DeathlessError, ValueError) as error:
-            _LOG.debug("no metrics of the HTTP port", extra={"why": str(error) or type(error).__name__})
+            _LOG.debug("can't get the metrics of the HTTP port", extra={"why": str(error) or type(error).__name__})
             return b""
 
 
@@ -235,7 +235,7 @@ def main(arguments: list[str]) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(config, socket.socket(fileno=int(descriptor))))
     except DeathlessError as error:
-        _LOG.error("no health port", extra={"code": error.code, "why": str(error)})
+        _LOG.error("can't serve the health port", extra={"code": error.code, "why": str(error)})
         return error.exit_code
     return 0
 

@@ -67,7 +67,7 @@ class Children:
         try:
             pid = os.fork()
         except OSError as error:
-            _LOG.warning("no helper process", extra={"why": str(error)})
+            _LOG.warning("can't start a helper process", extra={"why": str(error)})
             self._loop.call_soon(done, False)
             return
         if pid == 0:
@@ -75,7 +75,7 @@ class Children:
         try:
             descriptor = os.pidfd_open(pid)
         except OSError as error:  # no descriptor left: nobody would tell us of its end
-            _LOG.warning("no helper process", extra={"why": str(error)})
+            _LOG.warning("can't start a helper process", extra={"why": str(error)})
             end_child(pid)
             self._loop.call_soon(done, False)
             return

@@ -60,4 +60,4 @@ def reap(pid: int, within_s: float) -> int | None:
 
 
 def _warn(pid: int) -> None:
-    _LOG.warning("the kernel has not let go of a killed process; it is left", extra={"pid": pid})
+    _LOG.warning("a killed process hangs in the kernel and is no longer waited for", extra={"pid": pid})

@@ -45,7 +45,7 @@ def keep(directory: str | Path, parts: Mapping[str, str]) -> None:
         for old in newest_first[RECORDS_MAX:]:
             old.unlink(missing_ok=True)
     except OSError as error:  # full, read-only: the service runs without it
-        _LOG.warning("what this code consists of was not written down", extra={"why": str(error)})
+        _LOG.warning("could not record what this code consists of", extra={"why": str(error)})
 
 
 def recorded(directory: str | Path, fingerprint: bytes) -> dict[str, str] | None:

@@ -153,7 +153,8 @@ class Peers:
                     why = Refused(error.code, error.message)
                 if why.text != peer.told:
                     _LOG.warning(
-                        "peer refuses us", extra={"peer": peer.member.replica, "code": why.code, "why": why.text}
+                        "peer refuses this replica",
+                        extra={"peer": peer.member.replica, "code": why.code, "why": why.text},
                     )
                 peer.told = why.text
                 if why.code == OtherSupervisor.code and self._superseded is not None:

@@ -25,4 +25,4 @@ def leave_word(path: str, text: str) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        _LOG.warning("no last word", extra={"path": path, "why": str(error)})
+        _LOG.warning("can't write the termination message", extra={"path": path, "why": str(error)})

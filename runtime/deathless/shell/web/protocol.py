@@ -301,7 +301,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
         except Exception:  # noqa: BLE001  uvloop raises where its TLS has ended already
-            _LOG.debug("an answer can't be written", exc_info=True)
+            _LOG.debug("can't write a response", exc_info=True)
             transport.abort()
             return
         if close and not waiting:
@@ -473,7 +473,7 @@ class HttpServer:
             try:
                 connection.sweep(now)
             except Exception:  # noqa: BLE001  nobody else's time is over later for it
-                _LOG.exception("a connection could not be looked at")
+                _LOG.exception("could not check a connection")
                 connection.abort()
 
     async def stop(self, grace_s: float, linger_s: float = 0.0) -> None:

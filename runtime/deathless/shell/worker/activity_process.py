@@ -130,7 +130,7 @@ def _reply_of(result: object, stated: object) -> bytes:
     except Exception as error:
         if is_fatal(error):
             raise
-        _LOG.warning("what an activity gave can't be its result", exc_info=error)
+        _LOG.warning("the value that an activity returned can't be its result", exc_info=error)
         return not_retryable("InvalidResult", f"what it gave can't be its result: {type(error).__name__}: {error}")
     if len(encoded) > RESULT_BYTES_MAX:
         return not_retryable(TooLarge.__name__, f"it gave {len(encoded)} bytes, at most {RESULT_BYTES_MAX}")

@@ -128,7 +128,7 @@ class Checkpoints:
             _LOG.warning("checkpoint not announced", extra={"file": name, "why": str(error)})
             done(at, "")
             return
-        _LOG.info("checkpoint", extra={"lsn": at, "file": name})
+        _LOG.info("checkpoint announced", extra={"lsn": at, "file": name})
         done(at, name)
 
     def verify(self, name: str, done: Callable[[bool], None]) -> None:
@@ -139,7 +139,7 @@ class Checkpoints:
         try:
             self._open().verify(name)
         except (DeathlessError, OSError) as error:
-            _LOG.error("checkpoint does not read back", extra={"file": name, "why": str(error)})
+            _LOG.error("checkpoint can't be read back", extra={"file": name, "why": str(error)})
             return False
         return True
 

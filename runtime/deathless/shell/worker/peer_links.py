@@ -237,7 +237,7 @@ class PeerLinks:
                 self._problem(link, str(lost))
                 await asyncio.sleep(max(lost.pause_s, self._pause(link, answered=lost.answered)))
             except Exception as error:  # noqa: BLE001  a link that ended for good would keep its messages for ever
-                _LOG.exception("unexpected", extra={"peer": "/".join(map(str, link.target))})
+                _LOG.exception("unexpected error", extra={"peer": "/".join(map(str, link.target))})
                 self._problem(link, f"{type(error).__name__}: {error}")
                 await asyncio.sleep(self._pause(link, answered=False))
 

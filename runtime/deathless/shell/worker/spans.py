@@ -111,7 +111,9 @@ class Spans:
                 self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
             except OSError as error:
                 ours.close()
-                _LOG.warning("no process for spans", extra={"code": TracesLost.code, "why": str(error)})
+                _LOG.warning(
+                    "can't start the process that exports spans", extra={"code": TracesLost.code, "why": str(error)}
+                )
                 return False
         self._pair = ours
         self._loop.add_reader(ours, self._told)
@@ -134,7 +136,7 @@ class Spans:
             self._now = read_msgpack(data, Totals)
 
     def _lost(self, why: str) -> None:
-        _LOG.warning("the process that exports spans is gone", extra={"code": TracesLost.code, "why": why})
+        _LOG.warning("the process that exports spans has ended", extra={"code": TracesLost.code, "why": why})
         self._before = Totals(self._before.exported + self._now.exported, self._before.failed + self._now.failed)
         self._now = Totals(0, 0)
         self.close()
@@ -164,7 +166,7 @@ def installed() -> bool:
     there = find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None
     if not there:
         remedy = "pip install 'deathless[otel]'"
-        _LOG.error("spec.tracing is set, and OpenTelemetry is missing", extra={"code": TracesLost.code, "do": remedy})
+        _LOG.error("spec.tracing is set, but OpenTelemetry is missing", extra={"code": TracesLost.code, "do": remedy})
     return there
 
 

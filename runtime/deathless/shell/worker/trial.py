@@ -44,7 +44,7 @@ def try_out(work: Callable[[], object], page: Page, max_s: float) -> Running | N
     try:
         pid = os.fork()
     except OSError as error:
-        _LOG.warning("no copy of the process", extra={"why": str(error)})
+        _LOG.warning("can't make a copy of the process", extra={"why": str(error)})
         return None
     if pid == 0:
         _be_copy(work, parent)
@@ -55,7 +55,7 @@ def try_out(work: Callable[[], object], page: Page, max_s: float) -> Running | N
     page.running.leave()
     if status and killer is not None:
         extra = {"session": killer.session, "seq": killer.seq, "exit_code": os.waitstatus_to_exitcode(status)}
-        _LOG.warning("a message ends its process; it is set aside", extra=extra)
+        _LOG.warning("a message ends the process that runs it and is set aside", extra=extra)
     return killer
 
 

@@ -286,9 +286,9 @@ class Worker:
         """What no callback caught is a bug of ours: the replica stops (I8). A peer's broken connection is none."""
         error = context.get("exception")
         if event_loop.is_broken_link(context):
-            _LOG.debug("connection broke", extra={"why": str(error)})
+            _LOG.debug("connection lost", extra={"why": str(error)})
             return
-        _LOG.error("unexpected", extra={"what": context.get("message"), "why": repr(error)})
+        _LOG.error("unexpected error", extra={"what": context.get("message"), "why": repr(error)})
         self._fail(error if isinstance(error, Exception) else Internal(str(context.get("message"))))
 
     def _fail(self, error: Exception) -> None:

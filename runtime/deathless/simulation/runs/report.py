@@ -27,33 +27,33 @@ FAILED_SHOWN_MAX: Final = 50  # seeds whose violations stand on the page; the ot
 VIOLATIONS_SHOWN_MAX: Final = 3  # of a seed
 
 JUDGES: Final = {
-    "crash": "nothing of ours ended by an exception that nobody foresaw",
-    "stopped": "no worker found its log, its checkpoint or its own computation broken",
-    "liveness": "once the last fault was healed, every operation got its answer in time",
-    "settling": "then all replicas came to one place",
-    "recovery": "a fresh process can read the log that was left",
-    "agreement": "every replica that lives holds what a crash-free replay of that log gives",
-    "released": "whatever left a replica stands in that log, byte for byte",
-    "copies": "nobody orders, feeds or hears another across a copy of the directory; one made by files says what it is",
-    "replies": "a request has one reply, that of the replay, however often it was told",
+    "crash": "no part of Deathless ended with an unexpected exception",
+    "stopped": "no worker found its log or its checkpoint damaged, or its own computation wrong",
+    "liveness": "after the last fault was healed, every operation was answered in time",
+    "settling": "after that, all replicas reached the same position",
+    "recovery": "a new process can read the log that remains",
+    "agreement": "every replica that runs has the state that a crash-free replay of that log produces",
+    "released": "everything that left a replica is in that log, byte for byte",
+    "copies": "no connection between a directory and its copy is accepted; a copy of the files says that it is one",
+    "replies": "a request has one reply, which is that of the replay, however often it was sent",
 }
 """Of every run: what must be so, by the judge's name."""
 JUDGES_OF_ONE: Final = {
-    "order": "what a client sent ran in its order",
-    "exactly_once": "what was answered ran once, what was refused never, the rest at most once",
-    "conservation": "money is neither made nor lost",
-    "log_order": "answers are those of running the operations in the order of the log",
-    "linearizability": "and of some order that contradicts no clock, where the search for one is not too long",
+    "order": "a client's messages ran in the order in which they were sent",
+    "exactly_once": "an answered operation ran once, a refused one never, any other at most once",
+    "conservation": "money is neither created nor lost",
+    "log_order": "the answers are those of running the operations in the order of the log",
+    "linearizability": "they are those of an order consistent with real time, where the search for one is not too long",
 }
 """Of runs of one cluster, besides."""
 JUDGES_OF_SEVERAL: Final = {
-    "pairs": "what one service sent another is what that one got: each message once, in order",
+    "pairs": "what one service sent to another is what the other received: each message once, in order",
     "answers": "every request between services has one answer",
-    "effects": "a visit left its tags in all services exactly once; an unanswered one at most once",
-    "results": "every result that a caller was told is that of the replay",
-    "wire": "what left any primary for another service, a deposed one's too, stands in the replay at that place",
-    "told": "what a service said it took in from another, it did",
-    "activities": "an activity is in the log before it begins, and one that must run at most once did",
+    "effects": "an operation left its tags in all services exactly once; an unanswered one at most once",
+    "results": "every result that a caller received is that of the replay",
+    "wire": "what any primary, even a deposed one, sent to another service is in the replay at the same position",
+    "told": "what a service reported as received from another, it had received",
+    "activities": "an activity is in the log before it begins, and one that must run at most once ran at most once",
 }
 """Of runs of several services that call each other, besides."""
 
@@ -124,7 +124,7 @@ class Summary:
         which = f"{self.done - self.several} clusters and {several} (seeds {seeds[0]} to {seeds[-1]})"
         what = f"{self.faults} faults, {self.epochs} takeovers, {self.operations} operations"
         cost = f"{1000 * self.cpu_s / max(1, self.done):.0f} ms of CPU each, the slowest {self.slowest_s:.2f} s"
-        return f"\n{which} lived {self.virtual_s / 60:.0f} minutes in {seconds:.0f} s: {what}, {cost}\n{last}\n"
+        return f"\n{which} simulated {self.virtual_s / 60:.0f} minutes in {seconds:.0f} s: {what}, {cost}\n{last}\n"
 
     def record(self, seeds: Sequence[int], failed: Sequence[Result], seconds: float) -> Record:
         """Give the same for programs and pages."""
@@ -163,23 +163,24 @@ def page(record: Record, *, command: str, date: str, commit: str, machine: str, 
         "seeds": f"{record.first} to {record.first + record.seeds - 1}",
         "runs of several services that call each other": several,
         "runs of one cluster": f"{one:,}",
-        "services in all of them, each with its replicas": f"{one + record.services:,}",
+        "services in all runs, each with its replicas": f"{one + record.services:,}",
         "faults": f"{record.faults:,}",
-        "takeovers, a first primary's among them": f"{record.takeovers:,}",
+        "takeovers, including those of first primaries": f"{record.takeovers:,}",
         "operations of clients": f"{record.operations:,}",
-        "minutes that passed inside": f"{record.virtual_s / 60:,.1f}",
-        "seconds it took": f"{record.seconds:,.0f}",
-        "processes that shared it": f"{jobs}",
+        "minutes of simulated time": f"{record.virtual_s / 60:,.1f}",
+        "seconds that the runs took": f"{record.seconds:,.0f}",
+        "processes that shared the runs": f"{jobs}",
         "processor time of a run, mean": f"{1000 * record.cpu_s / record.seeds:,.0f} ms",
-        "processor time of a run, worst": f"{1000 * record.slowest_s:,.0f} ms",
+        "processor time of a run, maximum": f"{1000 * record.slowest_s:,.0f} ms",
         "runs in which something was wrong": f"{len(record.failed):,}",
     }
     lines = [
         "# Simulated clusters",
         "",
-        "`make sim-record` wrote this page; no number is typed by hand. In a run, whole clusters live in virtual time",
-        "on simulated disks, networks and locks. The seed draws what clients ask and which faults come; all are healed",
-        "in the end, and judges look at what was answered, what left the replicas and which log is left.",
+        "`make sim-record` writes this page; no number is typed by hand. In a run, whole clusters run in virtual time",
+        "on simulated disks, networks and locks. The seed determines what clients request and which faults occur. All",
+        "faults are healed in the end; then checkers examine what was answered, what left the replicas and which log",
+        "remains.",
         "",
         f"**{'PASSED' if record.good else 'FAILED'}**, {date}, commit {commit}",
         "",
@@ -192,9 +193,9 @@ def page(record: Record, *, command: str, date: str, commit: str, machine: str, 
         *(f"| {name} | {value} |" for name, value in rows.items()),
         "",
         *_wrong(record),
-        "## The judges",
+        "## The checkers",
         "",
-        "| judge | what must be so |",
+        "| checker | what must hold |",
         "| --- | --- |",
         *(f"| {name} | {what} |" for name, what in judges(record).items()),
     ]

@@ -63,7 +63,7 @@ def test_a_group_that_broke_keeps_its_figures_and_the_page_says_why(files: tuple
     text = page.read_text()
     assert row in text.splitlines()
     why = "2026-11-23 09:00 UTC, abcdef0: left out: broken."
-    assert f"- **forks**: the figures above are of an earlier call; {why}\n" in text
+    assert f"- **forks**: the figures above are from an earlier run; {why}\n" in text
     assert "- **timers**: 2026-11-22 12:00 UTC, abcdef0: left out: too late.\n" in text
     assert "- **payloads**: not measured yet.\n" in text
 

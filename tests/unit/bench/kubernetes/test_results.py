@@ -71,7 +71,7 @@ def test_group_that_broke_keeps_its_figures_and_the_page_names_it_until_it_is_me
     assert results.groups == {"crash": group(1.0)} == read_groups(path)
     results = write_group(path, MACHINE, "kill", group(3.0), ORDER)
     page = cluster_page(results, "", {}, ORDER)
-    told = "the figures above are of an earlier call; 2026-11-22 12:00 UTC, abcdef0: left out: no power."
+    told = "the figures above are from an earlier run; 2026-11-22 12:00 UTC, abcdef0: left out: no power."
     assert f"## What is missing\n\n- **crash**: {told}\n- **many**: not measured yet.\n" in page
     assert "left out" not in cluster_page(write_group(path, MACHINE, "crash", group(1.5), ORDER), "", {}, ORDER)
 

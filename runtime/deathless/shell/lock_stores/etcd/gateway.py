@@ -159,7 +159,7 @@ class Gateway:
         """Ask another endpoint from now on, unless somebody moved on from `endpoint` already."""
         if endpoint == self.endpoint and len(self._endpoints) > 1:
             self._current = (self._current + 1) % len(self._endpoints)
-            _LOG.debug("etcd endpoint %s failed, going on with %s", endpoint, self.endpoint)
+            _LOG.debug("etcd endpoint %s failed, continuing with %s", endpoint, self.endpoint)
 
     async def call(
         self,

@@ -352,7 +352,7 @@ class EtcdLock:
             return False
         reign.revision = max(reign.revision, done.header.revision)
         if done.succeeded:
-            _LOG.warning("the lock %s was gone with its lease and is held again", self._prefix.decode())
+            _LOG.warning("the lock %s was lost with its lease and is held again", self._prefix.decode())
             return True
         standing = done.range(0).get(self._lock)  # a proof beside this one may have put it back
         return standing is not None and standing.value == value
@@ -432,7 +432,7 @@ class EtcdLock:
                 lease = await self._ready_lease()
                 await self._client.lease_keepalive(lease)
             except LeaseNotFound:
-                _LOG.warning("the etcd lease of %s ended before it was renewed", self._prefix.decode())
+                _LOG.warning("the etcd lease of %s expired before it was renewed", self._prefix.decode())
                 if self._lease == lease:
                     self._lease = None
                 pause_s = 0.0

@@ -42,9 +42,9 @@ def test_page_has_verdict_command_date_commit_machine_and_each_count() -> None:
     assert "**PASSED**, 2026-11-25, commit abc123\n\n    python -m it\n\nOn 8 cores of X.\n" in text
     for row in (
         "runs | 2,000", "seeds | 50 to 2049", "call each other | 200, with 700 services", "of one cluster | 1,800",
-        "with its replicas | 2,500", "faults | 30,000", "among them | 4,000", "operations of clients | 90,000",
-        "minutes that passed inside | 100.0", "seconds it took | 610", "processes that shared it | 2",
-        "mean | 500 ms", "worst | 2,500 ms", "something was wrong | 0",
+        "with its replicas | 2,500", "faults | 30,000", "first primaries | 4,000", "operations of clients | 90,000",
+        "minutes of simulated time | 100.0", "seconds that the runs took | 610", "processes that shared the runs | 2",
+        "mean | 500 ms", "maximum | 2,500 ms", "something was wrong | 0",
     ):  # fmt: skip
         assert f"{row} |" in text, row
     assert "What was wrong" not in text
