@@ -662,9 +662,10 @@ WALL_READS: Final = {
     "runtime/deathless/shell/ingress/ingress.py": (1, "the date header"),
     "runtime/deathless/shell/net/proof.py": (2, "SWEPT_S"),
     "runtime/deathless/shell/supervisor/standing_view.py": (2, "people are told since when a role is held"),
+    "runtime/deathless/shell/link/machine_clock.py": (1, "given to the engine: logical time is drawn to it"),
     "runtime/deathless/shell/worker/worker.py": (
-        2,
-        "given to the engine: logical time is drawn to it; people are told until when a hand-over waits",
+        3,
+        "people are told until when a hand-over waits, how far logical time is from it, and when spans ended",
     ),
     "operator/deathless_operator/cli/certificates.py": (1, "stands in certificates"),
     "operator/deathless_operator/cli/drill_run.py": (1, "what is told says when"),

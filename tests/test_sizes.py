@@ -41,11 +41,11 @@ CLASSES: Final[dict[str, int]] = {
     "runtime/deathless/shell/ingress/ingress.py::Ingress": 20,
     "runtime/deathless/shell/net/connections.py::ServerConnection": 25,
     "runtime/deathless/shell/web/protocol.py::HttpConnection": 20,
-    "runtime/deathless/shell/worker/worker.py::Worker": 38,
+    "runtime/deathless/shell/worker/worker.py::Worker": 24,
     "runtime/deathless/simulation/nodes/cluster.py::Cluster": 16,
     "runtime/deathless/simulation/nodes/replica_node.py::ReplicaNode": 27,
     "runtime/deathless/simulation/nodes/replica_node.py::Shared": 17,
-    "runtime/deathless/simulation/nodes/worker_node.py::WorkerNode": 24,
+    "runtime/deathless/simulation/nodes/worker_node.py::WorkerNode": 16,
     "runtime/deathless/simulation/workload/client_node.py::ClientNode": 20,
 }
 

@@ -35,7 +35,7 @@ TAIL: Final = """
 Each peer is started when it is to be measured, and then ended. It has one server, Python clients and its default
 durability.
 
-- **Two Python processes that sync and answer, no more** (`bench/peers/bare.py`): the two syncs and the two directions of
+- **Two Python processes that sync and answer, no more** (`bench/peers/bare.py`): the two syncs and the two ways of
   one call, on the event loop that Deathless uses, with nothing around them; they promise nothing.
 - **gRPC Python** (a stream; unary calls) stores nothing on disk and loses everything in progress when a process dies:
   it shows what two Python processes can exchange.

@@ -501,9 +501,8 @@ class ReplicaEngine:
             return
         epoch, replica = (view.holder.epoch, view.holder.replica) if view.holder is not None else (0, "")
         live = view.service is not None and view.service.live
-        self.outside.process.complete(
-            ev.LockSeen(ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live))
-        )
+        state = ev.LockState(view.epoch, view.head, epoch, replica, view.revision, live)
+        self.outside.process.complete(ev.LockSeen(state))
 
     def _take_lock(self) -> None:
         view = self._view
@@ -785,12 +784,8 @@ class ReplicaEngine:
             )
 
         complete = self.outside.process.complete
-        self.outside.checkpoints.write(
-            snapshot,
-            self.place.lsn,
-            self.place.chain,
-            lambda lsn, name: complete(ev.CheckpointWritten(lsn, name)),
-        )
+        place, write = self.place, self.outside.checkpoints.write
+        write(snapshot, place.lsn, place.chain, lambda lsn, name: complete(ev.CheckpointWritten(lsn, name)))
 
 
 def _owns(holder: Holder, lock: Lock | AsyncLock) -> bool | Awaitable[bool]:

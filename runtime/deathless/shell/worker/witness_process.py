@@ -1,18 +1,25 @@
-"""Starts the process that copies a primary's witness to a file beside the log (`witness_writer`).
+"""The witness that a worker keeps: in its page, and by another process (`witness_writer`) in a file beside the log.
 
-Guarantees: it ends by itself once the descriptor given is closed, which the end of this process does too. Does not:
-wait for it, or tell when it could not be started: the page is the witness then. May import base.
+Guarantees: a death of the worker leaves what was noted. The process ends by itself once the descriptor given is closed,
+which the end of this process does too. Does not: wait for it, or tell when it could not be started: the page is the
+witness then; judge what is found (core.replica.witness does).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from deathless.base.config import ReplicaConfig
-from deathless.shell.link.status_page import WITNESS_FILE
+from deathless.base.lock_stores import lock_store
+from deathless.codec.witness import Point
+from deathless.core.replica.witness import Sighting
+from deathless.shell.link.status_page import WITNESS_FILE, Page, boot_number, confirmed_elsewhere
 
 INTERVAL_S: Final = 1.0
 PROGRAM: Final = Path(__file__).with_name("witness_writer.py")
@@ -34,3 +41,37 @@ def start_witness_writer(page: str, config: ReplicaConfig) -> int:
         if theirs >= 0:
             os.close(theirs)
     return ours
+
+
+class ConfirmedPoints:
+    """Of one replica.
+
+    Args:
+        config: the replica's.
+        page: its worker's.
+    """
+
+    def __init__(self, config: ReplicaConfig, page: Page) -> None:
+        self._config = config
+        self._page = page
+        self._boot = boot_number()
+        self._writer = -1  # closes with this process: then the writer of the witness's file ends
+
+    def note_confirmed(self, point: Point, *, first: bool) -> None:
+        """See engine.replica.outside.Witness."""
+        here = msgspec.structs.replace(point, boot=self._boot)
+        if first:
+            self._page.begin_reign(here)
+            if lock_store(self._config.lock).in_directory:
+                self._writer = start_witness_writer(self._page.path, self._config)
+        else:
+            self._page.note_confirmed(here)
+
+    def sightings(self) -> Sequence[Sighting]:
+        """See engine.replica.outside.Witness."""
+        config = self._config
+        return confirmed_elsewhere(config.directory, config.replica, instance=config.instance)
+
+    def boot(self) -> int:
+        """See engine.replica.outside.Witness."""
+        return self._boot

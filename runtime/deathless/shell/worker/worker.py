@@ -92,7 +92,6 @@ from deathless.shell.web.tls import callers_tls
 from deathless.shell.worker.admin_commands import AdminCommands
 from deathless.shell.worker.bug_log import BugLog
 from deathless.shell.worker.checkpoints import Checkpoints
-from deathless.shell.worker.confirmed_points import ConfirmedPoints
 from deathless.shell.worker.connections import Connections
 from deathless.shell.worker.lock_asker import LockAsker
 from deathless.shell.worker.messaging import Messaging
@@ -101,6 +100,7 @@ from deathless.shell.worker.trial import TRIAL_SHARE, try_out
 from deathless.shell.worker.turn_guards import TurnGuards
 from deathless.shell.worker.upstream import Upstream
 from deathless.shell.worker.watched_filesystem import WatchedFileSystem
+from deathless.shell.worker.witness_process import ConfirmedPoints
 
 T = TypeVar("T")
 P = ParamSpec("P")
