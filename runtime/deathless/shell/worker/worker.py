@@ -657,7 +657,7 @@ class Worker:
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
         """See packets.Owner."""
         if len(self._connections) >= self._connections_max and hello.kind in ("client", "tool"):
-            connection.refuse(Overloaded(f"{self._connections_max} connections stand already"))
+            connection.refuse(Overloaded(f"{self._connections_max} connections are already open"))
             return
         refusal = self._intake.refusal(hello)
         if refusal is not None:
