@@ -67,7 +67,7 @@ def test_nothing_to_adopt_is_said(tmp_path: Path) -> None:
 def test_running_service_is_not_adopted(tmp_path: Path) -> None:
     with Bank(tmp_path, replicas=1) as bank:
         bank.up()
-        assert "replica r0 runs" in bank.run("adopt", "--yes", code=OtherSupervisor.exit_code).stderr
+        assert "replica r0 is running" in bank.run("adopt", "--yes", code=OtherSupervisor.exit_code).stderr
 
 
 def test_other_code_goes_on_where_a_checkpoint_stands_at_the_end(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_copy_of_a_running_service_reaches_nobody_and_becomes_its_own(tmp_path
                 refused = copy.run(*command, code=CopiedDirectory.exit_code).stderr
                 assert CopiedDirectory.code in refused
                 assert str(bank.directory) in refused
-            assert "stands still" in copy.run("adopt", "--moved", "--yes", code=InvalidArgument.exit_code).stderr
+            assert "still exists" in copy.run("adopt", "--moved", "--yes", code=InvalidArgument.exit_code).stderr
             copy.run("log", "verify")
             copy.run("adopt", "--as-new", "--yes")
             copy.up()

@@ -140,7 +140,7 @@ async def test_service_that_began_anew_is_not_erased(member: EtcdMember) -> None
     async with locks(member.url) as [lock]:
         await lock.release(await begun(lock))
         before = await keys(member)
-        with pytest.raises(ForeignDirectory, match="began anew"):
+        with pytest.raises(ForeignDirectory, match="was created anew"):
             await erase(order(member, service_id="00" * 16), wait_s=0.0, quiet_s=0.0)
         assert await keys(member) == before
         found = await erase(order(member, service_id=RECORD.service_id.hex()), wait_s=0.0, quiet_s=0.0)

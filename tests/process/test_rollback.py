@@ -165,7 +165,7 @@ def test_a_damaged_end_is_cut_on_a_word_only_where_nothing_is_given_up_by_it(tmp
         path, offset, length = last_frame(bank, FrameKind.DATA)
         flip(path, offset + length - 3)
         done = bank.run("adopt", "--cut-at-end", "--yes", code=InvalidArgument.exit_code)
-        assert "would give them up" in done.stderr
+        assert "would lose them" in done.stderr
         Path(page_path(str(bank.directory), "r0")).unlink()  # as if the machine had been switched off, before the
         (bank.directory / "replicas" / "r0" / "confirmed").unlink(missing_ok=True)  # file beside the log was written
         assert bank.json("adopt", "--cut-at-end", "--yes")["adopted"] is True

@@ -42,7 +42,7 @@ def http_request(url: str, method: str, body: str, headers: dict[str, str] | Non
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArgument(f"{url!r} is no http or https address")
+        raise InvalidArgument(f"{url!r} is not an http or https address")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     sent = {"Content-Type": "application/json", "Idempotency-Key": current_activity().key, **(headers or {})}
     connection: http.client.HTTPConnection

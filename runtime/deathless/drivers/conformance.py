@@ -209,7 +209,7 @@ class _Play:
                 await attempt()
             except (Deposed, SinkUnavailable):
                 continue
-            raise AssertionError("a deposed sink was let through")
+            raise AssertionError("a deposed sink was not refused")
 
     async def _confirm(self) -> None:
         """The source has all answers: it keeps nothing below the next position any more."""

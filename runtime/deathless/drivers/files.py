@@ -99,7 +99,7 @@ def sink(settings: Settings) -> Sink:
     options = settings.typed(Options)
     path = settings.path(options.path)
     if not options.path or path.is_dir() or not path.parent.is_dir():
-        raise InvalidConfig(f"driver {settings.driver}: options.path {path} is no file in a folder that exists")
+        raise InvalidConfig(f"driver {settings.driver}: options.path {path} is not a file in an existing folder")
     return FileSink(path, sync=options.sync)
 
 
@@ -247,7 +247,7 @@ class FileSink:
     def _check_size(self, size: int) -> None:
         if size < self._end:
             raise SinkUnavailable(
-                f"{self._path} has {size} bytes, and {self._end} were written",
+                f"{self._path} has {size} bytes, but {self._end} were written",
                 remedy=f"restore it; or remove {self._beside('.position').name}, to start with the messages still kept",
             )
 
@@ -268,7 +268,7 @@ class FileSink:
                     lines.append(_Written(read_json(text, Line), offset))
                 except msgspec.MsgspecError as error:
                     raise SinkUnavailable(
-                        f"{self._path}: at byte {offset - len(text)} is no line of ours: {error}"
+                        f"{self._path}: no line of this driver at byte {offset - len(text)}: {error}"
                     ) from None
         return lines, offset
 

@@ -238,7 +238,7 @@ class Host:
                 case Type.PING:
                     connection.send(packet(Type.PONG))
                 case _:
-                    raise CorruptFrame(f"a driver takes no packet of type {kind}")
+                    raise CorruptFrame(f"a driver does not accept packets of type {kind}")
 
     def lost(self, connection: ServerConnection) -> None:
         """See packets.Owner."""

@@ -247,7 +247,7 @@ class PostgresqlSink:
         """Lock our row; gives the next position. Raises: Deposed, SinkUnavailable."""
         found = await self._one(connection, self._sql.lock)
         if found is None:
-            raise SinkUnavailable("our row in the table of positions is gone")
+            raise SinkUnavailable("our row is missing from the table of positions")
         self._refuse_older(found["epoch"])
         return int(found["next_position"])
 

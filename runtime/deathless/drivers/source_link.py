@@ -153,7 +153,7 @@ class SourceLink(ABC):
         if self._listener is not listener or not self._welcomed:
             return
         if first > self._expected:
-            raise CorruptFrame(f"message {first}, where {self._expected} is expected")
+            raise CorruptFrame(f"message {first} was sent, {self._expected} was expected")
         for position, message in enumerate(messages, first):
             if position == self._expected:
                 self._take(position, message)

@@ -58,15 +58,15 @@ def sink(settings: Settings) -> Sink:
     what = f"driver {settings.driver}: options"
     parts = urlsplit(options.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidConfig(f"{what}.url {options.url!r} is no http or https address")
+        raise InvalidConfig(f"{what}.url {options.url!r} is not an http or https address")
     if not (options.method.isascii() and options.method.isalpha()):
-        raise InvalidConfig(f"{what}.method {options.method!r} is no method of HTTP")
+        raise InvalidConfig(f"{what}.method {options.method!r} is not an HTTP method")
     headers = dict(options.headers)
     if options.token_file:
         headers["Authorization"] = f"Bearer {settings.secret(options.token_file)}"
     for name, value in headers.items():
         if not name or any(ord(c) < 32 for c in name + value):
-            raise InvalidConfig(f"{what}.headers: {name!r} holds a control character, or no name")
+            raise InvalidConfig(f"{what}.headers: {name!r} has a control character or an empty name")
     trust = None
     if options.ca_file:
         try:
@@ -185,7 +185,7 @@ class WebhookSink:
         try:
             body = msgspec.json.encode(delivery.arguments)
         except (TypeError, ValueError, RecursionError) as error:
-            raise DeliveryRefused(f"its arguments are no JSON: {error}", position=delivery.position) from None
+            raise DeliveryRefused(f"its arguments are not JSON: {error}", position=delivery.position) from None
         headers = {"Content-Type": "application/json", "Idempotency-Key": delivery.idempotency_key}
         try:
             async with self._session.request(

@@ -321,7 +321,7 @@ class Client:
         message = self._traced(self.encode(handler, key, args, idempotency_key))
         loop = self._running()
         if self._full:
-            raise Overloaded(f"{self._queue_max} calls wait already", remedy="wait for earlier calls")
+            raise Overloaded(f"{self._queue_max} calls are already waiting", remedy="wait for earlier calls")
         future: asyncio.Future[Any] = loop.create_future()
         self._enqueue(message, future)
         return future
@@ -330,7 +330,7 @@ class Client:
         """Send an encoded call; `receiver` gets the reply as bytes. Raises: as `submit`."""
         self._running()
         if self._full:
-            raise Overloaded(f"{self._queue_max} calls wait already")
+            raise Overloaded(f"{self._queue_max} calls are already waiting")
         self._enqueue(message, receiver)
 
     async def call_many(
@@ -423,7 +423,7 @@ class Client:
         """
         future: asyncio.Future[Any] = self._running().create_future()
         if len(self._results) >= self._queue_max:
-            raise Overloaded(f"{self._queue_max} results are waited for already")
+            raise Overloaded(f"{self._queue_max} results are already being waited for")
         waiter = self._waiter(future, result)
         self.attach_to(int(invocation), waiter)
         return await self._wait(future, waiter, timeout)
@@ -469,7 +469,7 @@ class Client:
         """Ask an encoded query. Raises: Overloaded, Closed."""
         self._running()
         if len(self._machine.queries) >= self._queue_max:
-            raise Overloaded(f"{self._queue_max} queries wait already")
+            raise Overloaded(f"{self._queue_max} queries are already waiting")
         messages, waiters = self._queries[stale]
         messages.append(message)
         waiters.append(receiver)
@@ -575,7 +575,7 @@ class Client:
             if self._machine.state is not State.READY:
                 raise self._unserved(limit_s or 0.0) from None
             raise Overloaded(
-                f"{self._queue_max} calls wait, and there was no room within {limit_s:g} s",
+                f"{self._queue_max} calls are waiting, and there was no room within {limit_s:g} s",
                 remedy="wait for earlier calls",
             ) from None
 
@@ -637,7 +637,7 @@ class Client:
             text = f"{machine.connected} leads, and registered no session within {waited_s:g} s{problem}"
             return PeerUnreachable(text)
         if machine.state is State.READY:
-            return PeerUnreachable(f"{machine.connected} leads, and gave no answer within {waited_s:g} s{problem}")
+            return PeerUnreachable(f"{machine.connected} leads, but did not answer within {waited_s:g} s{problem}")
         return NotPrimary(f"{machine.connected} knew no primary within {waited_s:g} s{problem}")
 
     def _enqueue(self, message: bytes, waiter: Waiter) -> None:
@@ -679,7 +679,7 @@ def _encode_args(handler: str, args: Args) -> bytes:
     try:
         encoded = _encode(args)
     except RecursionError:
-        raise InvalidArgument(f"{handler}: the arguments are nested too deep, or hold themselves") from None
+        raise InvalidArgument(f"{handler}: the arguments are nested too deeply, or contain themselves") from None
     except Exception as error:
         raise InvalidArgument(f"{handler}: {type(error).__name__}: {error}") from error
     if len(encoded) > NESTING_MAX and is_too_deep(encoded):

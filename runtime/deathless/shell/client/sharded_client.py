@@ -98,7 +98,7 @@ class ShardedClient(Client):
 
     def _of(self, key: str) -> Client:
         if not key:
-            raise InvalidArgument("an empty key lives on no shard", remedy=_NAME_IT)
+            raise InvalidArgument("an empty key belongs to no shard", remedy=_NAME_IT)
         return self.shard(shard_of(key.encode(), self._count))
 
     @property
@@ -201,7 +201,7 @@ class ShardedClient(Client):
 
     def attach_to(self, invocation: int, waiter: Waiter) -> None:
         """Only a link knows whose invocation this is. Raises: InvalidArgument."""
-        raise InvalidArgument(f"invocation {invocation} may be of any shard", remedy=_NAME_IT)
+        raise InvalidArgument(f"invocation {invocation} may belong to any shard", remedy=_NAME_IT)
 
     async def ask(
         self,

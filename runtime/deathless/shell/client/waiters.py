@@ -167,7 +167,7 @@ def complete(effect: CompleteCalls[Waiter], attach: Callable[[int, Waiter], None
 def unreadable(error: Exception) -> ResultUnreadable:
     """Give the error for one whose result raised `error` while it was decoded."""
     if isinstance(error, RecursionError):
-        return ResultUnreadable("the result is nested too deep to be decoded here")
+        return ResultUnreadable("the result is nested too deeply to be decoded here")
     try:
         return ResultUnreadable(f"the result can't be decoded here: {type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001  the text is the code of whoever wrote the type
@@ -263,7 +263,7 @@ def check_process(opened_in: int) -> None:
     """
     here = os.getpid()
     if here != opened_in:
-        raise ClientOfParent(f"process {here} was forked from process {opened_in}, whose client this is")
+        raise ClientOfParent(f"process {here} was forked from process {opened_in}, which owns this client")
 
 
 def check_texts(**named: object) -> None:

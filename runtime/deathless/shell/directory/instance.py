@@ -132,7 +132,7 @@ def take_generation(folder: Path, replica: str, instance: str, *, anew: bool = F
             )
         if latest >= NUMBER_MAX:
             raise InvalidConfig(
-                f"{folder}/instance.{latest}: behind this number no instance can be written",
+                f"{folder}/instance.{latest}: no instance with a higher number can be recorded",
                 remedy="remove this file: no instance has written it",
             )
         if _link(folder, latest + 1, instance):

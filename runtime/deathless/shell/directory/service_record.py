@@ -130,7 +130,7 @@ def keep_copy(directory: str, record: ServiceRecord) -> None:
     for name in ServiceCopy.__struct_fields__:
         if name != "fence" and getattr(kept, name) != getattr(mine, name):
             raise ForeignDirectory(
-                f"{directory}/{FILE} keeps another {name.replace('_', ' ')} than the lock store has",
+                f"{directory}/{FILE} has another {name.replace('_', ' ')} than the lock store",
                 remedy="point logStorage and lock at one service",
             )
 

@@ -304,7 +304,7 @@ def probe_storage(fs: FileSystem, name: str) -> None:
         fs.allocate(handle, 0, 2 * ALIGNMENT)
         fs.sync(handle)
         if fs.size(handle) != 2 * ALIGNMENT or fs.read(handle, 0, 5) != b"probe":
-            raise StorageUnfit("the log directory does not give back what was written")
+            raise StorageUnfit("the log directory does not return what was written")
         if not _refused_as_existing(lambda: fs.close(fs.create(first))):
             raise StorageUnfit("the log directory does not create files exclusively")
         fs.link(first, second)

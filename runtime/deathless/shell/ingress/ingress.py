@@ -208,7 +208,7 @@ class Ingress:
         if key[0] == "\0":
             raise InvalidArgument("a key that begins with a zero byte is not for users")
         if len(key.encode()) > self._key_bytes_max:
-            raise TooLarge(f"key above {self._key_bytes_max} bytes")
+            raise TooLarge(f"the key is longer than {self._key_bytes_max} bytes")
         if route.query:
             self._query(request, route, key)
         else:
@@ -262,7 +262,7 @@ class Ingress:
         ):
             return
         if request.query:
-            raise InvalidArgument("a handler takes its arguments in the body, not behind the path")
+            raise InvalidArgument("a handler takes its arguments in the body, not in the query string")
         shard = shard_of(key.encode(), self.client.shards)
         link = self.client.shard(shard)
         idempotency_key = idempotency_key_of(request, link)

@@ -158,14 +158,14 @@ def _id(raw: bytes, shards: int) -> tuple[int, str]:
 
 def _number(raw: bytes) -> str:
     if not _NUMBER.fullmatch(raw) or not int(raw):
-        raise UnknownHandler("an invocation has a number above 0")
+        raise UnknownHandler("the number of an invocation must be above 0")
     return raw.decode()
 
 
 def _service(raw: bytes) -> str:
     name = raw.decode(errors="replace")
     if not is_service_name(name):
-        raise UnknownService("a peer is named as a service is")
+        raise UnknownService("the name of a peer must be the name of a service")
     return name
 
 
@@ -247,7 +247,7 @@ class Operators:
         """Let in who showed this token, and all that the ingress asks of callers. Raises: OperatorsOnly."""
         if self._token():
             if not self.knows(shown):
-                raise OperatorsOnly("this is for operators, who show a token of their own")
+                raise OperatorsOnly("this is for operators, who need a token of their own")
         elif self._refusal:
             raise OperatorsOnly(self._refusal)
 
@@ -264,7 +264,7 @@ class Operators:
         shard, options = _options(page, named, len(self._asked))
         arguments = {**page.arguments, **options, **_told(page, body)}
         if self._count >= ASKED_MAX:
-            raise Overloaded(f"{ASKED_MAX} questions of operators are without an answer")
+            raise Overloaded(f"{ASKED_MAX} requests of operators are unanswered")
         self._count += 1
         try:
             if shard is None:
@@ -332,9 +332,9 @@ def _options(page: Page, named: dict[str, list[str]], shards: int) -> tuple[int 
     for name, texts in named.items():
         of_list = name == "from" and page.command in _BEGIN
         if not of_list and not (name == "shard" and page.shard is None):
-            raise InvalidArgument(f"this page takes no `{name}` - at `$.{name}`")
+            raise InvalidArgument(f"this page has no parameter `{name}` - at `$.{name}`")
         if len(texts) != 1 or not _NUMBER.fullmatch(texts[0].encode()):
-            raise InvalidArgument(f"{name} is one number - at `$.{name}`")
+            raise InvalidArgument(f"{name} must be one number - at `$.{name}`")
         if of_list:
             options[name] = texts[0]
         else:
@@ -343,7 +343,7 @@ def _options(page: Page, named: dict[str, list[str]], shards: int) -> tuple[int 
         return 0, options
     if shard is None and (options or page.command not in _LISTS):
         remedy = f"add ?shard=0 to ?shard={shards - 1}"
-        raise InvalidArgument(f"it is about one shard, and this service has {shards} - at `$.shard`", remedy=remedy)
+        raise InvalidArgument(f"it is about one shard, but this service has {shards} - at `$.shard`", remedy=remedy)
     return shard, options
 
 

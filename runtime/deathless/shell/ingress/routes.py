@@ -59,7 +59,7 @@ class Route:
         given = named.setdefault(self.first_key, key)
         if given is not key and msgspec.json.decode(given) != msgspec.json.decode(key):
             raise InvalidArgument(
-                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
+                f"`{self.first_key}` must equal the key in the path, or be left out - at `$.{self.first_key}`"
             )
 
     def from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
@@ -75,7 +75,7 @@ class Route:
     def _from_query(self, named: dict[str, list[str]], key: str) -> msgspec.Struct:
         if self.first_key and named.setdefault(self.first_key, [key]) != [key]:
             raise InvalidArgument(
-                f"`{self.first_key}` is the key of the address, leave it out - at `$.{self.first_key}`"
+                f"`{self.first_key}` must equal the key in the path, or be left out - at `$.{self.first_key}`"
             )
         once = {name: texts[0] if len(texts) == 1 else texts for name, texts in named.items()}
         try:
@@ -108,7 +108,7 @@ def misfit(error: Exception) -> DeathlessError:
     if isinstance(error, msgspec.MsgspecError | UnicodeError):
         return InvalidArgument(str(error))
     if isinstance(error, RecursionError):
-        return InvalidArgument("the arguments are nested too deep")
+        return InvalidArgument("the arguments are nested too deeply")
     if isinstance(error, MemoryError):
         return Overloaded("there is no memory left to read the arguments")
     _LOG.warning("arguments can't be decoded", exc_info=error)

@@ -40,7 +40,7 @@ class SettingsFile:
         Raises: SettingsChanged.
         """
         if self.has_changed():
-            raise SettingsChanged(f"{self.path} holds other settings than this replica was started with")
+            raise SettingsChanged(f"{self.path} has other settings than those with which this replica was started")
 
     def _read(self) -> str:
         try:

@@ -129,7 +129,7 @@ class _Eraser:
         foreign = [entry.key for entry in stands.kvs if entry.key not in ours]
         if foreign:
             raise ForeignDirectory(
-                f"etcd key {foreign[0].decode(errors='replace')} below {self._whole.decode()} is not ours",
+                f"etcd key {foreign[0].decode(errors='replace')} below {self._whole.decode()} is not this service's",
                 remedy="look at it with etcdctl; nothing was erased",
             )
         return [await self._view(shard) for shard in range(self._order.shards)]
@@ -143,7 +143,7 @@ class _Eraser:
         if found != self._ids[shard] or view.service.name != self._names[shard]:
             raise ForeignDirectory(
                 f"the keys below {self._whole.decode()} are those of service {view.service.name!r}, id {found}, "
-                f"not of id {self._ids[shard]}: a service of this name began anew",
+                f"not of id {self._ids[shard]}: a service of this name was created anew",
                 remedy="nothing was erased, and nothing needs to be: these keys are its own",
             )
         return view

@@ -95,7 +95,7 @@ def fitted(answer: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.MsgspecError as error:
-        raise PeerUnreachable(f"the answer is not what this version knows: {error}") from None
+        raise PeerUnreachable(f"this version does not know the form of the answer: {error}") from None
 
 
 def _result(reply: AdminReply) -> dict[str, object]:

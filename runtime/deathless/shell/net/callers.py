@@ -136,7 +136,7 @@ class Callers:
             raise InvalidConfig("ingress.authentication type MTLS needs TLS", remedy="give spec.tls with ca")
         if not self._own_token and own_identity(tls) is None:
             raise InvalidConfig(
-                f"ingress.authentication type {found.type}: replicas, tools and peers have nothing to show",
+                f"ingress.authentication type {found.type}: replicas, tools and peers have no credentials",
                 remedy="give spec.tokenFile (spec.tokenSecretRef in a cluster), or certificates that name the service",
             )
 
@@ -156,7 +156,7 @@ class Callers:
         """
         way = self.way_in(transport, kind, token)
         if way is Way.NONE:
-            error = NotAuthenticated(f"who connects as {kind!r} shows the service's own token or certificate")
+            error = NotAuthenticated(f"a connection of kind {kind!r} needs the service's own token or certificate")
             self.count(error)
             raise error
         return self.admit(transport, token.encode(), again=again) if way is Way.CALLER else None

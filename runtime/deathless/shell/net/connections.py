@@ -191,7 +191,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _too_late(self) -> None:
         if self._asked is not None:
-            self.refuse(OtherDirectory(f"it was not shown within {FIRST_WORD_MAX_S:g} s in which directory you stand"))
+            self.refuse(OtherDirectory(f"there was no proof of your directory within {FIRST_WORD_MAX_S:g} s"))
         elif self._transport is not None:
             self._transport.abort()
 

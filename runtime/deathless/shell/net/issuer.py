@@ -121,10 +121,10 @@ class Issuer:
         try:
             header = self._jwt.get_unverified_header(shown)
         except (self._jwt.PyJWTError, ValueError, RecursionError):
-            raise NotAuthenticated("what came is no token of an OpenID Connect issuer") from None
+            raise NotAuthenticated("the credential is not a token of an OpenID Connect issuer") from None
         algorithm, key_id = header.get("alg"), header.get("kid", "")
         if algorithm not in self._config.algorithms:
-            raise NotAuthenticated("the token is signed in a way that is not taken here")
+            raise NotAuthenticated("the token is signed with an algorithm that is not accepted here")
         if not key_id and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         found = self._keys.get(key_id) if isinstance(key_id, str) else None
@@ -132,7 +132,7 @@ class Issuer:
             return found
         if not again and self._may_ask(now):
             raise KeysWanted
-        raise NotAuthenticated("the token is signed with a key that the issuer does not show")
+        raise NotAuthenticated("the token is signed with a key that the issuer does not publish")
 
     def _verify(self, shown: bytes, key: PyJWK) -> Caller:
         config = self._config
@@ -151,15 +151,15 @@ class Issuer:
         except self._jwt.ExpiredSignatureError:
             raise NotAuthenticated("the token has expired", remedy="fetch a new one from the issuer") from None
         except self._jwt.InvalidIssuerError:
-            raise NotAuthenticated("the token is another issuer's") from None
+            raise NotAuthenticated("the token comes from another issuer") from None
         except self._jwt.InvalidAudienceError:
             raise NotAuthenticated("the token is not for this service's audiences") from None
         except (self._jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise NotAuthenticated(f"the token is not good: {type(error).__name__}") from None
+            raise NotAuthenticated(f"the token is not valid: {type(error).__name__}") from None
         for name, wanted in config.required_claims.items():
             has = claims[name]
             if has != wanted and not (isinstance(has, list) and wanted in has):
-                raise NotAuthenticated(f"the token's claim {name!r} is not what this service asks for")
+                raise NotAuthenticated(f"the token's claim {name!r} is not what this service requires")
         name = claims[config.name_claim]
         if not isinstance(name, str) or not name:
             raise NotAuthenticated(f"the token's claim {config.name_claim!r} names nobody")
@@ -223,7 +223,7 @@ class Issuer:
             except Exception:  # noqa: BLE001, S112 - not known here, or none at all: the issuer's other keys count
                 continue
         if not found:
-            raise ValueError("no key that signatures can be checked with")
+            raise ValueError("no key with which signatures can be verified")
         return found
 
 
@@ -275,9 +275,9 @@ def _get(url: str, ca: str) -> bytes:
         while piece := answer.read1(1 << 16):
             data += piece
             if len(data) > ISSUER_ANSWER_BYTES_MAX:
-                raise ValueError(f"an answer above {ISSUER_ANSWER_BYTES_MAX} bytes")
+                raise ValueError(f"the answer is longer than {ISSUER_ANSWER_BYTES_MAX} bytes")
             if time.monotonic() > until:
-                raise TimeoutError(f"no whole answer within {FETCH_S:g} s")
+                raise TimeoutError(f"no complete answer within {FETCH_S:g} s")
     return bytes(data)
 
 

@@ -337,4 +337,4 @@ class Asker:
         elif tries < LOOKS_MAX:
             loop.call_later(LOOK_AGAIN_S, self.look, challenge, found, tries + 1)
         else:
-            found(OtherDirectory(f"who answers does not stand in {self._directory}, or this user can't read its files"))
+            found(OtherDirectory(f"the other end is not in {self._directory}, or this user can't read its files"))

@@ -167,7 +167,7 @@ def _load(tls: TlsConfig, *, server: bool) -> _Loaded:
     if server and not tls.certificate:
         raise InvalidConfig("tls.certificate must name the server's certificate")
     if tls.require_client_certificate and server and not tls.ca:
-        raise InvalidConfig("tls.ca must name the authority of clients, requireClientCertificate is set")
+        raise InvalidConfig("tls.ca must name the authority of clients, because requireClientCertificate is set")
     stamp = _stamp(tls)  # before the files are read: what changes meanwhile is seen by the next look
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -194,7 +194,7 @@ def _asked(tls: TlsConfig, identity: Identity | None) -> ssl.VerifyMode:
 
 def _no_password() -> str:
     """Without this OpenSSL would ask the terminal for the password of an encrypted key."""
-    raise InvalidConfig("tls.key is encrypted; give a key without a password, readable by this user alone")
+    raise InvalidConfig("tls.key is encrypted; give a key without a password, readable only by this user")
 
 
 def _stamp(tls: TlsConfig) -> Stamp:

@@ -105,13 +105,13 @@ async def look(config: ReplicaConfig, *, code: bool) -> Plan:
 def refuse_while_running(directory: str) -> None:
     """Raises: OtherSupervisor; InvalidArgument for what is no folder."""
     if not Path(directory).is_dir():
-        raise InvalidArgument(f"{directory} is no folder: there is nothing to adopt")
+        raise InvalidArgument(f"{directory} is not a folder: there is nothing to adopt")
     # In a pod each instance of a replica has its own; another machine's are seen where the storage carries locks.
     for lock in sorted((Path(directory) / "replicas").glob("*/supervisor*.lock")):
         pid = holder_of(lock)
         if pid:
             raise OtherSupervisor(
-                f"replica {lock.parent.name} runs (process {pid})",
+                f"replica {lock.parent.name} is running (process {pid})",
                 remedy="`deathless down` first: all replicas must be stopped",
             )
 
@@ -130,8 +130,8 @@ def _record_of_directory(plan: Plan, filesystem: FileSystem) -> ServiceRecord:
         )
     if known is None:
         raise HalfCopy(
-            f"{config.directory}: the lock store that knew this service is gone, and with service.json the seeds "
-            "of its handlers",
+            f"{config.directory}: the lock store that knew this service is gone, and so are service.json and "
+            "the seeds of its handlers",
             remedy="restore the lock store from a backup, even an old one: `deathless adopt` brings it up to the log",
         )
     plan.create = msgspec.structs.replace(known, fence=config.fence, live=False)
@@ -224,10 +224,10 @@ def _find_code(plan: Plan, filesystem: FileSystem, head: int) -> None:
             written = decode_cut(step.found.frame, segment_path(step.after.epoch, step.after.roll)).fingerprint
     written = written or reader.routes.cut(head).fingerprint
     if written == ours:
-        raise InvalidArgument("the code is the one that wrote the log: nothing is to be accepted")
+        raise InvalidArgument("the log was written by this code: there is nothing to accept")
     newest = next(iter(CheckpointStore(filesystem, NAME).names()), None)
     if newest is None or newest.lsn != last:
-        at = f"the newest checkpoint stands at lsn {newest.lsn}" if newest is not None else "there is no checkpoint"
+        at = f"the newest checkpoint is at lsn {newest.lsn}" if newest is not None else "there is no checkpoint"
         raise InvalidArgument(
             f"the log ends at lsn {last}, and {at}: only the code that wrote the messages between can run them",
             remedy="run the old code, `deathless down` (it takes a checkpoint at the end), then adopt the new code",

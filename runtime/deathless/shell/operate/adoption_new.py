@@ -77,10 +77,10 @@ def look_moved(config: ReplicaConfig) -> list[Difference]:
     refuse_while_running(config.directory)
     place = read_place(config.directory)
     if place is None or fits(config.directory, place):
-        raise InvalidArgument(f"{config.directory} is no copy: there is nothing to adopt")
+        raise InvalidArgument(f"{config.directory} is not a copy: there is nothing to adopt")
     if place.path != os.path.realpath(config.directory) and at_home(place):
         raise InvalidArgument(
-            f"{place.path} stands still: this directory was copied, not moved",
+            f"{place.path} still exists: this directory was copied, not moved",
             remedy="remove the other one, or make this a service of its own: `deathless adopt --as-new`",
         )
     return [Difference(f"this directory was written as {place.path}", "it is the service's own from now on")]
@@ -158,7 +158,7 @@ async def _former(config: ReplicaConfig) -> ServiceRecord:
         view = await lock.view()
     if view.service is not None and not lock_store(config.lock).in_directory:
         raise InvalidArgument(
-            f"the lock store knows service {view.service.name!r} under this prefix: it is the other one's",
+            f"the lock store knows service {view.service.name!r} under this prefix: it belongs to the other one",
             remedy="give the copy a lock store or a prefix of its own (spec.lock), then adopt it",
         )
     copy = read_copy(config.directory)

@@ -122,7 +122,7 @@ def _newest_epoch(filesystem: FileSystem, view: LockView) -> int:
     opened = newest_opening(filesystem)
     if opened is None:
         raise InvalidArgument(
-            "the log holds no epoch that ever served: there is nothing to go on from",
+            "the log has no epoch that ever served: there is nothing to continue from",
             remedy="restore the directory from a copy that has one",
         )
     return opened[0]
@@ -140,11 +140,13 @@ def _find_end(filesystem: FileSystem, head: int, names: Sequence[CheckpointName]
             continue  # a checkpoint above what there is of the log
         if place.epoch != head:
             raise CorruptFrame(
-                f"{damage}; that lies before the last takeover, and what comes behind it can't be reached",
+                f"{damage}; that lies before the last takeover, and what follows it can't be reached",
                 remedy="restore the directory from a copy without that damage",
             )
         return place, damage
-    raise LogTruncated(f"no file of epoch {head} reads well", remedy="restore the directory from another copy")
+    raise LogTruncated(
+        f"no file of epoch {head} can be read without an error", remedy="restore the directory from another copy"
+    )
 
 
 def _check_beginning(filesystem: FileSystem, head: int, own: Sequence[CheckpointName]) -> None:
@@ -152,7 +154,7 @@ def _check_beginning(filesystem: FileSystem, head: int, own: Sequence[Checkpoint
     first = LogReader(filesystem, None).routes.find_oldest(head).start.lsn
     if first > 0 and not any(each.lsn >= first for each in own):
         raise LogTruncated(
-            f"the log begins behind lsn {first}, and no checkpoint of its history holds what came before",
+            f"the log begins after lsn {first}, and no checkpoint of its history contains what came before",
             remedy="restore the directory from a copy that has such a checkpoint",
         )
 
@@ -160,11 +162,11 @@ def _check_beginning(filesystem: FileSystem, head: int, own: Sequence[Checkpoint
 def _plan_cut(plan: RestorePlan, damage: str, lost: int) -> None:
     if lost > 0 or plan.known_lsn:
         raise InvalidArgument(
-            f"{max(lost, 1)} messages behind lsn {plan.end.lsn} were confirmed: cutting there would give them up",
+            f"{max(lost, 1)} messages after lsn {plan.end.lsn} were confirmed: cutting there would lose them",
             remedy="restore the file from a copy, or `deathless adopt --restored`",
         )
     if not damage:
-        raise InvalidArgument("the log ends well: there is nothing to cut")
+        raise InvalidArgument("the end of the log is intact: there is nothing to cut")
     plan.differences.append(
         Difference(damage, f"the log ends at lsn {plan.end.lsn}; nothing behind it is known to be confirmed")
     )

@@ -44,7 +44,7 @@ def _nothing_runs(found: Target, members: list[Member]) -> PeerUnreachable:
     seen = "no replica that is announced there answers" if members else "no replica is announced there"
     manifest = found.where if found.loaded is not None else "with its manifest"
     return PeerUnreachable(
-        f"nothing of {found.config.service} runs in {found.config.service_directory}: {seen}",
+        f"no process of {found.config.service} runs in {found.config.service_directory}: {seen}",
         remedy=f"start it: `deathless up {manifest}`",
     )
 

@@ -310,7 +310,7 @@ def _load(look: Inspection, floor: int, wanted: int, *, oldest: bool, beginning:
     if beginning:
         return None
     raise InvalidArgument(
-        f"no checkpoint stands at or below lsn {wanted}, and the log no longer begins at 0",
+        f"there is no checkpoint at or below lsn {wanted}, and the log no longer begins at 0",
         remedy="`deathless checkpoint ls` shows from where a run may begin",
     )
 

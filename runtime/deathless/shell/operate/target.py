@@ -69,9 +69,7 @@ def find_target(manifest: str, directory: str, shard: int | None = None, *, ever
     if shard is not None:
         chosen = first.get(checked_shard(shard, count))
         if chosen is None:
-            raise InvalidArgument(
-                f"{where} holds no shard {shard}", remedy="name the service's folder, or its manifest"
-            )
+            raise InvalidArgument(f"{where} has no shard {shard}", remedy="name the service's folder, or its manifest")
         return Target(chosen, where, loaded)
     if len(first) > 1 and not every:
         raise InvalidArgument(f"{where}: the service has {count} shards", remedy=f"add --shard 0 to {count - 1}")

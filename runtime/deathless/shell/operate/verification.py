@@ -243,7 +243,7 @@ def _check_checkpoint(look: Inspection, each: CheckpointName, chains: dict[int, 
         raise CorruptCheckpoint(f"it holds lsn {head.lsn}, chain {head.chain.hex()}")
     if each.lsn in chains and chains[each.lsn] != each.chain:
         raise CorruptCheckpoint(
-            f"at lsn {each.lsn} the log's chain hash is {chains[each.lsn].hex()}: it is of another history"
+            f"at lsn {each.lsn} the log's chain hash is {chains[each.lsn].hex()}: it belongs to another history"
         )
     report.checkpoints.append(each.name)
 

@@ -140,7 +140,7 @@ class Announcer:
                 is once the API server's data were restored from an older copy. What it misses the watch tells.
         """
         if self._uid and uid_of(pod) != self._uid:
-            raise ValueError(f"pod {self._pod} is another one now, uid {uid_of(pod)}")
+            raise ValueError(f"pod {self._pod} has been replaced, its uid is now {uid_of(pod)}")
         with self._changed:
             if self._seen is not None and not anew and is_older(pod, self._seen):
                 return  # an answer and the watch may overtake each other

@@ -170,7 +170,7 @@ async def _ask(address: str, context: ssl.SSLContext | None) -> None:
     finally:
         writer.transport.abort()
     if b" 200 " not in status:
-        raise ValueError(f"it said {status[:40]!r}")
+        raise ValueError(f"it answered {status[:40]!r}")
 
 
 async def _fetch(address: str, context: ssl.SSLContext | None, target: bytes) -> bytes:
@@ -182,13 +182,13 @@ async def _fetch(address: str, context: ssl.SSLContext | None, target: bytes) ->
         while part := await reader.read(ANSWER_BYTES_MAX):
             answer += part
             if len(answer) > METRICS_BYTES_MAX:
-                raise ValueError(f"an answer above {METRICS_BYTES_MAX} bytes")
+                raise ValueError(f"the answer is longer than {METRICS_BYTES_MAX} bytes")
     finally:
         writer.transport.abort()
     head, found, body = bytes(answer).partition(b"\r\n\r\n")
     status = head.partition(b"\r\n")[0]
     if not found or b" 200 " not in status:
-        raise ValueError(f"it said {status[:40]!r}")
+        raise ValueError(f"it answered {status[:40]!r}")
     return body
 
 

@@ -111,7 +111,7 @@ def pod_config(shared: Mapping[str, object], environment: Mapping[str, str], pat
     try:
         every = "[::]" if ipaddress.ip_address(host).version == 6 else "0.0.0.0"
     except ValueError:
-        raise InvalidConfig(f"POD_IP {host!r} is no address") from None
+        raise InvalidConfig(f"POD_IP {host!r} is not an address") from None
     fields: dict[str, object] = {
         "ingress_tls": "Server",
         "announce_kubernetes": True,

@@ -116,7 +116,7 @@ class ControlPort:
         name = connection.hello.name if connection.hello is not None else ""
         if report.replica != name and self._safeguards.own_reports_only:
             raise Forbidden(
-                f"a connection of replica {name!r} reported of {report.replica!r}",
+                f"a connection of replica {name!r} reported about {report.replica!r}",
                 remedy="each supervisor reports only about its own replica",
             )
         if connection.proved or self._door is None:
@@ -128,7 +128,8 @@ class ControlPort:
             report.instance,
         ):
             raise OtherDirectory(
-                f"replica {name!r} is not what our members/ says of it: it runs in another directory, or began just now"
+                f"replica {name!r} does not match its entry in our members/: it runs in another directory, or has just "
+                "started"
             )
 
     def _answer(self, request: Admin) -> AdminReply:

@@ -63,7 +63,7 @@ def _checked(pairs: list[tuple[str, object]]) -> object:
 
 
 def _no_number(text: str) -> object:
-    raise InvalidArgument(f"{text} is no JSON: give a number, or null where the type has it")
+    raise InvalidArgument(f"{text} is not JSON: give a number, or null where the type allows it")
 
 
 def _path_of_repeated(value: object) -> str:

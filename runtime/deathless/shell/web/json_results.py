@@ -40,7 +40,7 @@ def result_as_json(result: bytes, decode: Callable[[bytes], object] = _decode) -
         found = first_misfit(value) if _NOT_FINITE.search(result) is not None else ""
         encoded = b"" if found else _encode(value)
     except RecursionError:
-        raise ResultUnreadable("the result is nested too deep to be written as JSON") from None
+        raise ResultUnreadable("the result is nested too deeply to be written as JSON") from None
     except Exception as error:
         found = _place_of_misfit(result, decode)
         raise ResultUnreadable(found or f"the result can't be written as JSON: {_told(error)}") from error

@@ -149,7 +149,7 @@ class HttpConnection(asyncio.Protocol):
                 if not self._ended:
                     self._refuse(400, InvalidArgument(f"not a HTTP/1.1 request: {error}"))
             if self._silent > self._limits.header_bytes_max + SLICE:
-                self._refuse(431, TooLarge(f"header above {self._limits.header_bytes_max} bytes"))
+                self._refuse(431, TooLarge(f"header longer than {self._limits.header_bytes_max} bytes"))
             if self._refusal is not None:
                 self._begin_refused(*self._refusal)
                 return
@@ -192,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
             return
         request.target += url
         if len(request.target) > self._limits.target_bytes_max:
-            self._refuse(414, TooLarge(f"target above {self._limits.target_bytes_max} bytes"))
+            self._refuse(414, TooLarge(f"target longer than {self._limits.target_bytes_max} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: a whole header line, or a trailer."""
@@ -207,14 +207,14 @@ class HttpConnection(asyncio.Protocol):
                 self._refuse(431, TooLarge(f"more than {self._limits.headers_max} header lines"))
             return
         if self._size > self._limits.header_bytes_max or self._headers > self._limits.headers_max:
-            self._refuse(431, TooLarge(f"header above {self._limits.header_bytes_max} bytes"))
+            self._refuse(431, TooLarge(f"header longer than {self._limits.header_bytes_max} bytes"))
             return
         name = name.lower()
         known = request.headers.get(name)
         if known is None:
             request.headers[name] = value
         elif name in (b"host", b"content-type", b"authorization", b"idempotency-key"):
-            self._refuse(400, InvalidArgument(f"header {name.decode()} came twice"))
+            self._refuse(400, InvalidArgument(f"header {name.decode()} occurs twice"))
         else:
             request.headers[name] = known + b", " + value
 
@@ -249,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
         request.expects = False  # it did not wait
         self._size += len(body)
         if self._size > self._limits.body_bytes_max:
-            self._refuse(413, TooLarge(f"body above {self._limits.body_bytes_max} bytes"))
+            self._refuse(413, TooLarge(f"body longer than {self._limits.body_bytes_max} bytes"))
             return
         self._parts.append(body)
 
@@ -365,7 +365,7 @@ class HttpConnection(asyncio.Protocol):
         elif self._request is not None:
             limit = limits.body_timeout_s if self._in_body else limits.head_timeout_s
             if age > limit and not (self._request.expects and self._waiting):
-                self._begin_refused(408, InvalidArgument(f"the request was not whole within {limit:g} s"))
+                self._begin_refused(408, InvalidArgument(f"the request was not complete within {limit:g} s"))
         elif not self._waiting and age > self._idle_limit_s:
             transport.close()
 

@@ -84,7 +84,7 @@ async def ask_status(config: ReplicaConfig, address: str | None = None) -> dict[
 
     def lost() -> None:
         if not answer.done():
-            answer.set_exception(ConnectionResetError("the replica hung up"))
+            answer.set_exception(ConnectionResetError("the replica closed the connection"))
 
     hello = say_hello("tool", config.shard_name, f"ingress-{config.replica}", config.token)
     connection = ClientConnection(hello, received, lost, PACKET_BYTES_MAX, Asker(config.directory))

@@ -201,7 +201,7 @@ def _body_refusal(request: Request, limits: HttpLimits) -> tuple[int, DeathlessE
     if coding is not None and coding.strip().lower() != b"chunked":
         return 501, InvalidArgument("transfer-encoding must be chunked")
     if len(length) > 20 or int(length) > limits.body_bytes_max:
-        return 413, TooLarge(f"body above {limits.body_bytes_max} bytes")
+        return 413, TooLarge(f"body longer than {limits.body_bytes_max} bytes")
     if expect is not None and expect.strip().lower() != b"100-continue":
         return 417, InvalidArgument("expect must be 100-continue")
     request.expects = expect is not None and (coding is not None or int(length) > 0)

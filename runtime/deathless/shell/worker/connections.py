@@ -141,7 +141,7 @@ class Connections:
     def opened(self, connection: ServerConnection, hello: Hello) -> None:
         """See packets.Owner."""
         if len(self._open) >= self._most and hello.kind in ("client", "tool"):
-            connection.refuse(Overloaded(f"{self._most} connections stand already"))
+            connection.refuse(Overloaded(f"{self._most} connections are already open"))
             return
         intake = self._host.intake
         refusal = intake.refusal(hello)

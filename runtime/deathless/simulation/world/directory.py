@@ -161,4 +161,4 @@ class Asker:
 
     def refusal(self) -> OtherDirectory:
         """Say that who answers stands elsewhere."""
-        return OtherDirectory(f"who answers does not stand in {self._directory.path}")
+        return OtherDirectory(f"the other end is not in {self._directory.path}")

@@ -92,7 +92,7 @@ async def test_a_torn_last_line_is_cut(torn: bytes, tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(torn)
     if torn == b"\n":  # a whole line, which we never write
-        with pytest.raises(SinkUnavailable, match="no line of ours"):
+        with pytest.raises(SinkUnavailable, match="no line of this driver"):
             await opened(path)
         return
     made, next_position = await opened(path)

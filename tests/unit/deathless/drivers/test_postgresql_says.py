@@ -106,7 +106,7 @@ def test_error_of_our_own_tables_is_no_refusal_of_a_message(bench: Bench) -> Non
         one = bench.sink()
         await one.open(SOURCE, 1)
         bench.run("DELETE FROM positions")
-        with pytest.raises(SinkUnavailable, match="positions is gone"):
+        with pytest.raises(SinkUnavailable, match="missing from the table of positions"):
             await one.deliver([message(1)])
         await one.open(SOURCE, 1)
         bench.run("DROP TABLE answers")

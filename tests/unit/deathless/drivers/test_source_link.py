@@ -69,7 +69,7 @@ def test_i3_positions_are_taken_in_order_a_lower_one_is_dropped_and_a_higher_one
     link.taken(told, 1, [fork(), fork()])
     link.taken(told, 2, [fork(), fork()])
     assert link.kept == [1, 2, 3]
-    with pytest.raises(CorruptFrame, match="message 5, where 4 is expected"):
+    with pytest.raises(CorruptFrame, match="message 5 was sent, 4 was expected"):
         link.taken(told, 5, [fork()])
 
 

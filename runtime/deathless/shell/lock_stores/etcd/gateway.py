@@ -355,8 +355,8 @@ class Gateway:
                 return _NoAnswer(f"{endpoint}: HTTP {status}", done_maybe=True)
             if _COMMON_NAME_TEXT in raw:
                 return EtcdAuth(
-                    f"{endpoint}: while logins are on, etcd's gateway takes no client certificate with a common name: "
-                    "issue one without"
+                    f"{endpoint}: while logins are on, etcd's gateway accepts no client certificate with a common "
+                    "name: issue one without"
                 )
             return EtcdRefused(f"{endpoint}: HTTP {status}: this is not an etcd gateway")
         if _stale_token(code, text):
@@ -375,7 +375,7 @@ def _decode(raw: bytes, decoder: Decoder[T], endpoint: str) -> T:
     try:
         return decoder.decode(raw)
     except msgspec.DecodeError as error:
-        raise _NoAnswer(f"{endpoint}: the answer is not etcd's: {error}", done_maybe=True) from error
+        raise _NoAnswer(f"{endpoint}: the answer does not come from etcd: {error}", done_maybe=True) from error
 
 
 def _stale_token(code: int, text: str) -> bool:

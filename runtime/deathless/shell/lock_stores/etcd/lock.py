@@ -122,7 +122,7 @@ class EtcdLock:
         safeguards: Safeguards = ALL_SAFEGUARDS,
     ) -> None:
         if not _PREFIX.fullmatch(prefix):
-            raise InvalidConfig(f"etcd.prefix: {prefix!r} can't be what keys begin with; like /deathless/default/")
+            raise InvalidConfig(f"etcd.prefix: {prefix!r} can't be a prefix of keys; use one like /deathless/default/")
         if lease_ttl_s < 2:
             raise InvalidConfig("etcd.leaseTtlS must be 2 or more")
         self._client = client
@@ -478,7 +478,7 @@ def _parse(decoder: JsonReader[T], key: bytes, value: bytes) -> T:
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
-        raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {error}") from error
+        raise ForeignDirectory(f"etcd key {key.decode()} has a value that Deathless did not write: {error}") from error
 
 
 def _point(key: bytes, entry: KeyValue | None) -> Point | None:
@@ -487,12 +487,12 @@ def _point(key: bytes, entry: KeyValue | None) -> Point | None:
     try:
         return decode_point(entry.value)
     except msgspec.MsgspecError as error:
-        raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {error}") from error
+        raise ForeignDirectory(f"etcd key {key.decode()} has a value that Deathless did not write: {error}") from error
 
 
 def _number(key: bytes, value: bytes | None) -> int:
     if value is None:
         return 0
     if not re.fullmatch(rb"[1-9][0-9]{0,18}", value):
-        raise ForeignDirectory(f"etcd key {key.decode()} holds what is not ours: {value[:40]!r}")
+        raise ForeignDirectory(f"etcd key {key.decode()} has a value that Deathless did not write: {value[:40]!r}")
     return int(value)

@@ -232,7 +232,7 @@ async def test_columns_without_a_reply_end_as_errors_and_what_was_never_sent_is_
         assert [type(each) for each in found[:2]] == [OutcomeUnknown] * 2
         assert [type(each) for each in found[2:]] == [PeerUnreachable] * 2
         assert client._machine.window.queued == 0
-        with pytest.raises(PeerUnreachable, match="leads, and gave no answer"):
+        with pytest.raises(PeerUnreachable, match="leads, but did not answer"):
             await client.call_many("deposit", ["k"], [{"n": 5}], timeout=0.1)
     assert len(shard.applied) == 2
 
@@ -334,7 +334,7 @@ async def test_cancelled_call_and_query_that_were_never_sent_are_not_sent_later(
 async def test_full_queue_refuses_submit_and_lets_others_wait() -> None:
     async with served() as (_, servers), Client("bank", addresses(servers), queue_max=3, window_max=2) as client:
         pending = [client.submit("deposit", "alice", {"n": i}) for i in range(3)]
-        with pytest.raises(Overloaded, match="3 calls wait"):
+        with pytest.raises(Overloaded, match="3 calls are already waiting"):
             client.submit("deposit", "alice", {})
         waited = asyncio.ensure_future(client.call("deposit", "alice", n=9))
         many = asyncio.ensure_future(client.call_many("deposit", ["k"] * 5, [{}] * 5))

@@ -242,7 +242,7 @@ def test_first_start_keeps_a_copy_and_each_later_one_compares_it(tmp_path: Path)
     assert read_copy(str(tmp_path)) == kept, "a directory without it gets it"
     (tmp_path / "service.json").unlink()
     keep_copy(str(tmp_path), msgspec.structs.replace(record, seed=b"x" * 32))
-    with pytest.raises(ForeignDirectory, match=r"service\.json keeps another seed"):
+    with pytest.raises(ForeignDirectory, match=r"service\.json has another seed"):
         start(config(tmp_path))
 
 

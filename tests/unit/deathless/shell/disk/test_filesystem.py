@@ -124,7 +124,7 @@ class Lax(SimFileSystem):
         ("create", "create files exclusively"),
         ("link", "link exclusively"),
         ("exists", "show a name"),
-        ("read", "give back"),
+        ("read", "return what was written"),
     ],
 )
 def test_the_probe_says_no_where_a_promise_is_not_kept(broken: str, text: str) -> None:

@@ -93,7 +93,7 @@ async def test_service_that_is_seen_first_is_the_only_one_erased(monkeypatch: py
             return await erases(lock, seen)
 
         monkeypatch.setattr(EtcdLock, "erase", late)
-        with pytest.raises(ForeignDirectory, match="began anew"):
+        with pytest.raises(ForeignDirectory, match="was created anew"):
             await erase(order, wait_s=60.0, quiet_s=0.0)
         assert len(member.store.keys) == 1
 
@@ -180,9 +180,9 @@ async def test_keys_of_all_shards_go_once_none_is_held() -> None:
                 await erase(order, wait_s=0.0, quiet_s=0.0)
             assert (await locks[0].view()).service is not None, "nothing goes while one shard is held"
             await locks[1].release(holder)
-            with pytest.raises(ForeignDirectory, match="began anew"):
+            with pytest.raises(ForeignDirectory, match="was created anew"):
                 await erase(msgspec.structs.replace(order, shard_ids=order.shard_ids[::-1]), wait_s=0.0, quiet_s=0.0)
-            with pytest.raises(ForeignDirectory, match="not ours"):
+            with pytest.raises(ForeignDirectory, match="is not this service's"):
                 await erase(EraseOrder(service="bank", etcd=etcd), wait_s=0.0, quiet_s=0.0)
             assert (await erase(order, wait_s=0.0, quiet_s=0.0)).service_id == ids[0].hex()
         assert not member.store.keys

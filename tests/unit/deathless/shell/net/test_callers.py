@@ -361,7 +361,7 @@ async def test_one_file_is_one_caller(tmp_path: Path) -> None:
 
 async def test_what_could_not_tell_callers_from_its_own_does_not_start(tmp_path: Path) -> None:
     tokens = folder_of(tmp_path / "callers", alice=ALICE)
-    with pytest.raises(InvalidConfig, match="have nothing to show"):
+    with pytest.raises(InvalidConfig, match="have no credentials"):
         Callers(config_of(type="Token", tokens=tokens, token=""), None)
     with pytest.raises(InvalidConfig, match="needs TLS"):
         Callers(config_of(type="MTLS"), None)

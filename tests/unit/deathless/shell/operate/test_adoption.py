@@ -23,7 +23,7 @@ def test_replica_that_holds_its_lock_is_named(tmp_path: Path, name: str) -> None
         os.write(descriptor, b"4711\n")
         refuse_while_running(str(tmp_path))
         take(descriptor)
-        with pytest.raises(OtherSupervisor, match="replica r1 runs"):
+        with pytest.raises(OtherSupervisor, match="replica r1 is running"):
             refuse_while_running(str(tmp_path))
     finally:
         os.close(descriptor)
@@ -31,5 +31,5 @@ def test_replica_that_holds_its_lock_is_named(tmp_path: Path, name: str) -> None
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="is no folder"):
+    with pytest.raises(InvalidArgument, match="is not a folder"):
         refuse_while_running(str(tmp_path / "nothing"))

@@ -62,7 +62,7 @@ async def test_a_folder_that_was_moved_is_the_same_service(tmp_path: Path) -> No
     before = await begun(tmp_path / "job")
     shutil.copytree(tmp_path / "job", tmp_path / "copy")
     copy = config_of(tmp_path / "copy")
-    with pytest.raises(InvalidArgument, match="stands still"):
+    with pytest.raises(InvalidArgument, match="still exists"):
         await look_copy(copy, as_new=False)
     shutil.rmtree(tmp_path / "job")
     assert await accept_copies([copy], MOVED) == [copy.directory]
@@ -81,7 +81,7 @@ async def test_a_backup_put_back_is_accepted_as_moved(tmp_path: Path) -> None:
 
 async def test_what_is_no_copy_was_not_moved(tmp_path: Path) -> None:
     await begun(tmp_path / "job")
-    with pytest.raises(InvalidArgument, match="is no copy"):
+    with pytest.raises(InvalidArgument, match="is not a copy"):
         await look_copy(config_of(tmp_path / "job"), as_new=False)
 
 

@@ -125,7 +125,7 @@ def test_a_damaged_end_that_nobody_was_told_of_is_cut_and_the_incarnation_stays(
 def test_cutting_what_a_witness_knows_is_refused(shard: Shard) -> None:
     shard.flip(segment_path(1, 0), shard.driver.log.last_place()[1] + 140)
     shard.witness(3)
-    with pytest.raises(InvalidArgument, match="1 messages behind lsn 2 were confirmed"):
+    with pytest.raises(InvalidArgument, match="1 messages after lsn 2 were confirmed"):
         shard.look(cut_only=True)
 
 
@@ -191,7 +191,7 @@ def test_an_end_is_not_cut_where_a_checkpoint_shows_what_was_confirmed_behind_it
     plan = shard.look(cut_only=True)
     assert behind.name in told(plan)
     checkpoint(shard, last, lsn=3)
-    with pytest.raises(InvalidArgument, match="1 messages behind lsn 2 were confirmed"):
+    with pytest.raises(InvalidArgument, match="1 messages after lsn 2 were confirmed"):
         shard.look(cut_only=True)
     behind.with_name(f"{behind.name}.announced").unlink()
     asyncio.run(accept_restored(plan))

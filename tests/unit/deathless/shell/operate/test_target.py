@@ -92,7 +92,7 @@ def test_shards_are_found_by_the_folder_of_their_service_or_their_own(tmp_path: 
     assert [part.access.service for part in find_target("", folder, every=True).parts] == ["shop/0/2", "shop/1/2"]
     assert find_target("", folder, 1).config.shard == 1
     assert find_target("", f"{folder}/shards/1").config.shard == 1
-    with pytest.raises(InvalidArgument, match="holds no shard 0"):
+    with pytest.raises(InvalidArgument, match="has no shard 0"):
         find_target("", f"{folder}/shards/1", 0)
 
 

@@ -63,7 +63,7 @@ def test_missing_variable_is_named(name: str) -> None:
     [
         ({"POD_NAME": "bank"}, "NAME-K"),
         ({"POD_NAME": "bank-x"}, "NAME-K"),
-        ({"POD_IP": "nowhere"}, "no address"),
+        ({"POD_IP": "nowhere"}, "not an address"),
         ({"POD_UID": "a/b"}, "instance"),
     ],
 )

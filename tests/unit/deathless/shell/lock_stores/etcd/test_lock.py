@@ -471,5 +471,5 @@ async def test_a_witness_that_somebody_removed_is_put_back_and_told() -> None:
 async def test_a_witness_that_is_not_ours_is_told() -> None:
     async with FakeMember() as member, locks(member) as [lock]:
         member.store.put(CONFIRMED, b"nonsense")
-        with pytest.raises(ForeignDirectory, match="confirmed holds what is not ours"):
+        with pytest.raises(ForeignDirectory, match="confirmed has a value that Deathless did not write"):
             await lock.view()
