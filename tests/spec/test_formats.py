@@ -199,7 +199,7 @@ def test_wire_md_queries_and_answers(name: str, kind: int, flags: int) -> None:
 
 
 RECORDS = {
-    "hello": (1, 11),
+    "hello": (1, 12),
     "welcome": (2, 12),
     "refused": (3, 2),
     "role": (4, 4),

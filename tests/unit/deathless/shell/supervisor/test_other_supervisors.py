@@ -11,6 +11,7 @@ import pytest
 
 from deathless.base.config import ReplicaConfig
 from deathless.base.errors import InvalidConfig, OtherSupervisor
+from deathless.codec.versions import say_hello
 from deathless.codec.wire import Hello, Type, packet
 from deathless.core.access.directory_proof import is_word
 from deathless.shell.directory.members import Member
@@ -120,7 +121,7 @@ def test_every_other_replica_is_met_once_and_told_our_reports() -> None:
         for neighbour in (one, two):
             await neighbour.wait_for(lambda n=neighbour: bool(n.got))  # type: ignore[misc]
             [hello] = neighbour.hellos
-            assert msgspec.structs.replace(hello, proof="") == Hello(1, "supervisor", "bank", "r0", "secret")
+            assert msgspec.structs.replace(hello, proof="") == say_hello("supervisor", "bank", "r0", "secret")
             assert is_word(hello.proof)
             assert [kind for kind, _ in neighbour.got] == [Type.PING]
         ours.peers.close()
