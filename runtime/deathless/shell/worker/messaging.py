@@ -1,4 +1,4 @@
-"""A worker's other services and activities: what its `Outside` and its tools ask for of them.
+"""A worker's other services and activities: what its engine and its tools ask for of them.
 
     engine --dial, send, drop--> PeerLinks --> other services
            --start, stop-------> Activities --> worker processes

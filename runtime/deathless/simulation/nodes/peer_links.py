@@ -57,20 +57,20 @@ class PeerLinks:
         self._links: dict[Target, PeerLink] = {}
 
     def dial(self, target: Target) -> None:
-        """See Outside."""
+        """See Peers."""
         if target not in self._links:
             link = self._links[target] = PeerLink(target)
             self._attempt(link)
 
     def send(self, target: Target, data: bytes) -> None:
-        """See Outside."""
+        """See Peers."""
         link = self._links.get(target)
         if link is not None and link.ready and link.connection is not None:
             self._worker.host.left_for(target, data)
             link.connection.send(data)
 
     def drop(self, target: Target) -> None:
-        """See Outside."""
+        """See Peers."""
         link = self._links.pop(target, None)
         if link is not None and link.connection is not None:
             link.connection.close()
