@@ -83,7 +83,8 @@ class HttpFrontDoor:
         self._path, self._primary_path = (f"{at.rstrip('/')}{path}" for at in (url, primary_url or url))
         self._clients, self._count = clients, clients + witnesses
         self._ssl = _context(tls)
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Bytes are read as they come, so that an answer which is compressed is none that is understood.
+        self._headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._sessions: list[aiohttp.ClientSession] = []
 
     async def __aenter__(self) -> Self:

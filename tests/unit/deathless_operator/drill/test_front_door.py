@@ -51,6 +51,21 @@ async def answer_once(status: int, body: str = "{}") -> Try:
 
 
 @pytest.mark.asyncio
+async def test_answers_are_asked_for_as_they_are_and_not_compressed() -> None:
+    """They are read byte by byte, and a long one would come compressed to whoever takes that."""
+    asked: list[str | None] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(request.headers.get("Accept-Encoding"))
+        return web.Response(text="{}")
+
+    async with serve(handler) as port, HttpFrontDoor(f"http://127.0.0.1:{port}", "bank", "s", clients=1) as door:
+        await door.call(0, 1, PATIENCE_S)
+        await door.read()
+    assert set(asked) == {"identity"}
+
+
+@pytest.mark.asyncio
 async def test_witness_calls_the_primary_itself_and_waits_longer_than_others() -> None:
     seen: list[tuple[str, str]] = []
     woken = asyncio.Event()

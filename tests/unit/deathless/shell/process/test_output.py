@@ -52,4 +52,4 @@ def test_every_process_of_a_replica_prints_so_from_its_start() -> None:
     for path in processes:
         assert '__name__ == "__main__":\n    never_wait()\n' in path.read_text(), path.name
     for command in ("replica", "up"):
-        assert "never_wait()" in (package / "cli" / f"{command}.py").read_text(), "it looks after a replica"
+        assert "never_wait()" in (package / "cli" / "run" / f"{command}.py").read_text(), "it looks after a replica"
