@@ -477,10 +477,19 @@ class WorkerLoop:
     """The loop of a worker, as its engine's host sees it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.call_soon = loop.call_soon
-        self.call_later = loop.call_later
+        self._loop = loop
 
-    now = staticmethod(time.monotonic)
+    def now(self) -> float:
+        """See Loop."""
+        return time.monotonic()
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        """See Loop."""
+        return self._loop.call_soon(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """See Loop."""
+        return self._loop.call_later(seconds, callback)
 
 
 async def serve(config: ReplicaConfig, pair: socket.socket, page: str = "") -> int:
